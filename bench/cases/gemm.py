@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: MIT
+"""Matrix products against the FMA peak, a transposed operand, and a chain after the product."""
+
+import math
+
+from case import Case, RelativeAtMost, Share, ShareOrBestPeer, add
+
+
+def product(n, transpose_a=False, transpose_b=False):
+    def build(lib):
+        a, b = lib.normal(n, n, seed=1), lib.normal(n, n, seed=2)
+        f = lib.call(
+            lambda a, b: lib.xp.matmul(a.T if transpose_a else a, b.T if transpose_b else b)
+        )
+        return lambda: f(a, b)
+
+    return build
+
+
+def gelu_after(n):
+    def build(lib):
+        x, w, b = lib.normal(n, n, seed=1), lib.normal(n, n, seed=2), lib.normal(n, seed=3)
+
+        def f(x, w, b):
+            y = lib.xp.matmul(x, w) + b
+            return 0.5 * y * (1 + lib.erf(y * math.sqrt(0.5)))
+
+        f = lib.call(f)
+        return lambda: f(x, w, b)
+
+    return build
+
+
+for n in (256, 512, 1024, 2048, 4096):
+    gate = Share(0.75, "fma") if n == 256 else ShareOrBestPeer(0.85, "fma")
+    add(Case("x@w", (n, n, n), product(n), gate, flops=2 * n**3))
+
+for name, a, b in (("x@w.T", False, True), ("x.T@w", True, False)):
+    add(
+        Case(
+            name,
+            (1024, 1024, 1024),
+            product(1024, a, b),
+            RelativeAtMost(1.03, "x@w"),
+            flops=2 * 1024**3,
+            baseline=product(1024),
+            pairs=15,
+        )
+    )
+add(
+    Case(
+        "gelu(x@w+b)",
+        (1024, 1024, 1024),
+        gelu_after(1024),
+        RelativeAtMost(1.05, "x@w"),
+        flops=2 * 1024**3,
+        baseline=product(1024),
+        pairs=15,
+        peers=("mlx", "torch", "torch_compiled", "jax", "numpy"),
+    )
+)

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: MIT
+"""Sums over all, rows and columns, and argmax over rows: as fast as the memory can be read."""
+
+from case import Case, Share, add
+
+SHAPE = (8192, 8192)
+
+
+def reduction(function, axis):
+    def build(lib):
+        x = lib.normal(*SHAPE)
+        reduce = getattr(lib.xp, function)
+        f = lib.call(lambda x: reduce(x) if axis is None else reduce(x, axis=axis))
+        return lambda: f(x)
+
+    return build
+
+
+for name, function, axis in (
+    ("sum of all", "sum", None),
+    ("sums of rows", "sum", 1),
+    ("sums of columns", "sum", 0),
+    ("argmax of rows", "argmax", 1),
+):
+    add(Case(name, SHAPE, reduction(function, axis), Share(0.90, "read"), bytes=4 * 8192 * 8192))

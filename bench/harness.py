@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: MIT
+"""How a case is measured: workers, the ceiling beside each sample, interleaved pairs.
+
+One worker process per library and number of threads; only one of them works at a time. A sample
+whose ceiling moved by more than 10 % while it was taken is taken again.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+import peers
+from case import THREADS, PeerResult, Probe, Result, SpeedupAtLeast, median
+
+HERE = pathlib.Path(__file__).resolve().parent
+PEERS_PYTHON = HERE.parent / ".venv-peers/bin/python"
+CEILINGS = {"copy": "copy_gb_s", "read": "read_gb_s", "fma": "fma_f32_gflops"}
+STEADY = 0.10  # a ceiling may move so much
+TAKES = 5
+SAMPLE_SECONDS, SAMPLE_LEAST, SAMPLE_MOST = 0.4, 9, 200
+PAIR_BUDGET_SECONDS = 12.0  # a peer slower than that over all pairs is timed fewer times
+PAUSE_SECONDS = 0.005  # spinning threads of the other process go to sleep
+PROBE_SECONDS = 300
+
+
+# Freed memory stays with the process, so that no library pays for fresh pages in every call.
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+
+
+def environment(threads, cache):
+    """Each library gets the same number of threads."""
+    values = dict(os.environ)
+    for name in ("CERMET", "OMP", "MKL", "OPENBLAS"):
+        values[f"{name}_NUM_THREADS"] = str(threads)
+    values["CERMET_CACHE_DIR"] = cache
+    return values
+
+
+def pin():
+    """Every child process stays on the same cores, as many as there are threads."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
+
+
+class Failed(Exception):
+    """The library raised, or its process died."""
+
+
+class Absent(Exception):
+    """There is nothing to time; the text says why."""
+
+
+class Worker:
+    """A process with one library loaded."""
+
+    def __init__(self, library, threads, cache):
+        python = (
+            PEERS_PYTHON if library in peers.NAMES and PEERS_PYTHON.exists() else sys.executable
+        )
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            [python, HERE / "worker.py", library],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            env=environment(threads, cache) | KEEP_MEMORY,
+            preexec_fn=pin,
+        )
+        self.absent = self.version = None
+        try:
+            hello = self.read()
+            self.absent, self.version = hello.get("absent"), hello.get("version")
+        except Failed as error:
+            self.absent = f"does not start: {error}"
+
+    def read(self):
+        line = self.process.stdout.readline()
+        if not line:
+            self.log.seek(0)
+            last = (self.log.read().strip().splitlines() or ["no message"])[-1]
+            raise Failed(f"process ended ({self.process.wait()}): {last}")
+        return json.loads(line)
+
+    def ask(self, **request):
+        if self.absent:
+            raise Absent(self.absent)
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # read() tells why
+        answer = self.read()
+        if "absent" in answer:
+            raise Absent(answer["absent"])
+        if "error" in answer:
+            raise Failed(answer["error"])
+        return answer
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def close(self):
+        self.process.stdin.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Ceilings:
+    """The C++ program that tells what the machine can do at this moment."""
+
+    def __init__(self, program):
+        self.process = subprocess.Popen(
+            [program, str(THREADS), "serve"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=pin,
+        )
+
+    def measure(self, kind):
+        self.process.stdin.write(CEILINGS[kind] + "\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+class Bench:
+    """The processes of a run. `cache` is the kernel cache of all of them, empty at first."""
+
+    def __init__(self, ceiling_program):
+        self.ceilings = Ceilings(ceiling_program)
+        self.cache = tempfile.mkdtemp(prefix="cermet-bench-")
+        self.workers, self.versions = {}, {}
+
+    def worker(self, library, threads=THREADS):
+        key = library, threads
+        if key not in self.workers or not (self.workers[key].alive() or self.workers[key].absent):
+            self.workers[key] = Worker(library, threads, self.cache)
+            self.versions[library] = self.workers[key].version or self.workers[key].absent
+        return self.workers[key]
+
+    def end_workers(self):
+        """Between families of cases: none inherits what another has left in a process."""
+        for worker in self.workers.values():
+            worker.close()
+        self.workers.clear()
+
+    def close(self):
+        self.end_workers()
+        self.ceilings.close()
+        shutil.rmtree(self.cache, ignore_errors=True)
+
+    def measure(self, case):
+        """The case's Result; an error of ours is part of it."""
+        try:
+            if isinstance(case, Probe):
+                return Result(value=run_probe(case))
+            if isinstance(case.gate, SpeedupAtLeast):
+                return self.measure_scaling(case)
+            return self.measure_step(case)
+        except (Failed, Absent) as error:
+            return Result(error=str(error))
+
+    def measure_step(self, case):
+        ours = self.worker("cermet")
+        try:
+            ours.ask(do="build", case=case.key, part="build")
+            result = self.sample(case, ours)
+            if case.baseline:
+                ours.ask(do="build", case=case.key, part="baseline")
+                result.relative = ratio_of((ours, "build"), (ours, "baseline"), case.pairs)
+            for name in case.peers:
+                result.peers[name] = self.measure_peer(case, ours, name)
+            result.peak_mb = ours.ask(do="drop")["peak_mb"]
+            return result
+        except Failed:
+            self.forget(ours)
+            raise
+
+    def sample(self, case, ours):
+        """Times of ours with the ceiling before and after; the steadiest of several takes."""
+        kind, best = case.gate.ceiling, None
+        seconds = ours.ask(do="time", part="build", batches=3)["times"]
+        batch = max(median(seconds) * case.calls, 2e-3)
+        batches = min(max(SAMPLE_LEAST, round(SAMPLE_SECONDS / batch)), SAMPLE_MOST)
+        before = self.ceilings.measure(kind) if kind else None
+        for _ in range(TAKES):
+            times = ours.ask(do="time", part="build", batches=batches)["times"]
+            if not kind:
+                return Result(times=times)
+            after = self.ceilings.measure(kind)
+            moved = abs(after / before - 1)
+            if best is None or moved < best.moved:
+                best = Result(times=times, ceiling=max(before, after), moved=moved)
+            if moved <= STEADY:
+                break
+            before = after
+        return best
+
+    def measure_peer(self, case, ours, name):
+        peer = self.worker(name)
+        try:
+            built = peer.ask(do="build", case=case.key, part="build")["seconds"] * case.calls
+            pairs = case.pairs
+            if built * pairs > PAIR_BUDGET_SECONDS:
+                pairs = max(1, int(PAIR_BUDGET_SECONDS / built))
+            theirs = []
+            ratio = ratio_of((ours, "build"), (peer, "build"), pairs, theirs)
+            peak = peer.ask(do="drop")["peak_mb"]
+            return PeerResult(median(theirs) * 1e3, ratio, pairs, peak)
+        except Absent as reason:
+            return PeerResult(absent=str(reason))
+        except Failed as error:
+            self.forget(peer)
+            return PeerResult(absent=f"failed: {error}"[:200])
+
+    def measure_scaling(self, case):
+        one, two = self.worker("cermet", 1), self.worker("cermet")
+        for worker in (one, two):
+            worker.ask(do="build", case=case.key, part="build")
+        times = []
+        speedup = ratio_of((one, "build"), (two, "build"), 2 * case.pairs, times)
+        one.ask(do="drop")
+        peak = two.ask(do="drop")["peak_mb"]
+        return Result(times=times, relative=speedup, peak_mb=peak)
+
+    def forget(self, worker):
+        """After an error a worker's state is unknown: the next case gets a new one."""
+        worker.close()
+        for key in [k for k, w in self.workers.items() if w is worker]:
+            del self.workers[key]
+
+
+def ratio_of(first, second, pairs, second_times=None):
+    """Median of first/second over interleaved pairs; the order within a pair alternates."""
+    ratios = []
+    for turn in range(pairs):
+        times = {}
+        for which in (first, second) if turn % 2 == 0 else (second, first):
+            worker, part = which
+            time.sleep(PAUSE_SECONDS)
+            # The first batch wakes the process and its memory; where a call is long it is enough.
+            batches = worker.ask(do="time", part=part, batches=1)["times"]
+            if batches[0] < 0.05:
+                batches = worker.ask(do="time", part=part, batches=2)["times"]
+            times[which] = min(batches)
+        ratios.append(times[first] / times[second])
+        if second_times is not None:
+            second_times.append(times[second])
+    return median(ratios)
+
+
+def run_probe(probe):
+    """Median over the values of all runs, each run a process of its own."""
+    values = []
+    kept = tempfile.mkdtemp(prefix="cermet-probe-") if probe.prepare else None
+    if kept:
+        probe_process(probe, kept, "--prepare")
+    for _ in range(probe.runs):
+        cache = kept or tempfile.mkdtemp(prefix="cermet-probe-")
+        value = probe_process(probe, cache)
+        values += value if isinstance(value, list) else [value]
+        if not kept:
+            shutil.rmtree(cache, ignore_errors=True)
+    if kept:
+        shutil.rmtree(kept, ignore_errors=True)
+    return median(values)
+
+
+def probe_process(probe, cache, *options):
+    done = subprocess.run(
+        [sys.executable, HERE / "worker.py", "--probe", probe.key, *options],
+        capture_output=True,
+        text=True,
+        env=environment(THREADS, cache),
+        preexec_fn=pin,
+        timeout=PROBE_SECONDS,
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise Failed(f"process ended ({done.returncode}): {last}")
+    return json.loads(done.stdout)["value"]

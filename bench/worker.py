@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: MIT
+"""One process of the bench: loads one library and times steps on request, or measures a probe.
+
+Requests and answers are lines of JSON on stdin and stdout; what libraries print goes to stderr.
+    {"do": "build", "case": key, "part": "build" | "baseline"}   makes inputs, warms up
+    {"do": "time", "part": ..., "batches": n}                    n times of one call, in seconds
+    {"do": "drop"}                                               forgets the case; its peak MB
+`worker.py LIBRARY` serves; `worker.py --probe KEY [--prepare]` prints a probe's value.
+"""
+
+import ctypes
+import gc
+import json
+import os
+import sys
+import time
+import traceback
+
+BATCH_SECONDS = 2e-3  # a call shorter than this is timed in batches
+WARM_SECONDS = 0.15
+LONG_SECONDS = 2.0  # a call as long as this is warm after once
+
+
+def memory_mb(field):
+    with open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith(field):
+                return int(line.split()[1]) / 1024
+    return 0.0
+
+
+class Step:
+    """A built step; the result of a call is kept until the next one has made its own."""
+
+    def __init__(self, lib, build, calls=1, waits=True):
+        self.wait = lib.wait if waits else lambda result: None
+        self.calls, self.kept = calls, None
+        self.run = build(lib)
+        first = self.timed(1)
+        end = time.perf_counter() + WARM_SECONDS
+        warm = first
+        while first < LONG_SECONDS:
+            warm = self.timed(1)
+            if time.perf_counter() >= end:
+                break
+        self.repeat = max(1, round(BATCH_SECONDS / max(warm, 1e-7)))
+        self.seconds = warm / calls
+
+    def timed(self, repeat):
+        run, wait = self.run, self.wait
+        begin = time.perf_counter()
+        for _ in range(repeat):
+            self.kept = run()
+            wait(self.kept)
+        return time.perf_counter() - begin
+
+    def times(self, batches):
+        return [self.timed(self.repeat) / self.repeat / self.calls for _ in range(batches)]
+
+
+class Server:
+    def __init__(self, lib, cases):
+        self.lib, self.cases, self.steps, self.before = lib, cases, {}, 0.0
+
+    def build(self, request):
+        if not self.steps:
+            gc.collect()
+            self.before = memory_mb("VmRSS")
+            reset_peak()
+        case = self.cases[request["case"]]
+        if request["part"] == "build":
+            step = Step(self.lib, case.build, case.calls, case.waits)
+        else:
+            step = Step(self.lib, case.baseline)
+        self.steps[request["part"]] = step
+        return {"seconds": step.seconds}
+
+    def time(self, request):
+        return {"times": self.steps[request["part"]].times(request["batches"])}
+
+    def drop(self, request):
+        peak = max(memory_mb("VmHWM") - self.before, 0.0)
+        self.steps.clear()
+        gc.collect()
+        self.lib.clear()
+        ctypes.CDLL(None).malloc_trim(0)
+        return {"peak_mb": peak}
+
+    def answer(self, request):
+        from peers import Absent
+
+        try:
+            return getattr(self, request["do"])(request)
+        except Absent:
+            return {"absent": "–"}
+        except Exception as error:
+            traceback.print_exc()
+            return {"error": f"{type(error).__name__}: {error}"}
+
+
+def reset_peak():
+    try:
+        with open("/proc/self/clear_refs", "w") as refs:
+            refs.write("5")
+    except OSError:
+        pass  # the peak then counts from the start of the process
+
+
+def serve(name, reply):
+    import case
+    import peers
+
+    try:
+        lib = peers.load(name)
+    except ModuleNotFoundError:
+        reply({"absent": "not installed"})
+        return
+    reply({"version": lib.version})
+    server = Server(lib, case.all_cases())
+    for line in sys.stdin:
+        reply(server.answer(json.loads(line)))
+
+
+def main():
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def reply(answer):
+        print(json.dumps(answer), file=out, flush=True)
+
+    if sys.argv[1] == "--probe":
+        import case
+
+        probe = case.all_cases()[sys.argv[2]]
+        value = (probe.prepare if "--prepare" in sys.argv else probe.measure)()
+        reply({"value": value})
+    else:
+        serve(sys.argv[1], reply)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: MIT
+# `headers` (not part of all): each header of src/ compiled alone, so that none leans on its includer.
+file(GLOB_RECURSE CERMET_HEADERS CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/src src/*.h)
+set(sources)
+foreach(header IN LISTS CERMET_HEADERS)
+  set(source ${CMAKE_BINARY_DIR}/headers/${header}.cpp)
+  file(CONFIGURE OUTPUT ${source} CONTENT "#include \"${header}\"\n")
+  list(APPEND sources ${source})
+endforeach()
+if(sources)
+  add_library(headers OBJECT EXCLUDE_FROM_ALL ${sources})
+  target_include_directories(headers PRIVATE src)
+  target_include_directories(headers SYSTEM PRIVATE ${CERMET_LLVM_INCLUDE_DIR})
+  target_compile_options(headers PRIVATE ${CERMET_WARNINGS} -O0)
+endif()

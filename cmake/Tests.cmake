@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: MIT
+# Every folder of tests/ with C++ files is one GoogleTest executable `test_<folder>`, registered in
+# CTest under that name. Its tests read fixtures relative to CERMET_TESTS_DIR. The files of
+# tests/fuzz/ run long: each is an executable `fuzz_<file>` of the target `fuzzers`, outside CTest.
+enable_testing()
+find_package(GTest REQUIRED)
+find_library(CERMET_MPFR mpfr REQUIRED)  # judges float64 accuracy
+
+function(cermet_executable name)
+  add_executable(${name} ${ARGN})
+  target_include_directories(${name} PRIVATE tests)
+  target_compile_definitions(${name} PRIVATE CERMET_TESTS_DIR="${CMAKE_SOURCE_DIR}/tests")
+  target_compile_options(${name} PRIVATE ${CERMET_WARNINGS})
+  target_link_libraries(${name} PRIVATE cermet ${CERMET_MPFR})
+endfunction()
+
+file(GLOB CERMET_TEST_FOLDERS CONFIGURE_DEPENDS LIST_DIRECTORIES true tests/*)
+foreach(folder IN LISTS CERMET_TEST_FOLDERS)
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
+  get_filename_component(name ${folder} NAME)
+  if(NOT sources OR name STREQUAL "fuzz")
+    continue()
+  endif()
+  cermet_executable(test_${name} ${sources})
+  target_link_libraries(test_${name} PRIVATE GTest::gtest_main)
+  add_test(NAME test_${name} COMMAND test_${name}
+           --gtest_output=xml:${CMAKE_BINARY_DIR}/reports/test_${name}.xml)
+  set_tests_properties(test_${name} PROPERTIES TIMEOUT 600)
+endforeach()
+
+add_custom_target(fuzzers)
+file(GLOB fuzzers CONFIGURE_DEPENDS tests/fuzz/*.cpp)
+foreach(source IN LISTS fuzzers)
+  get_filename_component(name ${source} NAME_WE)
+  cermet_executable(fuzz_${name} ${source})
+  set_target_properties(fuzz_${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+  add_dependencies(fuzzers fuzz_${name})
+endforeach()
+
+if(EXISTS ${CMAKE_SOURCE_DIR}/bench/ceiling.cpp)
+  cermet_executable(bench_ceiling bench/ceiling.cpp)
+endif()

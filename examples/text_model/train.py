@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: MIT
+"""Trains a byte-level transformer on the source of Python's standard library.
+
+    python train.py                    four and a half minutes, then the report
+    python train.py --resume           goes on after Ctrl-C
+
+Writes checkpoint.npz, curve.png, samples.txt, report.json and report.txt into `--out`. What a
+resumed run computes is, bit for bit, what one run without a break would have.
+"""
+
+import argparse
+import json
+import math
+import os
+import signal
+import statistics
+import time
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import cermet.core as mx
+import cermet.nn as nn
+import cermet.optimizers as optim
+import data
+from cermet.utils import tree_flatten, tree_unflatten
+from model import Config, TextModel, loss_fn
+from tqdm import tqdm
+
+VALIDATE_EVERY = 50
+RATE_STEPS = 25  # a timed run judges its speed by so many steps, and after each so many
+BITS = 1 / math.log(2)  # nats to bits
+
+
+@dataclass
+class Settings:
+    """What decides the result of a run; saved with it, so that a resumed run has the same."""
+
+    steps: int | None = None  # None: as many as `seconds` allow
+    seconds: float | None = 270
+    batch: int = 16
+    dtype: str = "f32"
+    dropout: float = 0.0
+    seed: int = 0
+    learning_rate: float = 2e-3
+    warmup: int = 50
+
+
+class WarmupCosine:
+    """The learning rate of a step: a line up to `peak` in `warmup` steps, then half a cosine down
+    to 5 % of it at the horizon.
+
+    The horizon is an array in `state`, an input of the compiled step, so that it can be set in
+    the midst of training without compiling anew.
+    """
+
+    def __init__(self, peak, warmup, horizon):
+        self.peak, self.warmup = peak, warmup
+        self.state = {"horizon": mx.array(float(horizon or 0))}
+
+    def __call__(self, step):
+        step = step.astype(mx.float32)
+        rising = (step + 1) / self.warmup
+        span = mx.maximum(self.state["horizon"] - self.warmup, 1)
+        done = mx.clip((step - self.warmup) / span, 0, 1)
+        falling = 0.05 + 0.95 * (1 + mx.cos(math.pi * done)) / 2
+        return self.peak * mx.where(step < self.warmup, rising, falling)
+
+
+class Trainer:
+    """Model, optimizer and data of a run, its step function, and its history."""
+
+    def __init__(self, settings, text, validation, config=None, compiled=True):
+        mx.random.seed(settings.seed)
+        self.settings, self.text = settings, text
+        self.config = config or Config(dropout=settings.dropout)
+        self.model = TextModel(self.config)
+        self.schedule = WarmupCosine(settings.learning_rate, settings.warmup, settings.steps)
+        self.optimizer = optim.AdamW(self.schedule, betas=[0.9, 0.98], weight_decay=0.1)
+        self.optimizer.init(self.model.trainable_parameters())
+        self.state = [
+            self.model.state,
+            self.optimizer.state,
+            mx.random.state,
+            self.schedule.state,
+        ]
+        mx.eval(self.state)
+        self.loss_and_gradients = nn.value_and_grad(self.model, self.loss)
+        self.step = self.plain_step
+        if compiled:
+            self.step = mx.compile(self.plain_step, inputs=self.state, outputs=self.state)
+        self.validation = data.validation_batches(
+            validation, 4, settings.batch, self.config.context
+        )
+        self.steps_done, self.seconds = 0, 0.0
+        self.history = {"loss": [], "seconds": [], "validation": []}
+
+    def loss(self, x, y):
+        if self.settings.dtype == "bf16":
+            self.model.set_dtype(mx.bfloat16)  # of this call only: see plain_step
+        return loss_fn(self.model, x, y)
+
+    def plain_step(self, x, y):
+        weights = self.model.parameters()
+        loss, gradients = self.loss_and_gradients(x, y)
+        self.model.update(weights)  # the float32 weights are trained, whatever dtype computes
+        gradients, _ = optim.clip_grad_norm(gradients, 1.0)
+        self.optimizer.update(self.model, gradients)
+        return loss
+
+    def batch(self):
+        """The next step's bytes and the bytes that follow them, as arrays."""
+        s = self.settings
+        step, context = self.steps_done, self.config.context
+        windows = data.training_batch(self.text, step, s.seed, s.batch, context)
+        return [mx.array(w) for w in windows]
+
+    def train_step(self):
+        """Take one step; its loss goes into the history, in bits per byte."""
+        begin = time.perf_counter()
+        loss = self.step(*self.batch())
+        mx.eval(loss, self.state)
+        took = time.perf_counter() - begin
+        self.steps_done += 1
+        self.seconds += took
+        self.history["loss"].append(loss.item() * BITS)
+        self.history["seconds"].append(took)
+        since_warmup = self.steps_done - self.settings.warmup
+        if self.settings.steps is None and since_warmup >= 0 and since_warmup % RATE_STEPS == 0:
+            self.set_horizon()
+
+    def set_horizon(self):
+        """Let the cosine end when the time is up, judging by the speed of late."""
+        usual = statistics.median(self.history["seconds"][-RATE_STEPS:])
+        left = max(self.settings.seconds - self.seconds, 0) * 0.97  # some goes to validation
+        self.schedule.state["horizon"] = mx.array(float(self.steps_done + round(left / usual)))
+
+    @property
+    def horizon(self):
+        """The step at which the cosine ends; 0 while it is not known."""
+        return int(self.schedule.state["horizon"].item())
+
+    def finished(self):
+        limit, seconds = self.settings.steps or self.horizon, self.settings.seconds
+        return bool(limit and self.steps_done >= limit) or bool(seconds and self.seconds >= seconds)
+
+    def validate(self, batches=None):
+        """Bits per byte of the validation text, or of a sample of it spread over the whole."""
+        self.model.eval()
+        losses = []
+        for windows in batches or self.validation:
+            losses.append(loss_fn(self.model, *[mx.array(w) for w in windows]))
+            mx.eval(losses[-1])
+        self.model.train()
+        return sum(loss.item() for loss in losses) / len(losses) * BITS
+
+    def validate_now(self):
+        begin = time.perf_counter()
+        bits = self.validate()
+        self.seconds += time.perf_counter() - begin
+        self.history["validation"].append([self.steps_done, bits])
+
+    def save(self, path):
+        """Write the checkpoint; a break while writing leaves the former one whole."""
+        arrays = tree_flatten(self.model.parameters(), ".model", destination={})
+        tree_flatten(self.optimizer.state, ".optimizer", destination=arrays)
+        arrays["schedule.horizon"] = self.schedule.state["horizon"]
+        arrays["random"] = mx.random.state[0]
+        run = {
+            "settings": asdict(self.settings),
+            "steps_done": self.steps_done,
+            "seconds": self.seconds,
+            "history": self.history,
+        }
+        arrays["run"] = mx.array(list(json.dumps(run).encode()), dtype=mx.uint8)
+        part = path.with_suffix(".part.npz")
+        mx.savez(str(part), **arrays)
+        os.replace(part, path)
+
+    def load(self, path):
+        """Take up the state that `save` wrote."""
+        arrays = mx.load(str(path))
+        run = read_run(arrays)
+        self.steps_done, self.seconds = run["steps_done"], run["seconds"]
+        self.history = run["history"]
+        tree = tree_unflatten(arrays)
+        self.model.update(tree["model"])
+        self.optimizer.state.update(tree["optimizer"])
+        self.optimizer.init(self.model.trainable_parameters())  # the branches without arrays
+        self.schedule.state["horizon"] = arrays["schedule.horizon"]
+        high, low = arrays["random"].tolist()
+        mx.random.seed(high << 32 | low)  # a seed's two halves are the key itself
+        mx.eval(self.state)
+
+
+def read_run(arrays):
+    """The settings and history in a checkpoint's arrays."""
+    return json.loads(bytes(arrays["run"].tolist()))
+
+
+def train(trainer, checkpoint):
+    """Train to the end or to Ctrl-C, save, and tell whether it was the end."""
+    with stop_on_interrupt() as stopped, progress_bar(trainer) as bar:
+        while not (stopped or trainer.finished()):
+            trainer.train_step()
+            if trainer.steps_done % VALIDATE_EVERY == 0:
+                trainer.validate_now()
+            bar.total = trainer.horizon or None
+            bar.set_postfix_str(progress(trainer), refresh=False)
+            bar.update()
+    trainer.save(checkpoint)
+    return trainer.finished()
+
+
+@contextmanager
+def stop_on_interrupt():
+    """A list that is empty until Ctrl-C: a step once begun is finished, so the state saved after
+    it is whole.
+    """
+    stopped = []
+    former = signal.signal(signal.SIGINT, lambda *_: stopped.append(True))
+    try:
+        yield stopped
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
+def progress_bar(trainer):
+    return tqdm(
+        initial=trainer.steps_done,
+        total=trainer.horizon or None,
+        bar_format="{l_bar}{bar:20}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]",
+    )
+
+
+def progress(trainer):
+    """Loss, validation and speed of late, as a line."""
+    history = trainer.history
+    late = history["seconds"][-10:]
+    tokens = trainer.settings.batch * trainer.config.context * len(late)
+    validation = f"{history['validation'][-1][1]:.3f}" if history["validation"] else "…"
+    return (
+        f"loss {history['loss'][-1]:.3f}, validation {validation} bits per byte, "
+        f"{tokens / sum(late):,.0f} tokens/s"
+    )
+
+
+def parse_args(argv=None):
+    parser = argparse.ArgumentParser(
+        description="Train a small language model on the source of Python's standard library."
+    )
+    parser.add_argument("--seconds", type=float, help="training time; default 270 without --steps")
+    parser.add_argument("--steps", type=int, help="number of steps, and length of the schedule")
+    parser.add_argument("--batch", type=int, default=16, help="sequences a step")
+    parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32", help="to compute in")
+    parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--no-compile", action="store_true", help="run the step uncompiled")
+    parser.add_argument("--resume", action="store_true", help="go on from OUT/checkpoint.npz")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("out"), help="folder for the results")
+    return parser.parse_args(argv)
+
+
+def settings_of(args):
+    """The settings that the command line asks for; when resuming, the checkpoint's, with the
+    limits of the command line where it has any.
+    """
+    if args.resume:
+        path = args.out / "checkpoint.npz"
+        if not path.exists():
+            raise SystemExit(f"{path} is not there: nothing to resume")
+        settings = Settings(**read_run(mx.load(str(path)))["settings"])
+        settings.seconds = args.seconds or settings.seconds
+        settings.steps = args.steps or settings.steps
+        return settings
+    seconds = args.seconds or (None if args.steps else Settings.seconds)
+    return Settings(args.steps, seconds, args.batch, args.dtype, args.dropout, args.seed)
+
+
+def main(argv=None):
+    args = parse_args(argv)
+    args.out.mkdir(parents=True, exist_ok=True)
+    checkpoint = args.out / "checkpoint.npz"
+    settings = settings_of(args)
+    text, validation = data.load()
+    print(f"{len(text):,} bytes of Python to learn from, {len(validation):,} held out")
+    trainer = Trainer(settings, text, validation, compiled=not args.no_compile)
+    if args.resume:
+        trainer.load(checkpoint)
+        print(f"going on after step {trainer.steps_done}")
+    if not train(trainer, checkpoint):
+        print(f"\nsaved after step {trainer.steps_done}; to go on:")
+        print(f"    python {Path(__file__).name} --resume --out {args.out}")
+        return
+    # Imported here: the report alone needs matplotlib.
+    import report
+
+    report.write(trainer, validation, args.out)
+
+
+if __name__ == "__main__":
+    main()

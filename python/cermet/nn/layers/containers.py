@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: MIT
+"""Sequential."""
+
+from cermet.nn.layers.base import Module
+
+
+class Sequential(Module):
+    """Calls its modules (or any callables) one after the other, each on the former's result."""
+
+    def __init__(self, *modules):
+        super().__init__()
+        self.layers = list(modules)
+
+    def __call__(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x

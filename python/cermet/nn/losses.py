@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: MIT
+"""Loss functions. `reduction`: "none" gives one loss per entry, "mean" and "sum" a scalar."""
+
+import math
+from typing import Literal, get_args
+
+import cermet.core as mx
+
+Reduction = Literal["none", "mean", "sum"]
+
+
+def _reduce(loss, reduction):
+    if reduction == "none":
+        return loss
+    if reduction == "mean":
+        return mx.mean(loss)
+    if reduction == "sum":
+        return mx.sum(loss)
+    raise ValueError(
+        f"[losses] reduction is {reduction!r}; it must be one of {', '.join(get_args(Reduction))}"
+    )
+
+
+def _same_shape(op, **arrays):
+    """ValueError unless the named arrays have one shape."""
+    if len({a.shape for a in arrays.values()}) > 1:
+        shapes = ", ".join(f"{name} {a.shape}" for name, a in arrays.items())
+        raise ValueError(f"[{op}] the shapes differ: {shapes}; they must be equal")
+
+
+def _weighted(op, loss, weights):
+    if weights is None:
+        return loss
+    _same_shape(op, weights=weights, loss=loss)
+    return weights * loss
+
+
+def cross_entropy(logits, targets, weights=None, axis=-1, label_smoothing=0.0, reduction="none"):
+    """-Σ p·log_softmax(logits) along `axis`, which the result lacks.
+
+    `targets` are class indices (`logits`' shape without `axis`) or probabilities p (`logits`'
+    shape). `label_smoothing` s in [0, 1) mixes p with s of the uniform distribution. `weights`
+    has the shape of the loss.
+    """
+    if not 0 <= label_smoothing < 1:
+        raise ValueError(
+            f"[cross_entropy] label_smoothing is {label_smoothing}; it must be in [0, 1)"
+        )
+    as_probabilities = targets.ndim == logits.ndim
+    expected = list(logits.shape)
+    if not as_probabilities:
+        expected.pop(axis)
+    if list(targets.shape) != expected:
+        raise ValueError(
+            f"[cross_entropy] targets {targets.shape} for logits {logits.shape}; indices need "
+            f"the logits' shape without axis {axis}, probabilities the same shape"
+        )
+    if as_probabilities:
+        score = mx.sum(logits * targets, axis=axis)
+    else:
+        score = mx.take_along_axis(logits, mx.expand_dims(targets, axis), axis).squeeze(axis)
+    total = mx.logsumexp(logits, axis=axis)
+    if label_smoothing > 0:
+        score = (1 - label_smoothing) * score + label_smoothing * mx.mean(logits, axis=axis)
+    return _reduce(_weighted("cross_entropy", total - score, weights), reduction)
+
+
+def binary_cross_entropy(inputs, targets, weights=None, with_logits=True, reduction="mean"):
+    """-(t·log(p) + (1 - t)·log(1 - p)), with p = sigmoid(inputs) or, without `with_logits`,
+    p = inputs and each logarithm at least -100.
+    """
+    _same_shape("binary_cross_entropy", inputs=inputs, targets=targets)
+    if with_logits:
+        loss = mx.logaddexp(0.0, inputs) - inputs * targets
+    else:
+        log_p = mx.maximum(mx.log(inputs), -100)
+        log_not_p = mx.maximum(mx.log(1 - inputs), -100)
+        loss = -(targets * log_p + (1 - targets) * log_not_p)
+    return _reduce(_weighted("binary_cross_entropy", loss, weights), reduction)
+
+
+def l1_loss(predictions, targets, reduction="mean"):
+    """|predictions - targets|."""
+    _same_shape("l1_loss", predictions=predictions, targets=targets)
+    return _reduce(mx.abs(predictions - targets), reduction)
+
+
+def mse_loss(predictions, targets, reduction="mean"):
+    """(predictions - targets)²."""
+    _same_shape("mse_loss", predictions=predictions, targets=targets)
+    return _reduce(mx.square(predictions - targets), reduction)
+
+
+def nll_loss(inputs, targets, axis=-1, reduction="none"):
+    """-inputs[targets] along `axis`: log-probabilities and class indices."""
+    picked = mx.take_along_axis(inputs, mx.expand_dims(targets, axis), axis).squeeze(axis)
+    return _reduce(-picked, reduction)
+
+
+def gaussian_nll_loss(inputs, targets, vars, full=False, eps=1e-6, reduction="mean"):
+    """(log(v) + (inputs - targets)²/v)/2 with v = max(vars, eps); `full` adds log(2π)/2."""
+    _same_shape("gaussian_nll_loss", inputs=inputs, targets=targets, vars=vars)
+    variance = mx.maximum(vars, eps)
+    loss = 0.5 * (mx.log(variance) + mx.square(targets - inputs) / variance)
+    if full:
+        loss = loss + 0.5 * math.log(2 * math.pi)
+    return _reduce(loss, reduction)
+
+
+def kl_div_loss(inputs, targets, axis=-1, reduction="none"):
+    """Σ exp(targets)·(targets - inputs) along `axis`; both are log-probabilities."""
+    return _reduce(mx.sum(mx.exp(targets) * (targets - inputs), axis), reduction)
+
+
+def smooth_l1_loss(predictions, targets, beta=1.0, reduction="mean"):
+    """d²/(2·beta) where d = |predictions - targets| < beta, else d - beta/2."""
+    _same_shape("smooth_l1_loss", predictions=predictions, targets=targets)
+    d = mx.abs(predictions - targets)
+    loss = mx.where(d < beta, 0.5 * mx.square(d) / beta, d - 0.5 * beta)
+    return _reduce(loss, reduction)
+
+
+def triplet_loss(
+    anchors, positives, negatives, axis=-1, p=2, margin=1.0, eps=1e-6, reduction="none"
+):
+    """max(‖anchors - positives‖ - ‖anchors - negatives‖ + margin, 0), p-norms along `axis`."""
+
+    def distance(other):
+        powers = mx.power(mx.abs(anchors - other), p)
+        return mx.power(mx.sum(powers, axis) + eps, 1 / p)
+
+    loss = mx.maximum(distance(positives) - distance(negatives) + margin, 0)
+    return _reduce(loss, reduction)
+
+
+def hinge_loss(inputs, targets, reduction="none"):
+    """max(1 - inputs·targets, 0), with targets -1 or 1."""
+    return _reduce(mx.maximum(1 - inputs * targets, 0), reduction)
+
+
+def huber_loss(inputs, targets, delta=1.0, reduction="none"):
+    """d²/2 where d = |inputs - targets| <= delta, else delta·(d - delta/2)."""
+    d = mx.abs(inputs - targets)
+    loss = mx.where(d <= delta, 0.5 * mx.square(d), delta * (d - 0.5 * delta))
+    return _reduce(loss, reduction)
+
+
+def log_cosh_loss(inputs, targets, reduction="none"):
+    """log(cosh(inputs - targets))."""
+    errors = inputs - targets
+    return _reduce(mx.logaddexp(errors, -errors) - math.log(2), reduction)
+
+
+def cosine_similarity_loss(x1, x2, axis=1, eps=1e-8, reduction="none"):
+    """x1·x2 / max(‖x1‖·‖x2‖, eps) along `axis`."""
+    norms = [mx.sqrt(mx.sum(mx.square(x), axis=axis)) for x in (x1, x2)]
+    similarity = mx.sum(x1 * x2, axis=axis) / mx.maximum(norms[0] * norms[1], eps)
+    return _reduce(similarity, reduction)
+
+
+def margin_ranking_loss(inputs1, inputs2, targets, margin=0.0, reduction="none"):
+    """max(-targets·(inputs1 - inputs2) + margin, 0), with targets -1 or 1."""
+    _same_shape("margin_ranking_loss", inputs1=inputs1, inputs2=inputs2, targets=targets)
+    return _reduce(mx.maximum(margin - targets * (inputs1 - inputs2), 0), reduction)

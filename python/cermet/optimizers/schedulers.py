@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+"""Schedules: functions from the step (an array, so they work inside `mx.compile`) to a value.
+
+Pass one in place of a learning rate, or of any other scheduled setting of an optimizer.
+"""
+
+import math
+
+import cermet.core as mx
+
+
+def exponential_decay(init, decay_rate):
+    """init·decay_rate^step."""
+    return lambda step: init * decay_rate**step
+
+
+def step_decay(init, decay_rate, step_size):
+    """init·decay_rate^⌊step/step_size⌋."""
+    return lambda step: init * decay_rate ** (step // step_size)
+
+
+def cosine_decay(init, decay_steps, end=0.0):
+    """Half a cosine from `init` at step 0 down to `end` at `decay_steps`, then `end`."""
+
+    def schedule(step):
+        done = mx.minimum(step, decay_steps)
+        return end + 0.5 * (init - end) * (1.0 + mx.cos((math.pi / decay_steps) * done))
+
+    return schedule
+
+
+def linear_schedule(init, end, steps):
+    """A line from `init` at step 0 to `end` at `steps`, then `end`."""
+    if steps < 1:
+        raise ValueError(f"[linear_schedule] steps is {steps}; it must be at least 1")
+    return lambda step: mx.minimum(step, steps) * ((end - init) / steps) + init
+
+
+def join_schedules(schedules, boundaries):
+    """`schedules[i]` from step `boundaries[i - 1]` on, each counting its steps from there."""
+    if not schedules:
+        raise ValueError("[join_schedules] there is no schedule; it needs at least one")
+    if len(schedules) != len(boundaries) + 1:
+        raise ValueError(
+            f"[join_schedules] {len(boundaries)} boundaries for {len(schedules)} schedules; "
+            "there must be one less than schedules"
+        )
+
+    def schedule(step):
+        value = schedules[0](step)
+        for boundary, following in zip(boundaries, schedules[1:], strict=True):
+            value = mx.where(step < boundary, value, following(step - boundary))
+        return value
+
+    return schedule

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT
+// The array class: properties, operators, conversions. Methods that are ops come from shape_ops.cpp and
+// ops.cpp through the same functions as the module's.
+#include "numpy.h"
+
+namespace cermet::python {
+
+namespace {
+
+using Binary = array (*)(const array&, const array&, const S&);
+
+template <Binary f>
+nb::object binary(const char* op, const array& a, nb::handle b) {
+  if (!is_array(b) && !is_scalar(b) && !nb::hasattr(b, "__mlx_array__") &&
+      !PyObject_CheckBuffer(b.ptr()))
+    return nb::borrow(Py_NotImplemented);
+  auto [x, y] = to_operands(op, nb::cast(a), b);
+  return nb::cast(f(x, y, {}));
+}
+
+template <Binary f>
+nb::object reflected(const char* op, const array& a, nb::handle b) {
+  if (!is_scalar(b) && !nb::hasattr(b, "__mlx_array__") && !PyObject_CheckBuffer(b.ptr()))
+    return nb::borrow(Py_NotImplemented);
+  auto [x, y] = to_operands(op, b, nb::cast(a));
+  return nb::cast(f(x, y, {}));
+}
+
+// `a += b` keeps the Python object: its handle moves on to the new node.
+template <Binary f>
+nb::object in_place(const char* op, nb::object self, nb::handle b) {
+  nb::object result = binary<f>(op, nb::cast<const array&>(self), b);
+  if (result.ptr() == Py_NotImplemented) return result;
+  nb::cast<array&>(self) = nb::cast<array>(result);
+  return self;
+}
+
+template <Binary f>
+void def_operator(nb::class_<array>& c, const char* op, const std::string& name, bool reversible,
+                  bool assignable) {
+  c.def(("__" + name + "__").c_str(),
+        [op](const array& a, nb::handle b) { return binary<f>(op, a, b); }, nb::is_operator(),
+        nb::arg("other"));
+  if (reversible)
+    c.def(("__r" + name + "__").c_str(),
+          [op](const array& a, nb::handle b) { return reflected<f>(op, a, b); }, nb::is_operator(),
+          nb::arg("other"));
+  if (assignable)
+    c.def(("__i" + name + "__").c_str(),
+          [op](nb::object a, nb::handle b) { return in_place<f>(op, a, b); }, nb::is_operator(),
+          nb::arg("other"), nb::rv_policy::none);
+}
+
+array invert(const array& a) {
+  return a.dtype() == Dtype::boolean ? logical_not(a) : bitwise_invert(a);
+}
+
+void def_operators(nb::class_<array>& c) {
+  def_operator<add>(c, "add", "add", true, true);
+  def_operator<subtract>(c, "subtract", "sub", true, true);
+  def_operator<multiply>(c, "multiply", "mul", true, true);
+  def_operator<divide>(c, "divide", "truediv", true, true);
+  def_operator<divide>(c, "divide", "div", true, false);
+  def_operator<floor_divide>(c, "floor_divide", "floordiv", true, true);
+  def_operator<remainder>(c, "remainder", "mod", true, true);
+  def_operator<power>(c, "power", "pow", true, true);
+  def_operator<matmul>(c, "matmul", "matmul", true, true);
+  def_operator<bitwise_and>(c, "bitwise_and", "and", true, true);
+  def_operator<bitwise_or>(c, "bitwise_or", "or", true, true);
+  def_operator<bitwise_xor>(c, "bitwise_xor", "xor", true, true);
+  def_operator<left_shift>(c, "left_shift", "lshift", false, true);
+  def_operator<right_shift>(c, "right_shift", "rshift", false, true);
+  def_operator<less>(c, "less", "lt", false, false);
+  def_operator<less_equal>(c, "less_equal", "le", false, false);
+  def_operator<greater>(c, "greater", "gt", false, false);
+  def_operator<greater_equal>(c, "greater_equal", "ge", false, false);
+  c.def(
+      "__eq__",
+      [](const array& a, nb::handle b) -> nb::object {
+        nb::object result = binary<equal>("equal", a, b);
+        return result.ptr() == Py_NotImplemented ? nb::bool_(false) : result;
+      },
+      nb::arg("other").none());
+  c.def(
+      "__ne__",
+      [](const array& a, nb::handle b) -> nb::object {
+        nb::object result = binary<not_equal>("not_equal", a, b);
+        return result.ptr() == Py_NotImplemented ? nb::bool_(true) : result;
+      },
+      nb::arg("other").none());
+  c.def("__hash__", [](nb::handle self) { return reinterpret_cast<int64_t>(self.ptr()) >> 4; });
+  c.def("__neg__", [](const array& a) { return negative(a); });
+  c.def("__pos__", [](const array& a) { return a; });
+  c.def("__abs__", [](const array& a) { return abs(a); });
+  c.def("__invert__", &invert);
+}
+
+// Goes over the first axis; each element is cut off when it is asked for.
+struct ArrayIterator {
+  array a;
+  int64_t next = 0;
+};
+
+// An object that stands for an array by its __mlx_array__ method.
+struct ArrayLike {
+  nb::object object;
+};
+
+void def_companions(nb::module_& m) {
+  nb::class_<ArrayIterator>(m, "ArrayIterator", "The elements along the first axis, one by one.")
+      .def("__iter__", [](nb::object self) { return self; })
+      .def("__next__", [](ArrayIterator& it) {
+        if (it.next >= it.a.shape(0)) throw nb::stop_iteration();
+        return get_item(it.a, nb::int_(it.next++));
+      });
+  nb::class_<ArrayLike>(m, "ArrayLike", "An object with __mlx_array__, accepted where an array is.")
+      .def(
+          "__init__",
+          [](ArrayLike* self, nb::object object) {
+            CERMET_CHECK(nb::hasattr(object, "__mlx_array__"), type, "ArrayLike",
+                         "a {} has no __mlx_array__", nb::type_name(object.type()).c_str());
+            new (self) ArrayLike{object};
+          },
+          nb::arg("object"))
+      .def("__mlx_array__", [](const ArrayLike& a) { return a.object.attr("__mlx_array__")(); });
+}
+
+void def_conversions(nb::class_<array>& c) {
+  c.def("item", &to_python_scalar, "The one element as a Python scalar; evaluates.");
+  c.def("tolist", &to_list, "The elements as nested lists, or a scalar for 0-d; evaluates.");
+  c.def("__bool__", [](const array& a) { return nb::bool_(nb::object(to_python_scalar(a))); });
+  c.def("__int__",
+        [](const array& a) { return nb::steal(PyNumber_Long(to_python_scalar(a).ptr())); });
+  c.def("__float__",
+        [](const array& a) { return nb::steal(PyNumber_Float(to_python_scalar(a).ptr())); });
+  c.def("__complex__", [](const array& a) {
+    return nb::module_::import_("builtins").attr("complex")(to_python_scalar(a));
+  });
+  c.def("__index__", [](const array& a) {
+    CERMET_CHECK(is_integer(a.dtype()), type, "index", "a {} array is no index; only integers are",
+                 name_of(a.dtype()));
+    return nb::steal(PyNumber_Index(to_python_scalar(a).ptr()));
+  });
+  c.def("__format__", [](nb::object self, const std::string& spec) -> nb::object {
+    const array& a = nb::cast<const array&>(self);
+    if (spec.empty()) return nb::str(self);
+    CERMET_CHECK(a.ndim() == 0, type, "format",
+                 "an array of shape {} has no format '{}'; only 0-d arrays have",
+                 a.shape().to_string(), spec);
+    return to_python_scalar(a).attr("__format__")(spec);
+  });
+  c.def("__repr__", &repr_of);
+}
+
+}  // namespace
+
+void init_array(nb::module_& m) {
+  nb::class_<array> c(
+      m, "array",
+      "A lazy n-dimensional array. `array(val, dtype=None)`: val is a scalar, a nested list, "
+      "a NumPy array or an array; the data is copied.",
+      nb::type_slots(array_slots));
+  c.def(
+      "__init__",
+      [](array* self, nb::handle val, OptionalDtype dtype) {
+        new (self) array(to_array(val, to_dtype(dtype)));
+      },
+      nb::arg("val"), nb::arg("dtype") = nb::none());
+  c.def_prop_ro(
+       "size", [](const array& a) { return size_object(a.shape().count()); }, "Number of elements.")
+      .def_prop_ro("ndim", &array::ndim, "Number of axes.")
+      .def_prop_ro("itemsize", &array::itemsize, "Bytes of one element.")
+      .def_prop_ro("nbytes", &array::nbytes, "Bytes of all elements.")
+      .def_prop_ro(
+          "shape", [](const array& a) { return shape_tuple(a.shape()); }, "Sizes of the axes.")
+      .def_prop_ro("dtype", [](const array& a) { return PyDtype{a.dtype()}; })
+      .def_prop_ro("real", [](const array& a) { return real(a); })
+      .def_prop_ro("imag", [](const array& a) { return imag(a); })
+      .def_prop_ro(
+          "T", [](const array& a) { return transpose(a); }, "All axes reversed.")
+      .def_prop_ro(
+          "mT", [](const array& a) { return swapaxes(a, -1, -2); }, "The last two axes swapped.")
+      .def("__len__",
+           [](const array& a) {
+             CERMET_CHECK(a.ndim() > 0, type, "len", "a 0-d array has no length");
+             return a.shape()[0];
+           })
+      .def("__iter__",
+           [](const array& a) {
+             CERMET_CHECK(a.ndim() > 0, type, "iter", "a 0-d array cannot be iterated over");
+             return ArrayIterator{a};
+           })
+      .def(
+          "__getitem__", [](const array& a, nb::handle index) { return get_item(a, index); },
+          nb::arg("arg").none())
+      .def(
+          "__setitem__",
+          [](array& a, nb::handle index, nb::handle value) { set_item(a, index, value); },
+          nb::arg("arg0").none(), nb::arg("arg1"));
+  def_operators(c);
+  def_conversions(c);
+  def_exchange(c);
+  c.def(
+      "__array_namespace__", [m](const array&, nb::handle) { return m; },
+      nb::arg("api_version") = nb::none());
+  def_companions(m);
+}
+
+}  // namespace cermet::python

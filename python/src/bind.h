@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+// What the parts of the extension share. Each part has one init function, called by module.cpp in order.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include <functional>
+
+#include "cermet.h"
+
+namespace cermet::python {
+
+namespace nb = nanobind;
+
+// Python's Dtype object (an enum itself would become a Python enum).
+struct PyDtype {
+  Dtype value;
+  operator Dtype() const { return value; }
+};
+using OptionalDtype = std::optional<PyDtype>;
+inline std::optional<Dtype> to_dtype(const OptionalDtype& d) {
+  return d ? std::optional<Dtype>(d->value) : std::nullopt;
+}
+
+// The Python error for a C++ exception, for entry points without nanobind's own translation.
+void set_python_error(const std::exception_ptr& pointer);
+void init_errors(nb::module_& m);
+void init_origin(nb::module_& m);
+void init_dtypes(nb::module_& m);
+void init_devices(nb::module_& m);
+void init_array(nb::module_& m);
+void init_array_at(nb::module_& m);
+void init_print(nb::module_& m);
+void init_numpy(nb::module_& m);
+void init_ops(nb::module_& m);
+void init_shape_ops(nb::module_& m);
+void init_random(nb::module_& m);
+void init_fast(nb::module_& m);
+void init_memory(nb::module_& m);
+void init_transforms(nb::module_& m);
+void init_compile(nb::module_& m);
+void init_compile_number(nb::module_& m);
+void init_explain(nb::module_& m);
+void init_io(nb::module_& m);
+void init_constants(nb::module_& m);
+
+// A module `name` inside m that `import` finds, too.
+nb::module_ submodule(nb::module_& m, const char* name, const char* doc);
+
+// --- convert ---
+bool is_array(nb::handle object);
+bool is_scalar(nb::handle object);  // bool, int, float, complex (also NumPy's)
+bool is_int(nb::handle object);     // int (bool, too), or a number of a trace that stands for one
+// A number that stands for a size or scalar in a trace of compile (compile_number.h).
+bool is_traced_number(nb::handle object);
+Number to_number(const char* op,
+                 nb::handle scalar);  // a number of a trace becomes a constant, by a guard
+Number to_symbolic_number(const char* op, nb::handle scalar);  // ... stays what it is
+Dim to_size(const char* op, nb::handle size);                  // an int, or a number of a trace
+nb::object size_object(const Dim& size);
+// Arrays, scalars, nested sequences, buffers (NumPy), objects with __mlx_array__ or __dlpack__.
+array to_array(nb::handle object, std::optional<Dtype> dtype = {});
+// The two operands of a binary op: a Python scalar is weak beside an array.
+std::pair<array, array> to_operands(const char* op, nb::handle a, nb::handle b);
+// A scalar beside `like` takes its dtype by weak promotion, all else is converted alone.
+array to_array_like(const char* op, nb::handle object, const array& like);
+StreamOrDevice to_stream_arg(
+    nb::handle object);  // None, Stream, ThreadLocalStream, Device, DeviceType
+OptionalAxes to_axes(const char* op, nb::handle axis);      // None, int, sequence of ints
+ShapeList to_shape_list(const char* op, nb::handle shape);  // int or sequence
+Shape to_shape(const char* op, nb::handle shape);
+nb::tuple shape_tuple(const Shape& shape);
+nb::object to_python_scalar(const array& a);  // item()
+nb::object to_list(const array& a);
+// NumPy array; copy false: shares memory (writable).
+nb::object to_numpy(const array& a, bool copy);
+// A copy of an object with the buffer protocol or __dlpack__; float64 becomes float32 and complex128
+// complex64, as in MLX, unless a dtype is given.
+array from_buffer_object(nb::handle object, std::optional<Dtype> dtype);
+
+// Runs work without the GIL; Ctrl-C is seen by the poll hook.
+template <typename F>
+auto without_gil(F&& f) {
+  nb::gil_scoped_release release;
+  return f();
+}
+
+// --- printing ---
+std::string repr_of(const array& a);
+
+// --- indexing ---
+array get_item(const array& a, nb::handle index);
+void set_item(array& a, nb::handle index, nb::handle value);
+array update_item(const array& a, nb::handle index, nb::handle value, ScatterReduce reduce,
+                  bool inverse);  // .at[...]: inverse: subtract, divide
+
+// --- trees ---
+// Arrays in dicts, lists, tuples (NamedTuples too) and Modules, depth first; dict order is insertion.
+void tree_visit(nb::handle tree, const std::function<void(nb::handle leaf)>& visit);
+nb::object tree_map(nb::handle tree, const std::function<nb::object(nb::handle leaf)>& map);
+Arrays tree_arrays(nb::handle tree);  // array leaves only
+
+}  // namespace cermet::python

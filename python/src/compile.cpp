@@ -1,0 +1,737 @@
+// SPDX-License-Identifier: MIT
+// compile: a function is traced once for each structure of its arguments and captured state, then runs as
+// one program for each set of sizes. Arrays among the arguments and in reach of the function are inputs;
+// places whose array or number the trace changed are outputs, too. Sizes and numbers are open: a trace
+// serves again as long as its guards hold. Inside another trace the function is simply called.
+#include "compile.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "capture.h"
+#include "compile_number.h"
+#include "runtime/counters.h"
+
+namespace cermet::python {
+
+namespace {
+
+bool compile_disabled = false;
+thread_local int tracing = 0;
+
+// Traces put placeholders into arrays that other threads may see, so there is one at a time.
+class TraceLock {
+ public:
+  // False when another thread traces for long (it may wait for this one).
+  bool acquire() {
+    if (mutex().try_lock()) return held_ = true;
+    nb::gil_scoped_release release;
+    return held_ = mutex().try_lock_for(std::chrono::seconds(1));
+  }
+  ~TraceLock() {
+    if (held_) mutex().unlock();
+  }
+
+ private:
+  static std::timed_mutex& mutex() {
+    static auto* lock = new std::timed_mutex;
+    return *lock;
+  }
+  bool held_ = false;
+};
+
+struct TraceScope {
+  TraceScope() { tracing++; }
+  ~TraceScope() { tracing--; }
+};
+
+// What a call was given: arrays (an input each), objects that are state, and all else as a key.
+class CallInputs {
+ public:
+  CallInputs(nb::handle args, nb::handle kwargs) {
+    tuple(args);
+    if (!kwargs.is_valid()) return;
+    for (auto [name, value] : nb::borrow<nb::dict>(kwargs)) {
+      key.add(static_cast<uint64_t>(PyObject_Hash(name.ptr())));
+      leaf(value);
+    }
+  }
+
+  Arrays arrays;
+  std::vector<Number> numbers;
+  std::vector<nb::handle> objects;
+  CaptureKey key;
+
+ private:
+  void tuple(nb::handle items) {
+    key.add(static_cast<uint64_t>(PyTuple_GET_SIZE(items.ptr())));
+    key.add(reinterpret_cast<uintptr_t>(Py_TYPE(items.ptr())));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.ptr()); i++)
+      leaf(PyTuple_GET_ITEM(items.ptr(), i));
+  }
+
+  void leaf(nb::handle object) {
+    if (is_array(object)) {
+      key.add(1);
+      arrays.push_back(nb::cast<array>(object));
+    } else if (const auto number = open_number(object)) {
+      key.add(4 + static_cast<uint64_t>(number->kind));
+      numbers.push_back(*number);
+    } else if (is_key_constant(object)) {
+      key.add(2);
+      key.add(key_of_constant(object));
+    } else if (PyTuple_Check(object.ptr())) {
+      tuple(object);
+    } else {
+      key.add(3);
+      objects.push_back(object);
+    }
+  }
+};
+
+// Arguments with the arrays and numbers among them (not those in objects) replaced in order.
+struct TracedArguments {
+  const Arrays& arrays;
+  const std::vector<Number>& numbers;
+  size_t next_array = 0, next_number = 0;
+
+  nb::object replace(nb::handle tree) {
+    if (is_array(tree)) return nb::cast(arrays[next_array++]);
+    if (open_number(tree)) return traced_number_object(numbers[next_number++]);
+    if (!PyTuple_Check(tree.ptr()) || is_key_constant(tree)) return nb::borrow(tree);
+    const Py_ssize_t n = PyTuple_GET_SIZE(tree.ptr());
+    nb::object items = nb::steal(PyTuple_New(n));
+    for (Py_ssize_t i = 0; i < n; i++)
+      PyTuple_SET_ITEM(items.ptr(), i, replace(PyTuple_GET_ITEM(tree.ptr(), i)).release().ptr());
+    if (PyTuple_CheckExact(tree.ptr())) return items;
+    return nb::hasattr(tree, "_fields") ? tree.type().attr("_make")(items) : tree.type()(items);
+  }
+};
+
+// Sizes of 0 and 1 are part of the key, others are open numbers.
+void add_array(CaptureKey& key, std::vector<Number>& symbols, const array& a) {
+  key.add(static_cast<uint64_t>(a.dtype()) << 8 | static_cast<uint64_t>(a.ndim()));
+  for (const Dim& dim : a.shape().dims()) {
+    key.add(static_cast<uint64_t>(std::min<int64_t>(dim.value, 2)));
+    if (dim.value > 1) symbols.push_back(number(dim.value));
+  }
+}
+
+// The state as a call found it, while quick checks say that it is the same. Nothing is kept alive: a
+// holder lives as long as the checks hold.
+struct KnownState {
+  WalkChecks checks;
+  std::vector<PyObject*> holders;
+  CaptureKey structure, constants;
+  std::vector<Number> numbers;  // open ones
+  bool valid = false;
+};
+
+// What names a trace, and the numbers that it leaves open: sizes of the arguments, sizes of the state,
+// numbers among the arguments, numbers of the state.
+struct CallKey {
+  CallKey(const CallInputs& given, const Captured& state, const OpenPlaces& open) : key(given.key) {
+    key.add(state.structure.lo);
+    key.add(state.structure.hi);
+    for (const array& a : given.arrays) add_array(key, symbols, a);
+    for (size_t i = 0; i < state.holders.size(); i++) add_array(key, symbols, state.value(i));
+    symbols.insert(symbols.end(), given.numbers.begin(), given.numbers.end());
+    for (size_t i = 0; i < state.constants.size(); i++) {
+      const Captured::Constant& c = state.constants[i];
+      if (open.is_ignored(c)) continue;
+      constants.add(c.key);
+      if (const auto number = open.number(c)) {
+        constants.add(static_cast<uint64_t>(number->kind));
+        symbols.push_back(*number);
+        open_constants.push_back(i);
+      } else {
+        constants.add(key_of_constant(c.object));
+      }
+    }
+    key.add(constants.lo);
+    key.add(constants.hi);
+  }
+  CallKey(const CallInputs& given, const KnownState& state) : key(given.key) {
+    symbols.reserve(2 * (given.arrays.size() + state.holders.size()) + given.numbers.size() +
+                    state.numbers.size());
+    key.add(state.structure.lo);
+    key.add(state.structure.hi);
+    for (const array& a : given.arrays) add_array(key, symbols, a);
+    for (PyObject* holder : state.holders) add_array(key, symbols, *nb::inst_ptr<array>(holder));
+    symbols.insert(symbols.end(), given.numbers.begin(), given.numbers.end());
+    symbols.insert(symbols.end(), state.numbers.begin(), state.numbers.end());
+    key.add(state.constants.lo);
+    key.add(state.constants.hi);
+  }
+  CaptureKey key, constants;
+  std::vector<Number> symbols;
+  std::vector<size_t> open_constants;
+};
+
+// Something that a call changes in captured state.
+struct Change {
+  enum class Kind : uint8_t {
+    in_place,  // the array object of a slot is given a new value
+    fresh,     // a place is given a new array object
+    move,      // a place is given the array object of a slot
+    number     // an open number is given a new value
+  } kind;
+  size_t place = 0, slot = 0,
+         output = 0;  // number: place among the open numbers, output among the results
+};
+
+struct Entry {
+  std::unique_ptr<CompiledGraph> graph;
+  nb::object result;  // the function's result; its arrays are replaced in order
+  std::vector<Change> changes;
+  std::vector<nb::object> identified;  // keeps what the key names by address
+  uint64_t used = 0;
+};
+
+// Points every captured array object at a placeholder, and open numbers at symbols; back at the end.
+class Placeholders {
+ public:
+  Placeholders(const Captured& state, const CallInputs& given, const CallKey& key, Symbols& symbols)
+      : state_(state), key_(key) {
+    for (const array& a : given.arrays) arrays.push_back(open_placeholder(a, symbols));
+    for (size_t i = 0; i < state.holders.size(); i++)
+      arrays.push_back(open_placeholder(state.value(i), symbols));
+    for (const Number& n : given.numbers) numbers.push_back(symbols.input(n, false));
+    for (size_t i : key.open_constants)
+      state_numbers.push_back(symbols.input(*open_number(state.constants[i].object), false));
+  }
+  // traces: numbers of the running trace.
+  void place() {
+    for (size_t i = 0; i < state_.holders.size(); i++) {
+      values.push_back(state_.value(i));
+      nb::cast<array&>(state_.holders[i]) = arrays[arrays.size() - state_.holders.size() + i];
+    }
+    for (size_t i = 0; i < key_.open_constants.size(); i++) {
+      objects.push_back(traced_number_object(state_numbers[i]));
+      constant(i).place.put(objects.back());
+    }
+  }
+  ~Placeholders() { restore(); }
+  void restore() {
+    for (size_t i = 0; i < values.size(); i++) nb::cast<array&>(state_.holders[i]) = values[i];
+    values.clear();
+  }
+  const Captured::Constant& constant(size_t open) const {
+    return state_.constants[key_.open_constants[open]];
+  }
+
+  Arrays arrays;  // of the arguments, then of the slots
+  Arrays values;  // of the slots, before
+  std::vector<Number> numbers, state_numbers;
+  std::vector<nb::object> objects;  // at the places of open numbers
+
+ private:
+  static array open_placeholder(const array& a, Symbols& symbols) {
+    Shape shape = a.shape();
+    for (int axis = 0; axis < shape.ndim(); axis++) {
+      Dim& dim = shape.dim(axis);
+      if (dim.value > 1) dim.expr = symbols.input(number(dim.value), true).expr;
+    }
+    return placeholder(shape, a.dtype());
+  }
+
+  const Captured& state_;
+  const CallKey& key_;
+};
+
+// The function called on placeholders, and what it changed.
+class Trace {
+ public:
+  Trace(const Captured& before, const CallInputs& given, const CallKey& key)
+      : symbols(std::make_shared<Symbols>()),
+        before_(before),
+        given_(given.arrays.size()),
+        placeholders_(before, given, key, *symbols) {}
+
+  template <typename F, typename Recapture>
+  void run(F&& f, Recapture&& recapture, const Snapshot& snapshot) {
+    try {
+      TraceScope scope;
+      const TraceNumbers numbers(symbols);
+      placeholders_.place();
+      result = f(placeholders_);
+      find_numbers();
+      after = recapture();
+    } catch (...) {
+      placeholders_.restore();
+      snapshot.restore();
+      throw;
+    }
+    outputs = tree_arrays(result);
+    repeats = before_.structure == after.structure &&
+              before_.places.size() == after.places.size() && after.numbers.empty();
+    find_in_place();
+    find_replaced();
+    for (const Place& place : after.numbers) place.put(plain_number(traced_number(place.get())));
+    inputs = placeholders_.arrays;
+    placeholders_.restore();
+  }
+
+  std::shared_ptr<Symbols> symbols;
+  nb::object result;
+  Arrays inputs, outputs;       // outputs: of the result, then of the changes
+  std::vector<Number> results;  // numbers in the result, then new values of open numbers
+  std::vector<Change> changes;
+  Captured after;
+  bool repeats = false;  // a call of the same structure does the same
+  std::vector<std::pair<nb::object, size_t>>
+      created;  // array objects new in the state, and their outputs
+
+ private:
+  // Open numbers get plain values; those that matter to the trace do so in each call.
+  void find_numbers() {
+    tree_visit(result, [&](nb::handle leaf) {
+      if (is_traced_number(leaf)) results.push_back(traced_number_of(*symbols, leaf));
+    });
+    struct Stored {
+      size_t open;
+      Number number;
+    };
+    std::vector<Stored> stored;
+    for (size_t i = 0; i < placeholders_.objects.size(); i++) {
+      const Captured::Constant& c = placeholders_.constant(i);
+      const nb::object now = c.place.get();
+      if (!now.is_valid()) continue;
+      if (now.is(placeholders_.objects[i])) {
+        c.place.put(c.object);
+      } else if (is_traced_number(now)) {
+        stored.push_back({i, traced_number_of(*symbols, now)});
+        c.place.put(plain_number(stored.back().number));
+      } else if (const auto n = open_number(now)) {
+        stored.push_back({i, *n});
+      }
+    }
+    // A count of calls that nothing else depends on counts traces; all else is stored in each call.
+    for (bool more = true; more;) {
+      more = false;
+      const std::vector<bool> used = symbols->used_inputs(results);
+      for (size_t k = 0; k < stored.size(); k++) {
+        if (!used[input_of(stored[k].open)] &&
+            counts_alone(stored[k].number, input_of(stored[k].open)))
+          continue;
+        changes.push_back({Change::Kind::number, stored[k].open, 0, results.size()});
+        results.push_back(stored[k].number);
+        stored.erase(stored.begin() + static_cast<ptrdiff_t>(k--));
+        more = true;
+      }
+    }
+  }
+
+  size_t input_of(size_t open) const {
+    return symbols->exprs()[placeholders_.state_numbers[open].expr].a;
+  }
+
+  // The number depends on this input of the symbols and on no other.
+  bool counts_alone(const Number& n, size_t input) const {
+    const std::vector<bool> inputs = symbols->inputs_of({&n, 1});
+    return inputs[input] && std::count(inputs.begin(), inputs.end(), true) == 1;
+  }
+
+  void find_in_place() {
+    for (size_t i = 0; i < before_.holders.size(); i++) {
+      const array& now = before_.value(i);
+      if (now.node() == placeholders_.arrays[given_ + i].node()) continue;
+      changes.push_back({Change::Kind::in_place, 0, i, outputs.size()});
+      outputs.push_back(now);
+    }
+  }
+
+  void find_replaced() {
+    std::unordered_map<PyObject*, size_t> former;
+    for (size_t i = 0; i < before_.holders.size(); i++) former[before_.holders[i].ptr()] = i;
+    std::unordered_map<PyObject*, size_t> output_of;
+    for (size_t p = 0; p < after.places.size(); p++) {
+      const nb::object& holder = after.holders[after.places[p].slot];
+      auto slot = former.find(holder.ptr());
+      const bool known_place =
+          p < before_.places.size() && before_.places[p].place.same_as(after.places[p].place);
+      if (known_place && before_.holders[before_.places[p].slot].is(holder)) continue;
+      repeats &= known_place;
+      if (slot != former.end()) {
+        changes.push_back({Change::Kind::move, p, slot->second, 0});
+        continue;
+      }
+      auto [it, fresh] = output_of.try_emplace(holder.ptr(), outputs.size());
+      if (fresh) {
+        created.emplace_back(holder, outputs.size());
+        outputs.push_back(nb::cast<array>(holder));
+      }
+      changes.push_back({Change::Kind::fresh, p, 0, it->second});
+    }
+  }
+
+  const Captured& before_;
+  size_t given_;
+  Placeholders placeholders_;
+};
+
+class Compiled {
+ public:
+  Compiled(nb::object fun, nb::object inputs, nb::object outputs)
+      : fun_(std::move(fun)), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {}
+
+  // kwargs may be null.
+  nb::object call(nb::handle args, nb::handle kwargs) {
+    const bool plain = compile_disabled || tracing > 0;
+    if (!plain) {
+      CallInputs given(args, kwargs);
+      if (auto done = run_unchanged(given)) return *done;
+    }
+    const nb::args all = nb::borrow<nb::args>(args);
+    const nb::kwargs named =
+        kwargs.is_valid() ? nb::borrow<nb::kwargs>(kwargs) : nb::steal<nb::kwargs>(PyDict_New());
+    return plain ? fun_(*all, **named) : walk(all, named);
+  }
+
+  // The call with all state looked at.
+  nb::object walk(nb::args args, nb::kwargs kwargs) {
+    const CallInputs given(args, kwargs);
+    Captured state = capture_for(given);
+    if (any_traced(given, state)) {
+      // Another thread's trace, or a transform around this call.
+      TraceLock lock;
+      if (!lock.acquire()) return fun_(*args, **kwargs);
+      state = capture_for(given);
+      if (any_traced(given, state)) return fun_(*args, **kwargs);
+    }
+    if (auto done = run_known(given, state)) return *done;
+    TraceLock lock;
+    if (!lock.acquire()) return fun_(*args, **kwargs);
+    state = capture_for(given);
+    if (auto done = run_known(given, state)) return *done;
+    return trace(args, kwargs, given);
+  }
+
+  // The lazy graph of a call; captured state is put back.
+  Arrays plan(nb::args args, nb::kwargs kwargs) {
+    TraceLock lock;
+    lock.acquire();
+    const CallInputs given(args, kwargs);
+    Snapshot snapshot;
+    const Captured state = capture_for(given, &snapshot);
+    const CallKey key(given, state, open_);
+    Trace t(state, given, key);
+    call_traced(t, args, kwargs, given, snapshot);
+    snapshot.restore();
+    return t.outputs;
+  }
+
+  const nb::object& fun() const { return fun_; }
+  int traverse(visitproc visit, void* arg) {
+    Py_VISIT(fun_.ptr());
+    Py_VISIT(inputs_.ptr());
+    Py_VISIT(outputs_.ptr());
+    int stopped = 0;
+    open_.for_each_object([&](const nb::object& object) {
+      stopped = stopped != 0 ? stopped : visit(object.ptr(), arg);
+    });
+    if (stopped != 0) return stopped;
+    for (const auto& [key, entries] : entries_) {
+      for (const EntryPtr& entry : entries) {
+        Py_VISIT(entry->result.ptr());
+        for (const nb::object& object : entry->identified) Py_VISIT(object.ptr());
+      }
+    }
+    return 0;
+  }
+  void clear() {
+    fun_.reset();
+    inputs_.reset();
+    outputs_.reset();
+    open_.clear();
+    entries_.clear();
+  }
+
+ private:
+  using EntryPtr = std::shared_ptr<Entry>;
+
+  static nb::handle random_state() {
+    static PyObject* state =
+        nb::module_::import_("cermet.core").attr("random").attr("state").inc_ref().ptr();
+    return state;
+  }
+
+  Captured capture_for(const CallInputs& given, Snapshot* snapshot = nullptr) const {
+    Captured state =
+        capture({fun_, inputs_, outputs_, nb::borrow(random_state())}, given.objects, snapshot);
+    CERMET_CHECK(!state.refused, value, "compile",
+                 "an argument holds a {}, which cannot be hashed; arguments must be trees (dict, "
+                 "list, tuple) "
+                 "of arrays and hashable constants",
+                 nb::type_name(state.refused_type).c_str());
+    return state;
+  }
+
+  static bool any_traced(const CallInputs& given, const Captured& state) {
+    const auto traced = [](const array& a) { return a.node()->traced; };
+    if (std::any_of(given.arrays.begin(), given.arrays.end(), traced)) return true;
+    for (size_t i = 0; i < state.holders.size(); i++)
+      if (traced(state.value(i))) return true;
+    return false;
+  }
+
+  // A trace of this structure whose guards hold.
+  std::optional<nb::object> run_known(const CallInputs& given, Captured& state) {
+    const CallKey key(given, state, open_);
+    Arrays inputs = given.arrays;
+    for (size_t i = 0; i < state.holders.size(); i++) inputs.push_back(state.value(i));
+    Arrays results;
+    CompiledGraph::Call call;
+    const EntryPtr entry = run(key, inputs, call, results);
+    if (!entry) return std::nullopt;
+    apply(*entry, results, call.results(), state, key);
+    if (entry->changes.empty() && given.objects.empty()) keep_known(state, key);
+    return fill(*entry, results, call.results());
+  }
+
+  // The same (given is used up), when nothing but the arguments and the values of captured arrays has changed.
+  std::optional<nb::object> run_unchanged(CallInputs& given) {
+    if (!known_.valid || !given.objects.empty()) return std::nullopt;
+    if (!known_.checks.hold()) return known_.valid = false, std::nullopt;
+    const CallKey key(given, known_);
+    Arrays inputs = std::move(given.arrays);
+    inputs.reserve(inputs.size() + known_.holders.size());
+    for (PyObject* holder : known_.holders) inputs.push_back(*nb::inst_ptr<array>(holder));
+    if (std::any_of(inputs.begin(), inputs.end(), [](const array& a) { return a.node()->traced; }))
+      return std::nullopt;
+    Arrays results;
+    CompiledGraph::Call call;
+    const EntryPtr entry = run(key, inputs, call, results);
+    if (!entry) return std::nullopt;
+    CERMET_INTERNAL_CHECK(entry->changes.empty(), "a call of known state changes it");
+    return fill(*entry, results, call.results());
+  }
+
+  void keep_known(Captured& state, const CallKey& key) {
+    known_.checks = std::move(state.checks);
+    known_.valid = known_.checks.complete();
+    known_.holders.clear();
+    for (const nb::object& holder : state.holders) known_.holders.push_back(holder.ptr());
+    known_.structure = state.structure;
+    known_.constants = key.constants;
+    known_.numbers.assign(key.symbols.end() - static_cast<ptrdiff_t>(key.open_constants.size()),
+                          key.symbols.end());
+  }
+
+  // The first trace that holds for the call, and its lazy outputs.
+  EntryPtr run(const CallKey& key, const Arrays& inputs, CompiledGraph::Call& call,
+               Arrays& results) {
+    auto it = entries_.find(key.key);
+    if (it == entries_.end()) return nullptr;
+    for (size_t i = 0; i < it->second.size(); i++) {
+      const EntryPtr entry = it->second[i];
+      std::optional<bool> holds = entry->graph->prepare_known(key.symbols, call);
+      if (!holds) {
+        nb::gil_scoped_release release;
+        holds = entry->graph->prepare(inputs, key.symbols, call);
+      }
+      if (*holds) {
+        count(Counter::program_hits);
+        results = entry->graph->run(call, inputs);
+        entry->used = ++calls_;
+        return entry;
+      }
+      it = entries_.find(key.key);  // others may have traced meanwhile
+      if (it == entries_.end()) return nullptr;
+    }
+    return nullptr;
+  }
+
+  void call_traced(Trace& t, nb::args args, nb::kwargs kwargs, const CallInputs& given,
+                   const Snapshot& snapshot) {
+    auto f = [&](const Placeholders& placeholders) {
+      TracedArguments traced{placeholders.arrays, placeholders.numbers};
+      const nb::object traced_args = traced.replace(args);
+      nb::dict traced_kwargs;
+      for (auto [name, value] : kwargs) traced_kwargs[name] = traced.replace(value);
+      return fun_(*nb::borrow<nb::tuple>(traced_args), **traced_kwargs);
+    };
+    t.run(f, [&] { return capture_for(given); }, snapshot);
+  }
+
+  // Numbers that the code on the way stores are open from now on.
+  void open_places(const Captured& state, const Snapshot& snapshot) {
+    for (const Captured::Constant& c : state.constants)
+      if (snapshot.stored.contains(c.key) && open_number(c.object)) open_.add_number(c);
+    for (PyObject* list : snapshot.appended)
+      if (PyList_Check(list) && !snapshot.read.contains(list)) open_.add_list(list);
+  }
+
+  // Constants of the key are as before; else the next call is another.
+  bool same_constants(const CallInputs& given, const CallKey& before, const Captured& after) const {
+    const CallKey now(given, after, open_);
+    return now.constants == before.constants;
+  }
+
+  nb::object trace(nb::args args, nb::kwargs kwargs, const CallInputs& given) {
+    count(Counter::traces);
+    Snapshot snapshot;
+    const Captured state = capture_for(given, &snapshot);
+    open_places(state, snapshot);
+    const CallKey key(given, state, open_);
+    auto entry = std::make_shared<Entry>();
+    Arrays inputs = given.arrays, results;
+    CompiledGraph::Call call;
+    Trace t(state, given, key);
+    call_traced(t, args, kwargs, given, snapshot);
+    for (size_t i = 0; i < state.holders.size(); i++) inputs.push_back(state.value(i));
+    try {
+      nb::gil_scoped_release release;
+      entry->graph = std::make_unique<CompiledGraph>(t.symbols, t.inputs, t.outputs, t.results);
+      const bool holds = entry->graph->prepare(inputs, key.symbols, call);
+      CERMET_INTERNAL_CHECK(holds, "a trace does not hold for the call that made it");
+      results = entry->graph->run(call, inputs);
+    } catch (...) {
+      snapshot.restore();
+      throw;
+    }
+    for (const Change& c : t.changes)
+      if (c.kind == Change::Kind::in_place)
+        nb::cast<array&>(state.holders[c.slot]) = results[c.output];
+    for (auto& [holder, output] : t.created) nb::cast<array&>(holder) = results[output];
+    entry->result = t.result;
+    const nb::object value = fill(*entry, results, call.results());
+    if (t.repeats && same_constants(given, key, t.after)) remember(key.key, entry, t, state);
+    return value;
+  }
+
+  // The result's structure with this call's arrays.
+  static nb::object fill(const Entry& entry, const Arrays& results,
+                         const std::vector<Number>& numbers) {
+    if (is_array(entry.result)) return nb::cast(results[0]);
+    size_t next = 0, next_number = 0;
+    return tree_map(entry.result, [&](nb::handle leaf) {
+      if (is_traced_number(leaf)) return plain_number(numbers[next_number++]);
+      return is_array(leaf) ? nb::cast(results[next++]) : nb::borrow(leaf);
+    });
+  }
+
+  void remember(const CaptureKey& key, const EntryPtr& entry, const Trace& t,
+                const Captured& state) {
+    // Traced arrays in the kept result would hold the whole graph.
+    entry->result = tree_map(entry->result, [](nb::handle leaf) {
+      return is_array(leaf) ? nb::cast(placeholder(Shape{0}, Dtype::boolean)) : nb::borrow(leaf);
+    });
+    entry->identified = state.identified;
+    entry->changes = t.changes;
+    entry->used = ++calls_;
+    forget_some();
+    entries_[key].insert(entries_[key].begin(), entry);
+    entry_count_++;
+  }
+
+  // Room for one more: the trace used longest ago goes.
+  void forget_some() {
+    constexpr size_t kMaxEntries = 256;
+    if (entry_count_ < kMaxEntries) return;
+    const auto oldest = [](const auto& group) { return group.second.back()->used; };
+    auto group =
+        std::min_element(entries_.begin(), entries_.end(),
+                         [&](const auto& a, const auto& b) { return oldest(a) < oldest(b); });
+    group->second.pop_back();
+    entry_count_--;
+    if (group->second.empty()) entries_.erase(group);
+  }
+
+  static void apply(const Entry& entry, const Arrays& results, const std::vector<Number>& numbers,
+                    const Captured& state, const CallKey& key) {
+    std::unordered_map<size_t, nb::object> created;
+    for (const Change& c : entry.changes) {
+      if (c.kind == Change::Kind::in_place) {
+        nb::cast<array&>(state.holders[c.slot]) = results[c.output];
+      } else if (c.kind == Change::Kind::number) {
+        state.constants[key.open_constants[c.place]].place.put(plain_number(numbers[c.output]));
+      } else if (c.kind == Change::Kind::move) {
+        state.places[c.place].place.put(state.holders[c.slot]);
+      } else {
+        nb::object& object = created[c.output];
+        if (!object.is_valid()) object = nb::cast(results[c.output]);
+        state.places[c.place].place.put(object);
+      }
+    }
+  }
+
+  nb::object fun_, inputs_, outputs_;
+  OpenPlaces open_;
+  KnownState known_;
+  std::unordered_map<CaptureKey, std::vector<EntryPtr>, CaptureKeyHash> entries_;  // latest first
+  size_t entry_count_ = 0;
+  uint64_t calls_ = 0;
+};
+
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  return nb::inst_ready(self) ? nb::inst_ptr<Compiled>(self)->traverse(visit, arg) : 0;
+}
+
+int clear(PyObject* self) {
+  nb::inst_ptr<Compiled>(self)->clear();
+  return 0;
+}
+
+PyObject* call(PyObject* self, PyObject* args, PyObject* kwargs) {
+  try {
+    return nb::inst_ptr<Compiled>(self)->call(args, kwargs).release().ptr();
+  } catch (...) {
+    set_python_error(std::current_exception());
+    return nullptr;
+  }
+}
+
+PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(call)},
+                       {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                       {Py_tp_clear, reinterpret_cast<void*>(clear)},
+                       {0, nullptr}};
+
+nb::object make_compiled(nb::object fun, nb::object inputs, nb::object outputs) {
+  CERMET_CHECK(PyCallable_Check(fun.ptr()), type, "compile", "a {} was given; it must be callable",
+               nb::type_name(fun.type()).c_str());
+  nb::object compiled = nb::cast(new Compiled(fun, inputs, outputs), nb::rv_policy::take_ownership);
+  for (const char* name : {"__name__", "__qualname__", "__doc__", "__module__"}) {
+    if (nb::hasattr(fun, name)) compiled.attr(name) = fun.attr(name);
+  }
+  return compiled;
+}
+
+}  // namespace
+
+Arrays outputs_without_running(nb::object fun, nb::args args, nb::kwargs kwargs) {
+  if (nb::isinstance<Compiled>(fun)) return nb::cast<Compiled&>(fun).plan(args, kwargs);
+  return Compiled(fun, nb::none(), nb::none()).plan(args, kwargs);
+}
+
+void init_compile(nb::module_& m) {
+  compile_disabled = env::is_set("CERMET_DISABLE_COMPILE");
+  nb::class_<Compiled>(m, "_Compiled", nb::type_slots(slots), nb::dynamic_attr())
+      .def(
+          "__get__",
+          [](nb::object self, nb::object instance, nb::handle) {
+            if (instance.is_none()) return self;
+            return nb::object(nb::module_::import_("types").attr("MethodType")(self, instance));
+          },
+          nb::arg("instance").none(), nb::arg("owner").none() = nb::none())
+      .def_prop_ro("__wrapped__", [](const Compiled& c) { return c.fun(); });
+  m.def(
+      "compile",
+      [](nb::object fun, nb::object inputs, nb::object outputs, bool) {
+        return make_compiled(fun, inputs, outputs);
+      },
+      nb::arg("fun"), nb::arg("inputs") = nb::none(), nb::arg("outputs") = nb::none(),
+      nb::arg("shapeless") = false,
+      "A function that traces fun once for each structure of arguments and then runs it as one "
+      "program.");
+  m.def(
+      "disable_compile", [] { compile_disabled = true; }, "compile()d functions run as they are.");
+  m.def("enable_compile", [] { compile_disabled = false; });
+}
+
+}  // namespace cermet::python

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: MIT
+// Python values to arrays and back.
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/dtype_visit.h"
+#include "bind.h"
+#include "compile_number.h"
+#include "graph/hooks.h"
+
+namespace cermet::python {
+
+namespace {
+
+bool is_numpy_scalar(nb::handle object) {
+  // NumPy's scalars are no ints or floats (but float64 is a float); they have these three.
+  return !PyLong_Check(object.ptr()) && nb::hasattr(object, "dtype") &&
+         nb::hasattr(object, "item") && nb::hasattr(object, "ndim") &&
+         nb::cast<int>(object.attr("ndim")) == 0 && !nb::isinstance<array>(object) &&
+         !nb::hasattr(object, "__setitem__");
+}
+
+// Beside an array, NumPy's arrays are as weak as numbers: they raise its dtype to their category only.
+enum class Strength { number, numpy, array };
+
+Strength strength(nb::handle object) {
+  if (is_array(object)) return Strength::array;
+  if (is_scalar(object)) return Strength::number;
+  return PyObject_CheckBuffer(object.ptr()) != 0 ? Strength::numpy : Strength::array;
+}
+
+void check_fits(const char* op, const Number& n, Dtype dtype) {
+  if (n.kind != Number::Kind::integer || !is_integer(dtype)) return;
+  const int bits = 8 * static_cast<int>(size_of(dtype));
+  const int64_t low = is_signed(dtype) ? -(int64_t{1} << (bits - 1)) : 0;
+  const int64_t high = static_cast<int64_t>(
+      ~uint64_t{0} >> (is_signed(dtype) || bits == 64 ? 65 - bits : 64 - bits));
+  const bool fits =
+      bits == 64 ? is_signed(dtype) || n.integer >= 0 : n.integer >= low && n.integer <= high;
+  CERMET_CHECK(fits, overflow, op, "{} does not fit {}", n.integer, name_of(dtype));
+}
+
+// A Python number and the dtype it has alone: int32, or the 64-bit dtype that holds it.
+struct PlainNumber {
+  Number number;
+  Dtype dtype;
+};
+
+// An int from 2**63 on is held by its bits, to be stored as uint64, unless another dtype is wanted.
+PlainNumber to_plain_number(const char* op, nb::handle scalar, std::optional<Dtype> wanted) {
+  if (PyLong_Check(scalar.ptr()) && !PyBool_Check(scalar.ptr())) {
+    const unsigned long long u = PyLong_AsUnsignedLongLong(scalar.ptr());
+    const bool fits = PyErr_Occurred() == nullptr;
+    PyErr_Clear();
+    if (fits && u > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+      if (wanted && is_inexact(*wanted)) return {number(static_cast<double>(u)), *wanted};
+      CERMET_CHECK(!wanted || *wanted == Dtype::uint64, overflow, op, "{} does not fit {}", u,
+                   name_of(*wanted));
+      return {number(static_cast<int64_t>(u)), Dtype::uint64};
+    }
+  }
+  const Number n = to_number(op, scalar);
+  const Dtype alone =
+      n.kind == Number::Kind::integer && n.integer != static_cast<int32_t>(n.integer)
+          ? Dtype::int64
+          : default_dtype(n);
+  if (wanted) check_fits(op, n, *wanted);
+  return {n, wanted.value_or(alone)};
+}
+
+void put_number(const Number& n, Dtype dtype, void* to) {
+  visit_dtype(dtype, [&]<typename T>(std::type_identity<T>) {
+    const bool whole = n.kind == Number::Kind::integer || n.kind == Number::Kind::boolean;
+    T element;
+    if constexpr (std::is_same_v<T, std::complex<float>> ||
+                  std::is_same_v<T, std::complex<double>>) {
+      element = whole ? T(static_cast<double>(n.integer)) : T(n.real_imag);
+    } else if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) {
+      element = T(static_cast<float>(whole ? static_cast<double>(n.integer) : n.real_imag.real()));
+    } else if constexpr (std::is_same_v<T, bool>) {
+      element = whole ? n.integer != 0 : n.real_imag != 0.0;
+    } else if constexpr (std::is_integral_v<T>) {
+      element = whole ? static_cast<T>(n.integer)
+                      : static_cast<T>(static_cast<int64_t>(n.real_imag.real()));
+    } else {
+      element = whole ? static_cast<T>(n.integer) : static_cast<T>(n.real_imag.real());
+    }
+    std::memcpy(to, &element, sizeof(T));
+  });
+}
+
+// --- nested sequences ---
+
+bool is_sequence(nb::handle object) {
+  return PyList_Check(object.ptr()) || PyTuple_Check(object.ptr());
+}
+
+class NestedNumbers {
+ public:
+  // False when there are arrays among the numbers.
+  bool read(nb::handle object, std::optional<Dtype> wanted) {
+    wanted_ = wanted;
+    for (nb::object inner = nb::borrow(object); is_sequence(inner); inner = inner[0]) {
+      shape_.push_back(static_cast<int64_t>(nb::len(inner)));
+      if (nb::len(inner) == 0) break;
+    }
+    return collect(object, 0);
+  }
+
+  array to_array() const {
+    const Dtype dtype = wanted_ ? *wanted_ : dtype_.value_or(Dtype::float32);
+    std::vector<char> bytes(numbers_.size() * size_of(dtype));
+    for (size_t i = 0; i < numbers_.size(); i++)
+      put_number(numbers_[i], dtype, bytes.data() + i * size_of(dtype));
+    return array::from_data(bytes.data(), Shape(std::span<const int64_t>(shape_)), dtype);
+  }
+
+ private:
+  bool collect(nb::handle object, size_t depth) {
+    if (is_sequence(object)) {
+      const auto n = static_cast<int64_t>(nb::len(object));
+      CERMET_CHECK(depth < shape_.size() && shape_[depth] == n, value, "array",
+                   "the nested lists are ragged: {} elements at depth {} where others have {}", n,
+                   depth,
+                   depth < shape_.size() ? fmt::format("{}", shape_[depth]) : std::string("none"));
+      for (nb::handle item : nb::borrow<nb::sequence>(object))
+        if (!collect(item, depth + 1)) return false;
+      return true;
+    }
+    const bool from_numpy = !is_scalar(object) && is_numpy_scalar(object);
+    if (!from_numpy && !is_scalar(object)) return false;
+    CERMET_CHECK(depth == shape_.size(), value, "array",
+                 "the nested lists are ragged: a single number at depth {} where others are lists",
+                 depth);
+    add(from_numpy ? nb::object(object.attr("item")()) : nb::borrow(object));
+    return true;
+  }
+
+  void add(const nb::object& scalar) {
+    const PlainNumber n = to_plain_number("array", scalar, wanted_);
+    has_negative_ |=
+        n.number.kind == Number::Kind::integer && n.dtype != Dtype::uint64 && n.number.integer < 0;
+    // uint64 appears for numbers that nothing else holds, and then stays among integers.
+    const bool both = dtype_ && is_integer(*dtype_) && is_integer(n.dtype);
+    const bool large = both && (*dtype_ == Dtype::uint64 || n.dtype == Dtype::uint64);
+    dtype_ = large ? Dtype::uint64 : dtype_ ? promote(*dtype_, n.dtype) : n.dtype;
+    CERMET_CHECK(
+        !large || !has_negative_, overflow, "array",
+        "a list holds negative numbers and numbers from 2**63 on; no integer dtype has both");
+    numbers_.push_back(n.number);
+  }
+
+  std::optional<Dtype> wanted_, dtype_;
+  bool has_negative_ = false;
+  std::vector<int64_t> shape_;
+  std::vector<Number> numbers_;
+};
+
+array from_sequence(nb::handle object, std::optional<Dtype> dtype) {
+  NestedNumbers numbers;
+  if (numbers.read(object, dtype)) return numbers.to_array();
+  Arrays parts;
+  for (nb::handle item : nb::borrow<nb::sequence>(object)) parts.push_back(to_array(item));
+  const array stacked = stack(parts, 0);
+  return dtype ? astype(stacked, *dtype) : stacked;
+}
+
+nb::object number_object(const void* from, Dtype dtype) {
+  return visit_dtype(dtype, [&]<typename T>(std::type_identity<T>) -> nb::object {
+    T e;
+    std::memcpy(&e, from, sizeof(T));
+    if constexpr (std::is_same_v<T, bool>) return nb::bool_(e);
+    else if constexpr (std::is_integral_v<T>) return nb::int_(e);
+    else if constexpr (requires { e.imag(); })
+      return nb::steal(PyComplex_FromDoubles(e.real(), e.imag()));
+    else if constexpr (std::is_floating_point_v<T>) return nb::float_(static_cast<double>(e));
+    else return nb::float_(static_cast<double>(static_cast<float>(e)));
+  });
+}
+
+nb::object nested_list(const array& a, const char* data, int axis) {
+  const auto& layout = a.node()->layout;
+  if (axis == a.ndim()) return number_object(data, a.dtype());
+  nb::list list;
+  const int64_t step = layout.strides[axis] * static_cast<int64_t>(a.itemsize());
+  for (int64_t i = 0; i < a.shape()[axis]; i++)
+    list.append(nested_list(a, data + i * step, axis + 1));
+  return list;
+}
+
+}  // namespace
+
+bool is_array(nb::handle object) { return nb::isinstance<array>(object); }
+
+bool is_scalar(nb::handle object) {
+  return is_traced_number(object) || PyBool_Check(object.ptr()) || PyLong_Check(object.ptr()) ||
+         PyFloat_Check(object.ptr()) || PyComplex_Check(object.ptr());
+}
+
+bool is_int(nb::handle object) {
+  return PyLong_Check(object.ptr()) ||
+         (is_traced_number(object) &&
+          to_symbolic_number("index", object).kind == Number::Kind::integer);
+}
+
+Number to_number(const char* op, nb::handle scalar) {
+  Number n = to_symbolic_number(op, scalar);
+  if (n.expr != 0 && hooks::trace != nullptr) hooks::trace->look(n);
+  n.expr = 0;
+  return n;
+}
+
+Number to_symbolic_number(const char* op, nb::handle scalar) {
+  PyObject* p = scalar.ptr();
+  if (is_traced_number(scalar)) return traced_number(scalar);
+  if (PyBool_Check(p)) return number(p == Py_True);
+  if (PyLong_Check(p)) {
+    int overflow = 0;
+    const long long v = PyLong_AsLongLongAndOverflow(p, &overflow);
+    CERMET_CHECK(overflow == 0, overflow, op, "{} does not fit 64 bits", nb::str(scalar).c_str());
+    return number(static_cast<int64_t>(v));
+  }
+  if (PyFloat_Check(p)) return number(PyFloat_AS_DOUBLE(p));
+  if (PyComplex_Check(p)) {
+    const Py_complex c = PyComplex_AsCComplex(p);
+    return number(std::complex<double>(c.real, c.imag));
+  }
+  fail(ErrorKind::type, op, "a {} was given; it must be a number",
+       nb::type_name(scalar.type()).c_str());
+}
+
+array to_array(nb::handle object, std::optional<Dtype> dtype) {
+  if (nb::isinstance<array>(object)) {
+    const array& a = nb::cast<const array&>(object);
+    return dtype ? astype(a, *dtype) : a;
+  }
+  if (is_scalar(object)) {
+    const PlainNumber n = to_plain_number("array", object, dtype);
+    return full(Shape{}, n.number, n.dtype);
+  }
+  if (is_sequence(object)) return from_sequence(object, dtype);
+  if (nb::hasattr(object, "__mlx_array__")) return to_array(object.attr("__mlx_array__")(), dtype);
+  if (is_numpy_scalar(object) && !PyObject_CheckBuffer(object.ptr()))
+    return to_array(object.attr("item")(), dtype);
+  return from_buffer_object(object, dtype);
+}
+
+std::pair<array, array> to_operands(const char* op, nb::handle a, nb::handle b) {
+  const Strength of_a = strength(a), of_b = strength(b);
+  if (of_a < of_b) {
+    array y = to_array(b);
+    array x = to_array_like(op, a, y);
+    return {std::move(x), std::move(y)};
+  }
+  array x = to_array(a);
+  array y = of_b < of_a ? to_array_like(op, b, x) : to_array(b);
+  return {std::move(x), std::move(y)};
+}
+
+array to_array_like(const char* op, nb::handle object, const array& like) {
+  if (is_scalar(object)) return weak_scalar(op, to_symbolic_number(op, object), like.dtype());
+  const array a = to_array(object);
+  if (strength(object) == Strength::array) return a;
+  const Dtype dtype = promote_weak(like.dtype(), category_of(a.dtype()));
+  return a.dtype() == dtype ? a : astype(a, dtype);
+}
+
+OptionalAxes to_axes(const char* op, nb::handle axis) {
+  if (axis.is_none()) return std::nullopt;
+  if (is_int(axis)) return AxisList{nb::cast<int64_t>(axis)};
+  CERMET_CHECK(nb::isinstance<nb::sequence>(axis) && !nb::isinstance<nb::str>(axis), type, op,
+               "axis is a {}; it must be None, an int or a sequence of ints",
+               nb::type_name(axis.type()).c_str());
+  AxisList axes;
+  for (nb::handle item : nb::borrow<nb::sequence>(axis)) axes.push_back(nb::cast<int64_t>(item));
+  return axes;
+}
+
+Dim to_size(const char* op, nb::handle size) {
+  if (is_traced_number(size) && is_int(size)) {
+    const Number n = traced_number(size);
+    return {n.integer, n.expr};
+  }
+  const nb::object index = nb::steal(PyNumber_Index(size.ptr()));
+  if (!index.is_valid()) {
+    PyErr_Clear();
+    fail(ErrorKind::type, op, "a size is a {}; sizes must be ints",
+         nb::type_name(size.type()).c_str());
+  }
+  int overflow = 0;
+  const long long v = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
+  CERMET_CHECK(overflow == 0, overflow, op, "a size of {} does not fit 64 bits",
+               nb::str(index).c_str());
+  return v;
+}
+
+nb::object size_object(const Dim& size) {
+  if (size.expr != 0)
+    return traced_number_object({Number::Kind::integer, size.value, 0, size.expr});
+  return nb::steal(PyLong_FromLongLong(size.value));
+}
+
+ShapeList to_shape_list(const char* op, nb::handle shape) {
+  if (nb::isinstance<nb::list>(shape) || nb::isinstance<nb::tuple>(shape)) {
+    ShapeList list;
+    for (nb::handle item : nb::borrow<nb::sequence>(shape)) list.push_back(to_size(op, item));
+    return list;
+  }
+  return {to_size(op, shape)};
+}
+
+Shape to_shape(const char* op, nb::handle shape) {
+  const ShapeList list = to_shape_list(op, shape);
+  for (const Dim& size : list)
+    CERMET_CHECK(!is_less(size, 0), value, op, "a size is {}; sizes must not be negative",
+                 size.value);
+  return Shape(list);
+}
+
+nb::tuple shape_tuple(const Shape& shape) {
+  nb::object tuple = nb::steal(PyTuple_New(shape.ndim()));
+  for (int i = 0; i < shape.ndim(); i++)
+    PyTuple_SET_ITEM(tuple.ptr(), i, size_object(shape.dim(i)).release().ptr());
+  return nb::borrow<nb::tuple>(tuple);
+}
+
+nb::object to_python_scalar(const array& a) {
+  CERMET_CHECK(
+      a.size() == 1, value, "item",
+      "the array has shape {}, {} elements; only an array of one element converts to a scalar",
+      a.shape().to_string(), a.size());
+  if (!a.is_ready())
+    without_gil([&] {
+      a.eval();
+      return 0;
+    });
+  return number_object(a.data(), a.dtype());
+}
+
+nb::object to_list(const array& a) {
+  if (!a.is_ready())
+    without_gil([&] {
+      a.eval();
+      return 0;
+    });
+  return nested_list(a, static_cast<const char*>(a.data()), 0);
+}
+
+}  // namespace cermet::python

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+// explain: what a call would run, as objects, a table and JSON.
+#include "bind.h"
+#include "compile.h"
+
+namespace cermet::python {
+
+namespace {
+
+struct Explanation {
+  std::vector<KernelReport> kernels;
+};
+
+nb::list operands(const std::vector<KernelReport::Operand>& list) {
+  nb::list result;
+  for (const auto& operand : list)
+    result.append(nb::make_tuple(PyDtype{operand.dtype}, shape_tuple(operand.shape)));
+  return result;
+}
+
+// (op, file, line); line 0 when the origin is unknown.
+nb::list ops_of(const KernelReport& report) {
+  nb::list result;
+  for (const auto& op : report.ops) {
+    const size_t colon = op.origin.rfind(':');
+    const bool known = colon != std::string::npos;
+    result.append(nb::make_tuple(op.name, known ? op.origin.substr(0, colon) : std::string(),
+                                 known ? std::stoi(op.origin.substr(colon + 1)) : 0));
+  }
+  return result;
+}
+
+std::string join_ops(const KernelReport& report) {
+  std::string text;
+  for (const auto& op : report.ops) text += (text.empty() ? "" : " ") + op.name;
+  return text;
+}
+
+std::string bytes_text(int64_t bytes) {
+  if (bytes < 10'000) return fmt::format("{} B", bytes);
+  if (bytes < 10'000'000) return fmt::format("{:.1f} kB", static_cast<double>(bytes) / 1e3);
+  return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+}
+
+std::string table_of(const Explanation& e) {
+  std::string text = fmt::format("{:>3}  {:<10} {:>10} {:>10} {:>11}  {:<15} {}\n", "#", "form",
+                                 "read", "written", "flops", "border", "ops");
+  for (size_t i = 0; i < e.kernels.size(); i++) {
+    const KernelReport& k = e.kernels[i];
+    text += fmt::format("{:>3}  {:<10} {:>10} {:>10} {:>11}  {:<15} {}\n", i, k.form,
+                        bytes_text(k.bytes_read), bytes_text(k.bytes_written), k.flops, k.border,
+                        join_ops(k));
+  }
+  return text;
+}
+
+nb::dict to_dict(const Explanation& e) {
+  nb::list kernels;
+  for (const KernelReport& k : e.kernels) {
+    auto named = [](const std::vector<KernelReport::Operand>& list) {
+      nb::list result;
+      for (const auto& o : list)
+        result.append(nb::make_tuple(std::string(name_of(o.dtype)), shape_tuple(o.shape)));
+      return result;
+    };
+    nb::dict d;
+    d["name"] = k.name;
+    d["form"] = k.form;
+    d["ops"] = ops_of(k);
+    d["inputs"] = named(k.inputs);
+    d["outputs"] = named(k.outputs);
+    d["bytes_read"] = k.bytes_read;
+    d["bytes_written"] = k.bytes_written;
+    d["flops"] = k.flops;
+    d["border"] = k.border;
+    d["ir"] = k.ir;
+    kernels.append(d);
+  }
+  nb::dict result;
+  result["kernels"] = kernels;
+  return result;
+}
+
+}  // namespace
+
+void init_explain(nb::module_& m) {
+  nb::class_<KernelReport>(m, "KernelReport", "One kernel of a plan.")
+      .def_ro("name", &KernelReport::name)
+      .def_ro("form", &KernelReport::form)
+      .def_ro("border", &KernelReport::border, "Why the kernel is not part of its consumer.")
+      .def_ro("ir", &KernelReport::ir)
+      .def_ro("bytes_read", &KernelReport::bytes_read)
+      .def_ro("bytes_written", &KernelReport::bytes_written)
+      .def_ro("flops", &KernelReport::flops)
+      .def_prop_ro("ops", &ops_of, "[(op, file, line)]")
+      .def_prop_ro(
+          "inputs", [](const KernelReport& k) { return operands(k.inputs); }, "[(dtype, shape)]")
+      .def_prop_ro(
+          "outputs", [](const KernelReport& k) { return operands(k.outputs); }, "[(dtype, shape)]");
+  nb::class_<Explanation>(m, "Explanation", "The kernels that a call would run.")
+      .def_prop_ro("kernels", [](const Explanation& e) { return e.kernels; })
+      .def("to_dict", &to_dict, "The same as JSON-able data.")
+      .def("__repr__", &table_of);
+  m.def(
+      "explain",
+      [](nb::object fun, nb::args args, nb::kwargs kwargs) {
+        return Explanation{explain(outputs_without_running(fun, args, kwargs))};
+      },
+      nb::arg("fun"), nb::arg("args"), nb::arg("kwargs"),
+      "Plans fun(*args, **kwargs) without running it; fun may be compiled. State that it changes "
+      "is put back.");
+}
+
+}  // namespace cermet::python

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: MIT
+#include "foreign.h"
+
+#include <nanobind/ndarray.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+
+#include "base/format.h"
+
+namespace cermet::python {
+
+namespace {
+
+// --- references dropped without the GIL ---
+
+std::mutex released_mutex;
+std::vector<PyObject*> released;
+
+void give_up(PyObject* object) {
+  if (Py_IsInitialized() == 0) return;
+  if (PyGILState_Check() != 0) {
+    Py_DECREF(object);
+    return;
+  }
+  {
+    const std::lock_guard lock(released_mutex);
+    released.push_back(object);
+  }
+  // Best effort: should the list of pending calls be full, the next import drops it.
+  Py_AddPendingCall([](void*) { return drop_released(), 0; }, nullptr);
+}
+
+// --- the buffer protocol ---
+
+std::optional<Dtype> dtype_of_format(std::string_view format, size_t itemsize) {
+  if (format == "?") return Dtype::boolean;
+  if (format == "e") return Dtype::float16;
+  if (format == "f") return Dtype::float32;
+  if (format == "d") return Dtype::float64;
+  if (format == "Zf") return Dtype::complex64;
+  if (format == "Zd") return Dtype::complex128;
+  if (format.size() != 1) return std::nullopt;
+  const bool is_signed = std::string_view("bhilqn").find(format[0]) != std::string_view::npos;
+  if (!is_signed && std::string_view("BHILQN").find(format[0]) == std::string_view::npos)
+    return std::nullopt;
+  switch (itemsize) {
+    case 1: return is_signed ? Dtype::int8 : Dtype::uint8;
+    case 2: return is_signed ? Dtype::int16 : Dtype::uint16;
+    case 4: return is_signed ? Dtype::int32 : Dtype::uint32;
+    default: return is_signed ? Dtype::int64 : Dtype::uint64;
+  }
+}
+
+struct HeldBuffer {
+  Py_buffer* view;
+  ~HeldBuffer() {
+    if (view == nullptr) return;
+    PyBuffer_Release(view);
+    delete view;
+  }
+};
+
+ForeignView from_py_buffer(nb::handle object) {
+  auto* raw = new Py_buffer;
+  if (PyObject_GetBuffer(object.ptr(), raw, PyBUF_FULL_RO) != 0) {
+    delete raw;
+    nb::raise_python_error();
+  }
+  HeldBuffer held{raw};
+  std::string_view format = raw->format == nullptr ? "B" : raw->format;
+  bool big = false;
+  if (!format.empty() && std::string_view("@=<>!").find(format[0]) != std::string_view::npos) {
+    big = format[0] == '>' || format[0] == '!';
+    format.remove_prefix(1);
+  }
+  const auto dtype = dtype_of_format(format, static_cast<size_t>(raw->itemsize));
+  CERMET_CHECK(
+      dtype.has_value(), type, "array",
+      "the elements of a {} have the format '{}'; they must be booleans, integers, floats or "
+      "complex numbers",
+      nb::type_name(object.type()).c_str(), format);
+  CERMET_CHECK(raw->suboffsets == nullptr, value, "array",
+               "a buffer of pointers to rows was given");
+  ForeignView view;
+  view.data = static_cast<char*>(raw->buf);
+  view.shape.assign(raw->shape, raw->shape + raw->ndim);
+  view.strides.assign(raw->strides, raw->strides + raw->ndim);
+  view.dtype = *dtype;
+  view.swapped = big && size_of(*dtype) > 1;
+  view.read_only = raw->readonly != 0;
+  held.view = nullptr;
+  // The release runs Python code, so it is deferred like a reference: a capsule does it.
+  view.owner = keep_alive(
+      nb::capsule(raw, [](void* p) noexcept { HeldBuffer{static_cast<Py_buffer*>(p)}; }));
+  return view;
+}
+
+// --- DLPack ---
+
+std::optional<Dtype> dtype_of_dlpack(nb::dlpack::dtype d) {
+  using Code = nb::dlpack::dtype_code;
+  if (d.lanes != 1) return std::nullopt;
+  const int bits = d.bits;
+  switch (static_cast<Code>(d.code)) {
+    case Code::Bool: return Dtype::boolean;
+    case Code::Int:
+      return bits == 8    ? Dtype::int8
+             : bits == 16 ? Dtype::int16
+             : bits == 32 ? Dtype::int32
+                          : Dtype::int64;
+    case Code::UInt:
+      return bits == 8    ? Dtype::uint8
+             : bits == 16 ? Dtype::uint16
+             : bits == 32 ? Dtype::uint32
+                          : Dtype::uint64;
+    case Code::Float:
+      return bits == 16   ? std::optional(Dtype::float16)
+             : bits == 32 ? std::optional(Dtype::float32)
+             : bits == 64 ? std::optional(Dtype::float64)
+                          : std::nullopt;
+    case Code::Bfloat: return bits == 16 ? std::optional(Dtype::bfloat16) : std::nullopt;
+    case Code::Complex:
+      return bits == 64    ? std::optional(Dtype::complex64)
+             : bits == 128 ? std::optional(Dtype::complex128)
+                           : std::nullopt;
+    default: return std::nullopt;
+  }
+}
+
+template <typename Tensor>
+ForeignView from_tensor(const Tensor& tensor, nb::handle object, bool read_only) {
+  CERMET_CHECK(tensor.device_type() == nb::device::cpu::value ||
+                   tensor.device_type() == nb::device::cuda_host::value,
+               value, "from_dlpack",
+               "the data of a {} lies on another device (DLPack type {}); move it to the CPU",
+               nb::type_name(object.type()).c_str(), tensor.device_type());
+  const auto dtype = dtype_of_dlpack(tensor.dtype());
+  CERMET_CHECK(dtype.has_value(), type, "from_dlpack",
+               "the dtype (DLPack code {}, {} bits) is not supported", tensor.dtype().code,
+               tensor.dtype().bits);
+  ForeignView view;
+  view.data = static_cast<char*>(const_cast<void*>(static_cast<const void*>(tensor.data())));
+  view.dtype = *dtype;
+  for (size_t i = 0; i < tensor.ndim(); i++) {
+    view.shape.push_back(static_cast<int64_t>(tensor.shape(i)));
+    view.strides.push_back(tensor.stride(i) * static_cast<int64_t>(size_of(*dtype)));
+  }
+  view.read_only = read_only;
+  auto* kept = new Tensor(tensor);
+  view.owner =
+      keep_alive(nb::capsule(kept, [](void* p) noexcept { delete static_cast<Tensor*>(p); }));
+  return view;
+}
+
+ForeignView from_dlpack(nb::handle object) {
+  nb::ndarray<> writable;
+  if (nb::try_cast(object, writable)) return from_tensor(writable, object, false);
+  nb::ndarray<nb::ro> readable;
+  if (nb::try_cast(object, readable)) return from_tensor(readable, object, true);
+  // Ask the object itself: its own error says why (a gradient, a device).
+  nb::object capsule = object.attr("__dlpack__")();
+  fail(ErrorKind::type, "from_dlpack", "a {} gives no tensor that can be read",
+       nb::type_name(object.type()).c_str());
+}
+
+bool is_numpy_bfloat16(nb::handle object) {
+  return nb::hasattr(object, "dtype") && nb::hasattr(object, "view") &&
+         nb::hasattr(object.attr("dtype"), "name") &&
+         std::string_view(nb::str(object.attr("dtype").attr("name")).c_str()) == "bfloat16" &&
+         nb::hasattr(object, "__array_interface__");
+}
+
+// --- copying ---
+
+struct CopyPlan {
+  std::vector<int64_t> shape, strides;  // collapsed: the last axis contiguous where it can be
+};
+
+// Without axes of size 1; neighbours joined where one step of the outer is all of the inner.
+CopyPlan collapse(const ForeignView& view) {
+  CopyPlan plan;
+  for (size_t i = 0; i < view.shape.size(); i++) {
+    if (view.shape[i] == 1) continue;
+    if (!plan.shape.empty() && plan.strides.back() == view.shape[i] * view.strides[i]) {
+      plan.shape.back() *= view.shape[i];
+      plan.strides.back() = view.strides[i];
+    } else {
+      plan.shape.push_back(view.shape[i]);
+      plan.strides.push_back(view.strides[i]);
+    }
+  }
+  return plan;
+}
+
+template <size_t bytes>
+void copy_line(char* to, const char* from, int64_t n, int64_t stride) {
+  for (int64_t i = 0; i < n; i++)
+    std::memcpy(to + i * static_cast<int64_t>(bytes), from + i * stride, bytes);
+}
+
+void copy_line(char* to, const char* from, int64_t n, int64_t stride, size_t bytes) {
+  if (stride == static_cast<int64_t>(bytes)) {
+    std::memcpy(to, from, static_cast<size_t>(n) * bytes);
+    return;
+  }
+  switch (bytes) {
+    case 1: return copy_line<1>(to, from, n, stride);
+    case 2: return copy_line<2>(to, from, n, stride);
+    case 4: return copy_line<4>(to, from, n, stride);
+    case 8: return copy_line<8>(to, from, n, stride);
+    default: return copy_line<16>(to, from, n, stride);
+  }
+}
+
+char* copy_axis(const CopyPlan& plan, size_t axis, const char* from, char* to, size_t bytes) {
+  if (axis == plan.shape.size()) {
+    std::memcpy(to, from, bytes);
+    return to + bytes;
+  }
+  const int64_t n = plan.shape[axis];
+  if (axis + 1 == plan.shape.size()) {
+    copy_line(to, from, n, plan.strides[axis], bytes);
+    return to + n * static_cast<int64_t>(bytes);
+  }
+  for (int64_t i = 0; i < n; i++)
+    to = copy_axis(plan, axis + 1, from + i * plan.strides[axis], to, bytes);
+  return to;
+}
+
+void swap_bytes(char* data, int64_t size, Dtype dtype) {
+  const auto bytes = static_cast<int64_t>(is_complex(dtype) ? size_of(dtype) / 2 : size_of(dtype));
+  const int64_t n = size * static_cast<int64_t>(size_of(dtype)) / bytes;
+  for (int64_t i = 0; i < n; i++) std::reverse(data + i * bytes, data + (i + 1) * bytes);
+}
+
+// MLX takes NumPy's default floats as its own.
+Dtype narrowed(Dtype dtype) {
+  if (dtype == Dtype::float64) return Dtype::float32;
+  return dtype == Dtype::complex128 ? Dtype::complex64 : dtype;
+}
+
+template <typename From, typename To>
+void convert_elements(const char* from, char* to, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    From x;
+    std::memcpy(&x, from + i * static_cast<int64_t>(sizeof(From)), sizeof(From));
+    const To y(x);
+    std::memcpy(to + i * static_cast<int64_t>(sizeof(To)), &y, sizeof(To));
+  }
+}
+
+array narrow_copy(const char* from, const Shape& shape, Dtype dtype) {
+  const Dtype to_dtype = narrowed(dtype);
+  const int64_t n = shape.size();
+  BufferRef buffer =
+      allocator(default_device()).allocate(static_cast<size_t>(n) * size_of(to_dtype), "array");
+  char* to = static_cast<char*>(buffer->data());
+  if (dtype == Dtype::float64) convert_elements<double, float>(from, to, n);
+  else convert_elements<std::complex<double>, std::complex<float>>(from, to, n);
+  return array::from_buffer(std::move(buffer), shape, Layout::contiguous(shape), to_dtype);
+}
+
+array packed_copy(const ForeignView& view, const Shape& shape) {
+  const size_t bytes = size_of(view.dtype);
+  BufferRef buffer =
+      allocator(default_device()).allocate(static_cast<size_t>(shape.size()) * bytes, "array");
+  if (shape.size() > 0) {
+    char* to = static_cast<char*>(buffer->data());
+    copy_axis(collapse(view), 0, view.data, to, bytes);
+    if (view.swapped) swap_bytes(to, shape.size(), view.dtype);
+  }
+  return array::from_buffer(std::move(buffer), shape, Layout::contiguous(shape), view.dtype);
+}
+
+}  // namespace
+
+void drop_released() {
+  std::vector<PyObject*> objects;
+  {
+    const std::lock_guard lock(released_mutex);
+    objects.swap(released);
+  }
+  for (PyObject* object : objects) Py_DECREF(object);
+}
+
+std::shared_ptr<void> keep_alive(nb::object object) {
+  PyObject* pointer = object.release().ptr();
+  return {pointer, [](void* p) { give_up(static_cast<PyObject*>(p)); }};
+}
+
+ForeignView view_of(nb::handle object) {
+  drop_released();
+  if (is_numpy_bfloat16(object)) {
+    const nb::object bits =
+        nb::module_::import_("numpy").attr("asarray")(object).attr("view")("uint16");
+    ForeignView view = from_py_buffer(bits);
+    view.dtype = Dtype::bfloat16;
+    return view;
+  }
+  if (PyObject_CheckBuffer(object.ptr()) != 0) return from_py_buffer(object);
+  CERMET_CHECK(
+      nb::hasattr(object, "__dlpack__"), type, "array",
+      "a {} was given; it must be a number, a nested list of numbers, an array, or an object "
+      "with the buffer protocol, __dlpack__ or __mlx_array__",
+      nb::type_name(object.type()).c_str());
+  return from_dlpack(object);
+}
+
+array copy_view(const ForeignView& view, bool narrow) {
+  const Shape shape{std::span<const int64_t>(view.shape)};
+  check_size("array", shape, view.dtype);
+  return without_gil([&] {
+    const bool shrinks = narrow && narrowed(view.dtype) != view.dtype;
+    const bool packed = !view.swapped && collapse(view).shape.size() <= 1 &&
+                        (collapse(view).strides.empty() ||
+                         collapse(view).strides[0] == static_cast<int64_t>(size_of(view.dtype)));
+    if (shrinks && packed) return narrow_copy(view.data, shape, view.dtype);
+    array copied = packed_copy(view, shape);
+    return shrinks ? narrow_copy(static_cast<const char*>(copied.data()), shape, view.dtype)
+                   : copied;
+  });
+}
+
+array share_view(const ForeignView& view) {
+  const auto bytes = static_cast<int64_t>(size_of(view.dtype));
+  CERMET_CHECK(!view.swapped, value, "asarray",
+               "the bytes are swapped; memory can be shared in native order only");
+  CERMET_CHECK(!view.read_only, value, "asarray",
+               "the memory is read-only and cannot be shared; use copy=True");
+  const Shape shape{std::span<const int64_t>(view.shape)};
+  check_size("asarray", shape, view.dtype);
+  Layout layout;
+  for (int64_t stride : view.strides) {
+    CERMET_CHECK(stride % bytes == 0, value, "asarray",
+                 "a stride of {} bytes is no multiple of the element's {}; use copy=True", stride,
+                 bytes);
+    layout.strides.push_back(stride / bytes);
+  }
+  CERMET_CHECK(
+      reinterpret_cast<uintptr_t>(view.data) % static_cast<size_t>(std::min<int64_t>(bytes, 8)) ==
+          0,
+      value, "asarray", "the memory is not aligned to its elements; use copy=True");
+  const auto [low, high] = reach_of(shape, layout);
+  layout.offset = -low;
+  BufferRef buffer =
+      Buffer::wrap(view.data + low * bytes, static_cast<size_t>((high - low) * bytes),
+                   [owner = view.owner](void*) {});
+  buffer->pin();
+  return array::from_buffer(std::move(buffer), shape, std::move(layout), view.dtype);
+}
+
+}  // namespace cermet::python

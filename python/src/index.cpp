@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: MIT
+// Reading and writing by index: slices become slice and slice_update, index arrays gather and scatter.
+// Writing moves the handle to a new node; the Python object stays.
+#include <algorithm>
+
+#include "index_plan.h"
+
+namespace cermet::python {
+
+namespace {
+
+using Kind = IndexEntry::Kind;
+constexpr int64_t kInt32Range = int64_t{1} << 31;
+
+// --- reading ---
+
+struct SliceArguments {
+  std::vector<int64_t> start, step;
+  Shape size;
+  bool whole = true;  // nothing is cut off
+};
+
+// For each axis of the array; an axis with an index array is taken whole.
+SliceArguments slice_arguments(const array& a, const IndexPlan& plan) {
+  SliceArguments s;
+  for (const IndexEntry& e : plan.entries) {
+    if (e.axis < 0) continue;
+    const bool whole = e.kind == Kind::indices || e.whole;
+    s.start.push_back(whole ? 0 : e.start);
+    s.step.push_back(whole ? 1 : e.step);
+    s.size.push_back(whole ? a.shape().dim(e.axis) : e.kind == Kind::integer ? Dim(1) : e.size);
+    s.whole = s.whole && whole;
+  }
+  return s;
+}
+
+template <typename Keep>
+AxisList positions(const IndexPlan& plan, Keep&& keep, int64_t shift = 0) {
+  AxisList found;
+  for (size_t i = 0; i < plan.entries.size(); i++)
+    if (keep(plan.entries[i])) found.push_back(static_cast<int64_t>(i) + shift);
+  return found;
+}
+
+// One axis for each entry: integers of size 1, new axes inserted.
+array aligned(const array& a, const IndexPlan& plan) {
+  SliceArguments s = slice_arguments(a, plan);
+  array result = s.whole ? a : slice(a, s.start, s.step, s.size);
+  const AxisList inserted = positions(plan, [](const IndexEntry& e) { return e.axis < 0; });
+  return inserted.empty() ? result : expand_dims(result, inserted);
+}
+
+// Moves `count` leading axes behind the next `before`.
+array axes_behind(const array& a, int count, int before) {
+  AxisList order;
+  for (int i = 0; i < before; i++) order.push_back(count + i);
+  for (int i = 0; i < count; i++) order.push_back(i);
+  for (int i = count + before; i < a.ndim(); i++) order.push_back(i);
+  return transpose(a, order);
+}
+
+int kept_before_first(const IndexPlan& plan) {
+  const auto end = plan.entries.begin() + static_cast<ptrdiff_t>(plan.first);
+  return static_cast<int>(std::count_if(plan.entries.begin(), end,
+                                        [&](const IndexEntry& e) { return plan.is_kept(e); }));
+}
+
+array get_advanced(const array& a, const IndexPlan& plan) {
+  const array source = aligned(a, plan);
+  Arrays indices;
+  Axes axes;
+  Shape sizes = source.shape();
+  for (int i = 0; i < source.ndim(); i++) {
+    const IndexEntry& e = plan.entries[static_cast<size_t>(i)];
+    if (e.kind != Kind::indices) continue;
+    indices.push_back(*e.indices);
+    axes.push_back(i);
+    sizes.dim(i) = 1;
+  }
+  if (indices.size() > 1) indices = broadcast_arrays(indices);
+  const int index_ndim = plan.index_shape.ndim();
+  array result = gather(source, indices, axes, sizes);
+  result = squeeze(
+      result, positions(plan, [&](const IndexEntry& e) { return !plan.is_kept(e); }, index_ndim));
+  const int before = plan.adjacent ? kept_before_first(plan) : 0;
+  return before > 0 && index_ndim > 0 ? axes_behind(result, index_ndim, before) : result;
+}
+
+array get_planned(const array& a, const IndexPlan& plan) {
+  if (plan.selects_all()) return a;
+  if (plan.selects_none()) return zeros(plan.result_shape(), a.dtype());
+  if (plan.advanced) return get_advanced(a, plan);
+  const array result = aligned(a, plan);
+  const AxisList dropped =
+      positions(plan, [](const IndexEntry& e) { return e.kind == Kind::integer; });
+  return dropped.empty() ? result : squeeze(result, dropped);
+}
+
+// --- writing ---
+
+// The value in the array's dtype; a Python number must fit it.
+array value_for(const array& a, nb::handle value) {
+  CERMET_CHECK(!value.is_none(), type, "index", "None was assigned; give a number or an array");
+  const array v = to_array_like("index", value, a);
+  return v.dtype() == a.dtype() ? v : astype(v, a.dtype());
+}
+
+// As NumPy, further leading axes of size 1 are ignored in an assignment.
+array fit(array value, const Shape& shape) {
+  AxisList leading;
+  while (value.ndim() - static_cast<int>(leading.size()) > shape.ndim() &&
+         value.shape(static_cast<int>(leading.size())) == 1)
+    leading.push_back(static_cast<int64_t>(leading.size()));
+  if (!leading.empty()) value = squeeze(value, leading);
+  return value.shape() == shape ? value : broadcast_to(value, shape);
+}
+
+// The value in the shape of the slice of each axis of the array.
+array slice_shaped(const array& value, const IndexPlan& plan) {
+  array result = value;
+  const AxisList dropped =
+      positions(plan, [](const IndexEntry& e) { return e.kind == Kind::integer; });
+  if (!dropped.empty()) result = expand_dims(result, dropped);
+  const AxisList inserted = positions(plan, [](const IndexEntry& e) { return e.axis < 0; });
+  return inserted.empty() ? result : squeeze(result, inserted);
+}
+
+array update_slices(const array& a, const array& value, const IndexPlan& plan,
+                    ScatterReduce reduce) {
+  SliceArguments s = slice_arguments(a, plan);
+  const array update = slice_shaped(value, plan);
+  if (s.whole && reduce == ScatterReduce::assign) return update;
+  return slice_update(a, update, s.start, s.step, reduce);
+}
+
+// scatter knows index arrays and whole axes: a partial slice is the index array of its positions, which
+// has a dimension of its own behind those of the user's index arrays.
+class ScatterUpdate {
+ public:
+  ScatterUpdate(const array& a, const IndexPlan& plan) : a_(a), plan_(plan) {
+    for (const IndexEntry& e : plan.entries) partial_ += is_partial(e);
+  }
+
+  array run(const array& value, ScatterReduce reduce) {
+    collect_indices();
+    return scatter(a_, broadcast_arrays(indices_), updates(value), axes_, reduce);
+  }
+
+ private:
+  static bool is_partial(const IndexEntry& e) { return e.kind == Kind::slice && !e.whole; }
+
+  void add(int axis, const array& indices) {
+    axes_.push_back(axis);
+    indices_.push_back(indices);
+  }
+
+  // [index dimensions..., 1 for each partial slice]
+  array behind(const array& indices, int at) const {
+    AxisList ones;
+    const int ndim = at < 0 ? indices.ndim() : 0;
+    for (int i = 0; i < partial_; i++)
+      if (i != at) ones.push_back(ndim + i);
+    return ones.empty() ? indices : expand_dims(indices, ones);
+  }
+
+  array positions_of(const IndexEntry& e, int at) const {
+    const int64_t n = e.size;
+    const Dtype dtype = a_.shape(e.axis) < kInt32Range ? Dtype::int32 : Dtype::int64;
+    const array line = arange(number(e.start), number(e.start + n * e.step), number(e.step), dtype);
+    return behind(line, at);
+  }
+
+  void collect_indices() {
+    int at = 0;
+    for (const IndexEntry& e : plan_.entries) {
+      if (e.kind == Kind::integer) add(e.axis, full(Shape{}, number(e.start), Dtype::int64));
+      else if (e.kind == Kind::indices) add(e.axis, behind(*e.indices, -1));
+      else if (is_partial(e)) add(e.axis, positions_of(e, at++));
+    }
+  }
+
+  // value, of the result's shape, with its axes in the order: index dimensions, partial slices, whole
+  // axes, new axes; the latter dropped, and a 1 for each axis that scatter indexes.
+  array updates(const array& value) const {
+    const int index_ndim = plan_.index_shape.ndim();
+    const int before = plan_.adjacent ? kept_before_first(plan_) : 0;
+    AxisList order, partial, whole, inserted;
+    for (int i = 0; i < index_ndim; i++) order.push_back(before + i);
+    int kept = 0;
+    for (const IndexEntry& e : plan_.entries) {
+      if (!plan_.is_kept(e)) continue;
+      const int at = kept < before ? kept : kept + index_ndim;
+      kept++;
+      (e.kind == Kind::newaxis ? inserted : is_partial(e) ? partial : whole).push_back(at);
+    }
+    for (const AxisList* list : {&partial, &whole, &inserted})
+      order.insert(order.end(), list->begin(), list->end());
+    array result = transpose(value, order);
+    AxisList dropped;
+    for (size_t i = 0; i < inserted.size(); i++)
+      dropped.push_back(static_cast<int64_t>(order.size() - inserted.size() + i));
+    if (!dropped.empty()) result = squeeze(result, dropped);
+    AxisList ones;
+    for (int axis : axes_) ones.push_back(index_ndim + partial_ + axis);
+    return expand_dims(result, ones);
+  }
+
+  const array& a_;
+  const IndexPlan& plan_;
+  int partial_ = 0;
+  Arrays indices_;
+  Axes axes_;
+};
+
+array update_planned(const array& a, nb::handle value, const IndexPlan& plan,
+                     ScatterReduce reduce) {
+  const array v = fit(value_for(a, value), plan.result_shape());
+  if (v.size() == 0) return a;
+  return plan.advanced ? ScatterUpdate(a, plan).run(v, reduce) : update_slices(a, v, plan, reduce);
+}
+
+array combined(const array& a, const array& value, ScatterReduce reduce) {
+  switch (reduce) {
+    case ScatterReduce::add: return add(a, value);
+    case ScatterReduce::multiply: return multiply(a, value);
+    case ScatterReduce::maximum: return maximum(a, value);
+    case ScatterReduce::minimum: return minimum(a, value);
+    case ScatterReduce::assign: break;
+  }
+  return value;
+}
+
+// Without looking at the mask, where the value does not depend on how many elements it chooses.
+std::optional<array> update_masked(const array& a, const array& mask, const array& value,
+                                   ScatterReduce reduce) {
+  const int rest = a.ndim() - mask.ndim();
+  array v = value;
+  if (v.ndim() > rest) {
+    AxisList leading;
+    for (int i = 0; i < v.ndim() - rest; i++) {
+      if (v.shape(i) != 1) return std::nullopt;
+      leading.push_back(i);
+    }
+    v = squeeze(v, leading);
+  }
+  AxisList behind;
+  for (int i = 0; i < rest; i++) behind.push_back(mask.ndim() + i);
+  const array condition = behind.empty() ? mask : expand_dims(mask, behind);
+  return where(condition, combined(a, broadcast_to(v, a.shape()), reduce), a);
+}
+
+// As MLX, a value may have more rows than the mask chooses: the first are taken.
+nb::object shortened(const array& value, const IndexPlan& plan, int rest) {
+  const int64_t count = plan.index_shape[0];
+  if (value.ndim() != rest + 1 || value.shape(0) <= count) return nb::cast(value);
+  Shape size = value.shape();
+  size.dim(0) = count;
+  const std::vector<int64_t> start(static_cast<size_t>(value.ndim()), 0), step(start.size(), 1);
+  return nb::cast(slice(value, start, step, size));
+}
+
+array update(const array& a, nb::handle index, nb::handle value, ScatterReduce reduce) {
+  const std::optional<array> mask = sole_mask(a, index);
+  if (!mask) return update_planned(a, value, plan_index(a, index), reduce);
+  const array v = value_for(a, value);
+  if (std::optional<array> done = update_masked(a, *mask, v, reduce)) return *done;
+  const IndexPlan plan = plan_index(a, nb::cast(*mask));
+  return update_planned(a, shortened(v, plan, a.ndim() - mask->ndim()), plan, reduce);
+}
+
+// Division at repeated integer indices divides by the product of the values given there.
+array divide_at(const array& a, nb::handle index, nb::handle value) {
+  const array v = value_for(a, value);
+  if (is_inexact(a.dtype()))
+    return update(a, index, nb::cast(divide(ones_like(v), v)), ScatterReduce::multiply);
+  return floor_divide(a, update(ones_like(a), index, nb::cast(v), ScatterReduce::multiply));
+}
+
+}  // namespace
+
+array get_item(const array& a, nb::handle index) { return get_planned(a, plan_index(a, index)); }
+
+void set_item(array& a, nb::handle index, nb::handle value) {
+  a = update(a, index, value, ScatterReduce::assign);
+}
+
+array update_item(const array& a, nb::handle index, nb::handle value, ScatterReduce reduce,
+                  bool inverse) {
+  if (!inverse) return update(a, index, value, reduce);
+  if (reduce == ScatterReduce::multiply) return divide_at(a, index, value);
+  return update(a, index, nb::cast(negative(value_for(a, value))), reduce);
+}
+
+}  // namespace cermet::python

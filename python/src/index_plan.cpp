@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: MIT
+#include "index_plan.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace cermet::python {
+
+namespace {
+
+constexpr const char* kOp = "index";
+constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
+
+// One item of the expression, before it meets a shape.
+struct Item {
+  enum class Kind { integer, slice, newaxis, ellipsis, indices, mask };
+  Kind kind;
+  nb::object object;            // integer, slice
+  std::optional<array> values;  // indices, mask
+  int consumed() const {
+    switch (kind) {
+      case Kind::newaxis:
+      case Kind::ellipsis: return 0;
+      case Kind::mask: return values->ndim();
+      default: return 1;
+    }
+  }
+};
+
+[[noreturn]] void refuse(nb::handle object) {
+  fail(ErrorKind::index, kOp,
+       "a {} is no index; use integers, slices, None, ..., arrays of integers or boolean masks",
+       nb::type_name(object.type()).c_str());
+}
+
+Item array_item(array values) {
+  if (values.dtype() == Dtype::boolean) return {Item::Kind::mask, {}, std::move(values)};
+  CERMET_CHECK(is_integer(values.dtype()), index, kOp,
+               "an index array has dtype {}; it must hold integers or booleans",
+               name_of(values.dtype()));
+  return {Item::Kind::indices, {}, std::move(values)};
+}
+
+Item numpy_item(nb::handle object) {
+  if (nb::cast<int>(object.attr("ndim")) == 0 && PyIndex_Check(object.ptr()) &&
+      nb::cast<std::string>(object.attr("dtype").attr("kind")) != "b")
+    return {Item::Kind::integer, nb::borrow(object), {}};
+  return array_item(to_array(object));
+}
+
+Item to_item(nb::handle object) {
+  PyObject* p = object.ptr();
+  if (object.is_none()) return {Item::Kind::newaxis, {}, {}};
+  if (p == Py_Ellipsis) return {Item::Kind::ellipsis, {}, {}};
+  if (PySlice_Check(p)) return {Item::Kind::slice, nb::borrow(object), {}};
+  if (PyBool_Check(p)) return array_item(to_array(object));
+  if (is_int(object)) return {Item::Kind::integer, nb::borrow(object), {}};
+  if (is_array(object)) return array_item(nb::cast<array>(object));
+  if (PyList_Check(p) || PyTuple_Check(p)) {
+    array values = to_array(object);
+    if (values.size() == 0) values = astype(values, Dtype::int32);  // [] has no dtype of its own
+    return array_item(std::move(values));
+  }
+  if (nb::hasattr(object, "dtype") && nb::hasattr(object, "ndim")) return numpy_item(object);
+  if (nb::hasattr(object, "__mlx_array__")) return array_item(to_array(object));
+  if (PyIndex_Check(p)) return {Item::Kind::integer, nb::borrow(object), {}};
+  refuse(object);
+}
+
+std::vector<Item> to_items(nb::handle index) {
+  std::vector<Item> items;
+  if (PyTuple_Check(index.ptr()))
+    for (nb::handle item : nb::borrow<nb::tuple>(index)) items.push_back(to_item(item));
+  else items.push_back(to_item(index));
+  return items;
+}
+
+// Every axis consumed by exactly one item: the ellipsis (at the end when there is none) becomes slices.
+std::vector<Item> fill_axes(std::vector<Item> items, int ndim) {
+  int consumed = 0;
+  size_t at = items.size(), ellipses = 0;
+  for (size_t i = 0; i < items.size(); i++) {
+    consumed += items[i].consumed();
+    if (items[i].kind != Item::Kind::ellipsis) continue;
+    ellipses++;
+    at = i;
+  }
+  CERMET_CHECK(ellipses <= 1, index, kOp, "an index has {} ellipses (...); it can have one",
+               ellipses);
+  CERMET_CHECK(consumed <= ndim, axis, kOp, "{} indices for an array of {} axes", consumed, ndim);
+  if (ellipses == 1) items.erase(items.begin() + static_cast<ptrdiff_t>(at));
+  const nb::object all = nb::steal(PySlice_New(nullptr, nullptr, nullptr));
+  items.insert(items.begin() + static_cast<ptrdiff_t>(at), static_cast<size_t>(ndim - consumed),
+               Item{Item::Kind::slice, all, {}});
+  return items;
+}
+
+int64_t to_int64(nb::handle object, int axis, int64_t size) {
+  const nb::object index = nb::steal(PyNumber_Index(object.ptr()));
+  if (!index.is_valid()) nb::raise_python_error();
+  int overflow = 0;
+  const int64_t value = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
+  CERMET_CHECK(overflow == 0, index, kOp, "index {} is out of range for axis {} of size {}",
+               nb::str(index).c_str(), axis, size);
+  return value;
+}
+
+IndexEntry integer_entry(nb::handle object, int axis, const Dim& size) {
+  const int64_t given = to_int64(object, axis, size.value);
+  CERMET_CHECK(given < 0 ? !is_less(size, -given) : is_less(given, size), index, kOp,
+               "index {} is out of range for axis {} of size {}", given, axis, size.value);
+  IndexEntry e;
+  e.kind = IndexEntry::Kind::integer;
+  e.start = given < 0 ? given + static_cast<int64_t>(size) : given;
+  e.axis = axis;
+  return e;
+}
+
+// As MLX, a bound of an ordinary axis must fit 32 bits: a larger one is a mistake more often than not.
+void check_bound(nb::handle bound, int axis, int64_t size) {
+  if (bound.is_none() || size > kInt32Max || is_traced_number(bound)) return;
+  const int64_t value = to_int64(bound, axis, size);
+  CERMET_CHECK(value >= -kInt32Max - 1 && value <= kInt32Max, index, kOp,
+               "slice bound {} is out of range for axis {} of size {}; it must fit 32 bits", value,
+               axis, size);
+}
+
+bool is_all(nb::handle item) {
+  if (item.ptr() == Py_Ellipsis) return true;
+  if (!PySlice_Check(item.ptr())) return false;
+  const auto* s = reinterpret_cast<PySliceObject*>(item.ptr());
+  return s->start == Py_None && s->stop == Py_None && s->step == Py_None;
+}
+
+// A slice of a symbolic axis that starts at a constant from the front, in steps of 1.
+bool is_symbolic_slice(const PySliceObject* s, const Dim& dim) {
+  const bool from_front = s->start == Py_None || (PyLong_Check(s->start) && Py_SIZE(s->start) >= 0);
+  return dim.expr != 0 && Dim::trace != nullptr && from_front && s->step == Py_None;
+}
+
+// A bound as a place from the front, cut to the axis; guards are of the relation, not of the size.
+Dim bound_on(nb::handle bound, int axis, const Dim& dim) {
+  check_bound(bound, axis, 0);
+  Dim at = to_size(kOp, bound);
+  if (is_less(at, 0)) at = plus(dim, at);
+  if (is_less(at, 0)) return 0;
+  return is_less(dim, at) ? dim : at;
+}
+
+IndexEntry symbolic_slice(const PySliceObject* s, int axis, const Dim& dim) {
+  IndexEntry e;
+  e.axis = axis;
+  const Dim start = s->start == Py_None ? Dim(0) : bound_on(s->start, axis, dim);
+  const Dim stop = s->stop == Py_None ? dim : bound_on(s->stop, axis, dim);
+  e.start = start;
+  e.size = is_less(start, stop) ? minus(stop, start) : Dim(0);
+  e.whole = e.start == 0 && same_size(e.size, dim);
+  if (same_size(e.size, 0)) e.start = 0;
+  return e;
+}
+
+IndexEntry slice_entry(nb::handle object, int axis, const Dim& dim) {
+  IndexEntry e;
+  e.axis = axis;
+  e.size = dim;
+  const auto* s = reinterpret_cast<PySliceObject*>(object.ptr());
+  e.whole = is_all(object);
+  if (e.whole) return e;
+  if (is_symbolic_slice(s, dim)) return symbolic_slice(s, axis, dim);
+  const int64_t size = dim;
+  check_bound(s->start, axis, size);
+  check_bound(s->stop, axis, size);
+  Py_ssize_t start = 0, stop = 0, step = 0;
+  if (PySlice_Unpack(object.ptr(), &start, &stop, &step) < 0) nb::raise_python_error();
+  e.size = PySlice_AdjustIndices(size, &start, &stop, step);
+  e.start = start;
+  e.step = step;
+  e.whole = e.start == 0 && e.step == 1 && static_cast<int64_t>(e.size) == size;
+  if (static_cast<int64_t>(e.size) == 0) e.start = 0, e.step = 1;
+  return e;
+}
+
+IndexEntry indices_entry(array indices, int axis) {
+  IndexEntry e;
+  e.kind = IndexEntry::Kind::indices;
+  e.indices = std::move(indices);
+  e.axis = axis;
+  return e;
+}
+
+IndexEntry newaxis_entry() {
+  IndexEntry e;
+  e.kind = IndexEntry::Kind::newaxis;
+  return e;
+}
+
+void check_mask(const array& a, const array& mask, int axis) {
+  for (int i = 0; i < mask.ndim(); i++)
+    CERMET_CHECK(mask.shape(i) == a.shape(axis + i), index, kOp,
+                 "a boolean mask of shape {} does not fit axes {} to {} of an array of shape {}",
+                 mask.shape().to_string(), axis, axis + mask.ndim() - 1, a.shape().to_string());
+}
+
+// One index array for each axis of the mask: where it holds, in row-major order.
+Arrays nonzero(const array& mask) {
+  const array data = contiguous(mask);
+  if (!data.is_ready())
+    without_gil([&] {
+      data.eval();
+      return 0;
+    });
+  const bool* flags = data.data<bool>();
+  const int ndim = std::max(mask.ndim(), 1);
+  std::vector<std::vector<int64_t>> found(static_cast<size_t>(ndim));
+  std::vector<int64_t> at(static_cast<size_t>(mask.ndim()), 0);
+  for (int64_t i = 0; i < mask.size(); i++) {
+    if (flags[i]) {
+      if (mask.ndim() == 0) found[0].push_back(0);
+      for (size_t k = 0; k < at.size(); k++) found[k].push_back(at[k]);
+    }
+    for (size_t k = at.size(); k-- > 0;) {
+      if (++at[k] < mask.shape()[static_cast<int>(k)]) break;
+      at[k] = 0;
+    }
+  }
+  Arrays result;
+  for (const auto& f : found)
+    result.push_back(
+        array::from_data(f.data(), Shape{static_cast<int64_t>(f.size())}, Dtype::int64));
+  return result;
+}
+
+// A 0-d mask is a new axis, of size 1 or 0.
+void append_mask(const array& a, const array& mask, int axis, IndexPlan& plan) {
+  check_mask(a, mask, axis);
+  const Arrays found = nonzero(mask);
+  if (mask.ndim() == 0) {
+    plan.entries.push_back(newaxis_entry());
+    plan.entries.back().size = found[0].size();
+    return;
+  }
+  for (int i = 0; i < mask.ndim(); i++)
+    plan.entries.push_back(indices_entry(found[static_cast<size_t>(i)], axis + i));
+}
+
+void append(const array& a, const Item& item, int axis, IndexPlan& plan) {
+  switch (item.kind) {
+    case Item::Kind::integer:
+      plan.entries.push_back(integer_entry(item.object, axis, a.shape().dim(axis)));
+      break;
+    case Item::Kind::slice:
+      plan.entries.push_back(slice_entry(item.object, axis, a.shape().dim(axis)));
+      break;
+    case Item::Kind::newaxis: plan.entries.push_back(newaxis_entry()); break;
+    case Item::Kind::indices: plan.entries.push_back(indices_entry(*item.values, axis)); break;
+    case Item::Kind::mask: append_mask(a, *item.values, axis, plan); break;
+    case Item::Kind::ellipsis: break;
+  }
+}
+
+void find_advanced(IndexPlan& plan) {
+  for (const IndexEntry& e : plan.entries) {
+    if (e.kind != IndexEntry::Kind::indices) continue;
+    plan.index_shape = plan.advanced ? broadcast_shapes(kOp, plan.index_shape, e.indices->shape())
+                                     : e.indices->shape();
+    plan.advanced = true;
+  }
+  std::vector<size_t> at;
+  for (size_t i = 0; i < plan.entries.size(); i++)
+    if (plan.is_advanced(plan.entries[i])) at.push_back(i);
+  if (at.empty()) return;
+  plan.first = at.front();
+  plan.adjacent = at.back() - at.front() + 1 == at.size();
+}
+
+}  // namespace
+
+bool IndexPlan::selects_all() const {
+  return std::ranges::all_of(entries, [](const IndexEntry& e) { return e.whole; });
+}
+
+bool IndexPlan::selects_none() const {
+  return std::ranges::any_of(entries, [](const IndexEntry& e) {
+    return e.kind == IndexEntry::Kind::newaxis && static_cast<int64_t>(e.size) == 0;
+  });
+}
+
+Shape IndexPlan::result_shape() const {
+  Shape shape;
+  if (advanced && !adjacent) shape = index_shape;
+  for (size_t i = 0; i < entries.size(); i++) {
+    if (advanced && adjacent && i == first)
+      for (const Dim& dim : index_shape.dims()) shape.push_back(dim);
+    if (is_kept(entries[i])) shape.push_back(entries[i].size);
+  }
+  return shape;
+}
+
+IndexPlan plan_index(const array& a, nb::handle index) {
+  IndexPlan plan;
+  int axis = 0;
+  for (const Item& item : fill_axes(to_items(index), a.ndim())) {
+    append(a, item, axis, plan);
+    axis += item.consumed();
+  }
+  find_advanced(plan);
+  return plan;
+}
+
+std::optional<array> sole_mask(const array& a, nb::handle index) {
+  nb::handle first = index;
+  int more = 0;  // axes named by slices after the mask
+  if (PyTuple_Check(index.ptr())) {
+    const nb::tuple items = nb::borrow<nb::tuple>(index);
+    if (items.size() == 0) return std::nullopt;
+    for (size_t i = 1; i < items.size(); i++) {
+      const nb::handle item = items[i];
+      if (!is_all(item)) return std::nullopt;
+      more += item.ptr() != Py_Ellipsis;
+    }
+    first = items[0];
+  }
+  if (first.is_none() || first.ptr() == Py_Ellipsis || PySlice_Check(first.ptr()) ||
+      (is_int(first) && !PyBool_Check(first.ptr())))
+    return std::nullopt;
+  Item item = to_item(first);
+  if (item.kind != Item::Kind::mask) return std::nullopt;
+  const int named = item.values->ndim() + more;
+  CERMET_CHECK(named <= a.ndim(), axis, kOp, "{} indices for an array of {} axes", named, a.ndim());
+  check_mask(a, *item.values, 0);
+  return item.values;
+}
+
+}  // namespace cermet::python

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+// Functions and methods of the families unary, binary and reduce: loops over the op list. The docstring
+// of each comes from its row.
+#include <unordered_set>
+
+#include "bind.h"
+
+namespace cermet::python {
+
+namespace {
+
+using Unary = array (*)(const array&, const S&);
+using BinaryFn = array (*)(const array&, const array&, const S&);
+using Reduce = array (*)(const array&, const OptionalAxes&, bool, const S&);
+
+struct Scope {
+  nb::module_& m;
+  nb::object array_class;
+};
+
+// Names that are methods of array in MLX, too.
+bool is_method(const char* name) {
+  static const std::unordered_set<std::string_view> methods = {
+      "abs",  "square", "sqrt", "rsqrt", "reciprocal", "exp",       "log",
+      "log2", "log10",  "sin",  "cos",   "log1p",      "conjugate", "sum",
+      "prod", "min",    "max",  "any",   "all",        "logsumexp"};
+  return methods.contains(name);
+}
+
+// Ops of the list that MLX has no function for.
+bool is_internal(const char* name) {
+  static const std::unordered_set<std::string_view> internal = {"exp2", "rint", "barrier"};
+  return internal.contains(name);
+}
+
+void def_unary(Scope& s, const char* name, Unary f, const char* doc) {
+  if (is_internal(name)) return;
+  s.m.def(
+      name, [f](nb::handle a, nb::handle stream) { return f(to_array(a), to_stream_arg(stream)); },
+      nb::arg("a"), nb::kw_only(), nb::arg("stream") = nb::none(), doc);
+  if (is_method(name)) {
+    nb::object method = nb::cpp_function(
+        [f](const array& a, nb::handle stream) { return f(a, to_stream_arg(stream)); },
+        nb::scope(s.array_class), nb::name(name), nb::is_method(), nb::kw_only(),
+        nb::arg("stream") = nb::none(), doc);
+    s.array_class.attr(name) = method;
+  }
+}
+
+void def_binary(Scope& s, const char* name, BinaryFn f, const char* doc) {
+  s.m.def(
+      name,
+      [name, f](nb::handle a, nb::handle b, nb::handle stream) {
+        auto [x, y] = to_operands(name, a, b);
+        return f(x, y, to_stream_arg(stream));
+      },
+      nb::arg("a"), nb::arg("b"), nb::arg("stream") = nb::none(), doc);
+}
+
+void def_reduce(Scope& s, const char* name, Reduce f, const char* doc) {
+  auto call = [name, f](nb::handle a, nb::handle axis, bool keepdims, nb::handle stream) {
+    return f(to_array(a), to_axes(name, axis), keepdims, to_stream_arg(stream));
+  };
+  s.m.def(name, call, nb::arg("a"), nb::arg("axis") = nb::none(), nb::arg("keepdims") = false,
+          nb::kw_only(), nb::arg("stream") = nb::none(), doc);
+  if (is_method(name)) {
+    nb::object method =
+        nb::cpp_function(call, nb::scope(s.array_class), nb::name(name), nb::is_method(),
+                         nb::arg("axis") = nb::none(), nb::arg("keepdims") = false, nb::kw_only(),
+                         nb::arg("stream") = nb::none(), doc);
+    s.array_class.attr(name) = method;
+  }
+}
+
+void def_aliases(nb::module_& m) {
+  static constexpr std::pair<const char*, const char*> aliases[] = {
+      {"acos", "arccos"},
+      {"acosh", "arccosh"},
+      {"asin", "arcsin"},
+      {"asinh", "arcsinh"},
+      {"atan", "arctan"},
+      {"atanh", "arctanh"},
+      {"atan2", "arctan2"},
+      {"pow", "power"},
+      {"conj", "conjugate"},
+      {"bitwise_left_shift", "left_shift"},
+      {"bitwise_right_shift", "right_shift"}};
+  for (auto [alias, name] : aliases) m.attr(alias) = m.attr(name);
+}
+
+nb::list dtypes_of(DtypeSet set) {
+  nb::list list;
+  for (int i = 0; i < kDtypeCount; i++)
+    if ((set >> i & 1) != 0) list.append(PyDtype{static_cast<Dtype>(i)});
+  return list;
+}
+
+nb::dict describe(const OpRow& row, const char* family) {
+  const Domain& domain = row.domain;
+  nb::dict d;
+  d["name"] = row.name.value;
+  d["family"] = family;
+  d["public"] = !is_internal(row.name.value);
+  d["accepts"] = dtypes_of(row.accepts);
+  d["domain"] = nb::make_tuple(domain.low, domain.high);
+  d["max_ulp"] = row.max_ulp.value;
+  d["doc"] = row.doc.value;
+  return d;
+}
+
+nb::list op_table() {
+  nb::list table;
+#define X(id, name, family) table.append(describe(rows::name, #family));
+  CERMET_OPS(X)
+#undef X
+  return table;
+}
+
+}  // namespace
+
+void init_ops(nb::module_& m) {
+  Scope s{m, m.attr("array")};
+#define CERMET_DEF_unary(name) def_unary(s, #name, static_cast<Unary>(&cermet::name), rows::name.doc);
+#define CERMET_DEF_binary(name) def_binary(s, #name, static_cast<BinaryFn>(&cermet::name), rows::name.doc);
+#define CERMET_DEF_reduce(name) def_reduce(s, #name, static_cast<Reduce>(&cermet::name), rows::name.doc);
+#define CERMET_DEF_node(name)
+#define X(id, name, family) CERMET_DEF_##family(name)
+  CERMET_OPS(X)
+#undef X
+  def_aliases(m);
+  m.def("_op_table", &op_table,
+        "What the rows of the built-in ops promise; the table tests run over it.");
+  s.array_class.attr("conj") = s.array_class.attr("conjugate");
+}
+
+}  // namespace cermet::python

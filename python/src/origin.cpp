@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+// Where in the user's program a node was made: the code object and instruction of the innermost frame
+// outside this package. Resolved to file and line only when shown.
+#include <unordered_map>
+
+#include "bind.h"
+
+namespace cermet::python {
+
+namespace {
+
+// Code objects met so far, kept alive for ever (they are few), and whether they are the package's own.
+bool is_own_code(PyCodeObject* code) {
+  static auto* known = new std::unordered_map<PyCodeObject*, bool>;
+  auto [it, fresh] = known->try_emplace(code, false);
+  if (fresh) {
+    Py_INCREF(code);
+    const std::string file = nb::cast<std::string>(nb::handle(code->co_filename));
+    it->second = file.find("/cermet/") != std::string::npos;
+  }
+  return it->second;
+}
+
+Origin current_origin() {
+  if (PyGILState_Check() == 0) return {};
+  nb::object frame = nb::steal(reinterpret_cast<PyObject*>(Py_XNewRef(PyEval_GetFrame())));
+  while (frame.is_valid()) {
+    auto* f = reinterpret_cast<PyFrameObject*>(frame.ptr());
+    const nb::object code = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(f)));
+    if (!is_own_code(reinterpret_cast<PyCodeObject*>(code.ptr())))
+      return {code.ptr(), PyFrame_GetLasti(f)};
+    frame = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(f)));
+  }
+  return {};
+}
+
+std::string describe(const Origin& origin) {
+  if (origin.code == nullptr) return "";
+  nb::gil_scoped_acquire gil;
+  auto* code = static_cast<PyCodeObject*>(const_cast<void*>(origin.code));
+  const int line = PyCode_Addr2Line(code, origin.position);
+  return fmt::format("{}:{}", nb::cast<std::string>(nb::handle(code->co_filename)), line);
+}
+
+}  // namespace
+
+void init_origin(nb::module_&) {
+  hooks::origin = current_origin;
+  hooks::describe_origin = describe;
+}
+
+}  // namespace cermet::python

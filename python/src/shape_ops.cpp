@@ -1,0 +1,526 @@
+// SPDX-License-Identifier: MIT
+// Functions whose arguments are more than arrays and axes; those that are methods of array, too, are
+// bound to both from one definition.
+#include "bind.h"
+
+namespace cermet::python {
+
+namespace {
+
+using nb::arg;
+using nb::handle;
+using nb::kw_only;
+
+constexpr auto none = [] { return nb::none(); };
+
+S st(handle stream) { return to_stream_arg(stream); }
+
+std::optional<int64_t> optional_int(handle value) {
+  if (value.is_none()) return std::nullopt;
+  return nb::cast<int64_t>(value);
+}
+
+std::vector<std::pair<int64_t, int64_t>> pad_widths(handle width, int ndim) {
+  using Widths = std::vector<std::pair<int64_t, int64_t>>;
+  if (is_int(width)) {
+    const int64_t n = nb::cast<int64_t>(width);
+    return Widths(static_cast<size_t>(ndim), {n, n});
+  }
+  Widths widths;
+  const nb::sequence list = nb::borrow<nb::sequence>(width);
+  const size_t n = nb::len(list);
+  if (n > 0 && is_int(nb::object(list[0]))) {
+    const int64_t low = nb::cast<int64_t>(list[0]);
+    return Widths(static_cast<size_t>(ndim), {low, n > 1 ? nb::cast<int64_t>(list[1]) : low});
+  }
+  for (size_t i = 0; i < n; i++) {
+    const nb::sequence pair = nb::borrow<nb::sequence>(nb::object(list[i]));
+    widths.emplace_back(nb::cast<int64_t>(pair[0]),
+                        nb::cast<int64_t>(nb::len(pair) > 1 ? pair[1] : pair[0]));
+  }
+  if (widths.size() == 1) widths.assign(static_cast<size_t>(ndim), widths[0]);
+  return widths;
+}
+
+Arrays array_list(handle arrays) {
+  Arrays list;
+  if (nb::isinstance<array>(arrays))
+    return split(nb::cast<const array&>(arrays), nb::cast<const array&>(arrays).shape(0), 0);
+  for (handle item : nb::borrow<nb::sequence>(arrays)) list.push_back(to_array(item));
+  return list;
+}
+
+nb::list to_pylist(const Arrays& arrays) {
+  nb::list list;
+  for (const array& a : arrays) list.append(nb::cast(a));
+  return list;
+}
+
+nb::object split_arg(const array& a, handle sections, int64_t axis, handle stream) {
+  if (is_int(sections)) return to_pylist(split(a, nb::cast<int64_t>(sections), axis, st(stream)));
+  return to_pylist(split(a, nb::cast<std::vector<int64_t>>(sections), axis, st(stream)));
+}
+
+// The start of a slice along each axis, as 0-d arrays.
+Arrays start_indices(const char* op, const array& start, const std::vector<int64_t>& axes,
+                     const S& s) {
+  CERMET_CHECK(start.size() == static_cast<int64_t>(axes.size()), value, op,
+               "start_indices has {} elements for {} axes; there must be one for each",
+               start.size(), axes.size());
+  const array flat = flatten(start, 0, -1, s);
+  Arrays indices;
+  for (size_t i = 0; i < axes.size(); i++)
+    indices.push_back(reshape(slice(flat, {static_cast<int64_t>(i)}, {1}, Shape{1}, s), {}, s));
+  return indices;
+}
+
+Axes checked_axes(const char* op, const array& a, const std::vector<int64_t>& axes) {
+  Axes result;
+  for (int64_t axis : axes) result.push_back(normalize_axis(op, axis, a.ndim()));
+  return result;
+}
+
+// f as a function of the module and as a method of array.
+template <typename F, typename... Extra>
+void def_both(nb::module_& m, const char* name, F f, const nb::arg& self, const Extra&... extra) {
+  m.def(name, f, self, extra...);
+  nb::object c = m.attr("array");
+  c.attr(name) = nb::cpp_function(f, nb::scope(c), nb::name(name), nb::is_method(), extra...);
+}
+
+// Varargs methods take `*axes`; the function takes one sequence.
+nb::object unpack(const nb::args& args) {
+  if (args.size() == 1 && !is_int(nb::object(args[0]))) return args[0];
+  return nb::borrow(args);
+}
+
+void def_movement(nb::module_& m) {
+  m.def(
+      "reshape",
+      [](handle a, handle shape, handle s) {
+        return reshape(to_array(a), to_shape_list("reshape", shape), st(s));
+      },
+      arg("a"), arg("shape"), kw_only(), arg("stream") = none(),
+      "The same elements in another shape; one size may be -1.");
+  m.def(
+      "transpose",
+      [](handle a, handle axes, handle s) {
+        return transpose(to_array(a), to_axes("transpose", axes), st(s));
+      },
+      arg("a"), arg("axes") = none(), kw_only(), arg("stream") = none(),
+      "Axes permuted (reversed without axes).");
+  m.attr("permute_dims") = m.attr("transpose");
+  nb::object c = m.attr("array");
+  c.attr("reshape") = nb::cpp_function(
+      [](const array& a, nb::args shape, handle stream) {
+        return reshape(a, to_shape_list("reshape", unpack(shape)), st(stream));
+      },
+      nb::scope(c), nb::name("reshape"), nb::is_method(), arg("shape"), arg("stream") = none());
+  c.attr("transpose") = nb::cpp_function(
+      [](const array& a, nb::args axes, handle stream) {
+        const nb::object list = unpack(axes);
+        const bool reversed =
+            list.is_none() || (nb::isinstance<nb::tuple>(list) && nb::len(list) == 0);
+        return transpose(a, reversed ? OptionalAxes() : to_axes("transpose", list), st(stream));
+      },
+      nb::scope(c), nb::name("transpose"), nb::is_method(), arg("axes"), arg("stream") = none());
+  def_both(
+      m, "flatten",
+      [](const array& a, int64_t start, int64_t end, handle s) {
+        return flatten(a, start, end, st(s));
+      },
+      arg("a"), arg("start_axis") = 0, arg("end_axis") = -1, kw_only(), arg("stream") = none(),
+      "Axes start_axis .. end_axis joined into one.");
+  m.def(
+      "unflatten",
+      [](const array& a, int64_t axis, handle shape, handle s) {
+        return unflatten(a, axis, to_shape_list("unflatten", shape), st(s));
+      },
+      arg("a"), arg("axis"), arg("shape"), kw_only(), arg("stream") = none(),
+      "One axis cut into several.");
+  def_both(
+      m, "squeeze",
+      [](const array& a, handle axis, handle s) {
+        return squeeze(a, to_axes("squeeze", axis), st(s));
+      },
+      arg("a"), arg("axis") = none(), kw_only(), arg("stream") = none(), "Without axes of size 1.");
+  m.def(
+      "expand_dims",
+      [](const array& a, handle axis, handle s) {
+        return expand_dims(a, *to_axes("expand_dims", axis), st(s));
+      },
+      arg("a"), arg("axis"), kw_only(), arg("stream") = none(), "With new axes of size 1.");
+  def_both(
+      m, "swapaxes",
+      [](const array& a, int64_t x, int64_t y, handle s) { return swapaxes(a, x, y, st(s)); },
+      arg("a"), arg("axis1"), arg("axis2"), kw_only(), arg("stream") = none(), "Two axes swapped.");
+  m.def(
+      "matrix_transpose", [](const array& a, handle s) { return swapaxes(a, -1, -2, st(s)); },
+      arg("a"), kw_only(), arg("stream") = none());
+  def_both(
+      m, "moveaxis",
+      [](const array& a, int64_t x, int64_t y, handle s) { return moveaxis(a, x, y, st(s)); },
+      arg("a"), arg("source"), arg("destination"), kw_only(), arg("stream") = none(),
+      "One axis moved.");
+}
+
+// Broadcasting, joining, splitting, repeating.
+void def_sharing(nb::module_& m) {
+  m.def(
+      "broadcast_to",
+      [](handle a, handle shape, handle s) {
+        return broadcast_to(to_array(a), to_shape("broadcast_to", shape), st(s));
+      },
+      arg("a"), arg("shape"), kw_only(), arg("stream") = none(), "A view in a larger shape.");
+  m.def(
+      "broadcast_arrays",
+      [](nb::args arrays, handle s) {
+        return nb::tuple(to_pylist(broadcast_arrays(array_list(arrays), st(s))));
+      },
+      arg("arrays"), arg("stream") = none());
+  m.def("broadcast_shapes", [](nb::args shapes) {
+    Shape result;
+    for (handle shape : shapes)
+      result = broadcast_shapes("broadcast_shapes", result, to_shape("broadcast_shapes", shape));
+    return shape_tuple(result);
+  });
+  m.def(
+      "concatenate",
+      [](handle arrays, handle axis, handle s) {
+        return concatenate(array_list(arrays), optional_int(axis), st(s));
+      },
+      arg("arrays"), arg("axis") = 0, kw_only(), arg("stream") = none(),
+      "Arrays joined along an axis.");
+  m.attr("concat") = m.attr("concatenate");
+  m.def(
+      "stack",
+      [](handle arrays, handle axis, handle s) {
+        return stack(array_list(arrays), optional_int(axis).value_or(0), st(s));
+      },
+      arg("arrays"), arg("axis") = 0, kw_only(), arg("stream") = none(),
+      "Arrays joined along a new axis.");
+  def_both(m, "split", &split_arg, arg("a"), arg("indices_or_sections"), arg("axis") = 0,
+           arg("stream") = none(), "Parts along an axis: equal sections, or cut at indices.");
+  m.def(
+      "pad",
+      [](handle a, handle width, const std::string& mode, handle value, handle s) {
+        const array x = to_array(a);
+        return pad(x, pad_widths(width, x.ndim()), to_array_like("pad", value, x), mode, st(s));
+      },
+      arg("a"), arg("pad_width"), arg("mode") = "constant", arg("constant_values") = 0, kw_only(),
+      arg("stream") = none());
+  m.def(
+      "flip",
+      [](const array& a, handle axis, handle s) { return flip(a, to_axes("flip", axis), st(s)); },
+      arg("a"), arg("axis") = none(), kw_only(), arg("stream") = none(),
+      "Elements in reverse order along the axes.");
+  m.def(
+      "tile",
+      [](handle a, handle reps, handle s) {
+        const ShapeList times = to_shape_list("tile", reps);
+        return tile(to_array(a), {times.begin(), times.end()}, st(s));
+      },
+      arg("a"), arg("reps"), kw_only(), arg("stream") = none(), "The array repeated as a whole.");
+  m.def(
+      "repeat",
+      [](handle a, int64_t repeats, handle axis, handle s) {
+        return repeat(to_array(a), repeats, optional_int(axis), st(s));
+      },
+      arg("array"), arg("repeats"), arg("axis") = none(), kw_only(), arg("stream") = none(),
+      "Each element repeated along an axis.");
+  m.def(
+      "contiguous", [](const array& a, bool, handle s) { return contiguous(a, st(s)); }, arg("a"),
+      arg("allow_col_major") = false, kw_only(), arg("stream") = none(),
+      "The array in row-major order without gaps: a copy where its memory is not; with "
+      "allow_col_major too.");
+}
+
+void def_elementwise(nb::module_& m) {
+  def_both(
+      m, "astype", [](const array& a, PyDtype dtype, handle s) { return astype(a, dtype, st(s)); },
+      arg("a"), arg("dtype"), arg("stream") = none(), "Elements converted to a dtype.");
+  def_both(
+      m, "round", [](const array& a, int decimals, handle s) { return round(a, decimals, st(s)); },
+      arg("a"), arg("decimals") = 0, arg("stream") = none(),
+      "Rounded to decimals, halves to even.");
+  m.def(
+      "where",
+      [](handle condition, handle x, handle y, handle s) {
+        auto [a, b] = to_operands("where", x, y);
+        return where(to_array(condition), a, b, st(s));
+      },
+      arg("condition"), arg("x"), arg("y"), kw_only(), arg("stream") = none(),
+      "x where the condition holds, else y.");
+  m.def(
+      "clip",
+      [](handle a, handle low, handle high, handle s) {
+        const array x = to_array(a);
+        auto bound = [&](handle b) {
+          return b.is_none() ? std::optional<array>() : to_array_like("clip", b, x);
+        };
+        return clip(x, bound(low), bound(high), st(s));
+      },
+      arg("a"), arg("a_min"), arg("a_max"), kw_only(), arg("stream") = none(),
+      "Elements limited to [a_min, a_max].");
+  m.def(
+      "divmod",
+      [](handle a, handle b, handle s) {
+        auto [x, y] = to_operands("divmod", a, b);
+        return to_pylist(divmod(x, y, st(s)));
+      },
+      arg("a"), arg("b"), arg("stream") = none());
+  m.def(
+      "positive", [](const array& a, handle) { return a; }, arg("a"), kw_only(),
+      arg("stream") = none());
+  m.def(
+      "isclose",
+      [](handle a, handle b, double rtol, double atol, bool equal_nan, handle s) {
+        auto [x, y] = to_operands("isclose", a, b);
+        const S stream = st(s);
+        auto [p, q] = broadcast_promote("isclose", x, y, stream);
+        if (!is_inexact(p.dtype()))
+          p = astype(p, Dtype::float32, stream), q = astype(q, Dtype::float32, stream);
+        const Dtype d = real_of(p.dtype());
+        const array tolerance =
+            add(full(Shape{}, number(atol), d),
+                multiply(full(Shape{}, number(rtol), d), abs(q, stream), stream), stream);
+        const array finite = logical_and(isfinite(p, stream), isfinite(q, stream), stream);
+        array close =
+            where(finite, less_equal(abs(subtract(p, q, stream), stream), tolerance, stream),
+                  equal(p, q, stream), stream);
+        if (equal_nan)
+          close =
+              logical_or(close, logical_and(isnan(p, stream), isnan(q, stream), stream), stream);
+        return close;
+      },
+      arg("a"), arg("b"), arg("rtol") = 1e-5, arg("atol") = 1e-8, kw_only(),
+      arg("equal_nan") = false, arg("stream") = none());
+  m.def(
+      "allclose",
+      [m](handle a, handle b, double rtol, double atol, bool equal_nan, handle s) {
+        const nb::object close =
+            m.attr("isclose")(a, b, rtol, atol, arg("equal_nan") = equal_nan, arg("stream") = s);
+        return all(nb::cast<array>(close), {}, false, st(s));
+      },
+      arg("a"), arg("b"), arg("rtol") = 1e-5, arg("atol") = 1e-8, kw_only(),
+      arg("equal_nan") = false, arg("stream") = none());
+  m.def(
+      "array_equal",
+      [](handle a, handle b, bool equal_nan, handle s) {
+        auto [x, y] = to_operands("array_equal", a, b);
+        if (!(x.shape() == y.shape())) return full(Shape{}, number(false), Dtype::boolean);
+        array same = equal(x, y, st(s));
+        if (equal_nan) same = logical_or(same, logical_and(isnan(x), isnan(y)));
+        return all(same, {}, false, st(s));
+      },
+      arg("a"), arg("b"), arg("equal_nan") = false, arg("stream") = none());
+}
+
+void def_reductions(nb::module_& m) {
+  auto def_reduce = [&](const char* name, auto f) {
+    def_both(
+        m, name,
+        [name, f](const array& a, handle axis, bool keepdims, handle s) {
+          return f(a, to_axes(name, axis), keepdims, st(s));
+        },
+        arg("a"), arg("axis") = none(), arg("keepdims") = false, kw_only(), arg("stream") = none());
+  };
+  def_reduce("mean", [](const array& a, const OptionalAxes& x, bool k, const S& s) {
+    return mean(a, x, k, s);
+  });
+  auto def_var = [&](const char* name, auto f) {
+    def_both(
+        m, name,
+        [name, f](const array& a, handle axis, bool keepdims, int ddof, handle correction,
+                  handle s) {
+          return f(a, to_axes(name, axis), keepdims,
+                   correction.is_none() ? ddof : nb::cast<int>(correction), st(s));
+        },
+        arg("a"), arg("axis") = none(), arg("keepdims") = false, arg("ddof") = 0, kw_only(),
+        arg("correction") = none(), arg("stream") = none());
+  };
+  def_var("var", [](const array& a, const OptionalAxes& x, bool k, int d, const S& s) {
+    return var(a, x, k, d, s);
+  });
+  def_var("std", [](const array& a, const OptionalAxes& x, bool k, int d, const S& s) {
+    return std_dev(a, x, k, d, s);
+  });
+  auto def_arg = [&](const char* name, auto f) {
+    def_both(
+        m, name,
+        [f](const array& a, handle axis, bool keepdims, handle s) {
+          return f(a, optional_int(axis), keepdims, st(s));
+        },
+        arg("a"), arg("axis") = none(), arg("keepdims") = false, kw_only(), arg("stream") = none());
+  };
+  def_arg("argmin", [](const array& a, std::optional<int64_t> x, bool k, const S& s) {
+    return argmin(a, x, k, s);
+  });
+  def_arg("argmax", [](const array& a, std::optional<int64_t> x, bool k, const S& s) {
+    return argmax(a, x, k, s);
+  });
+  m.def(
+      "softmax",
+      [](const array& a, handle axis, bool precise, handle s) {
+        return softmax(a, to_axes("softmax", axis), precise, st(s));
+      },
+      arg("a"), arg("axis") = none(), kw_only(), arg("precise") = false, arg("stream") = none(),
+      "exp(a) / sum(exp(a)) along the axes, without overflow.");
+}
+
+void def_indexing(nb::module_& m) {
+  m.def(
+      "take",
+      [](handle a, handle indices, handle axis, handle s) {
+        return take(to_array(a), to_array(indices), optional_int(axis), st(s));
+      },
+      arg("a"), arg("indices"), arg("axis") = none(), kw_only(), arg("stream") = none(),
+      "Elements (or slices along the axis) at the indices.");
+  m.def(
+      "take_along_axis",
+      [](const array& a, const array& i, handle axis, handle s) {
+        return take_along_axis(a, i, optional_int(axis), st(s));
+      },
+      arg("a"), arg("indices"), arg("axis") = -1, kw_only(), arg("stream") = none());
+  m.def(
+      "put_along_axis",
+      [](const array& a, const array& i, handle values, handle axis, handle s) {
+        return put_along_axis(a, i, to_array_like("put_along_axis", values, a), optional_int(axis),
+                              st(s));
+      },
+      arg("a"), arg("indices"), arg("values"), arg("axis") = none(), kw_only(),
+      arg("stream") = none());
+  m.def(
+      "slice",
+      [](const array& a, const array& start, const std::vector<int64_t>& axes, handle sizes,
+         handle s) {
+        return gather(a, start_indices("slice", start, axes, st(s)), checked_axes("slice", a, axes),
+                      to_shape("slice", sizes), st(s));
+      },
+      arg("a"), arg("start_indices"), arg("axes"), arg("slice_size"), kw_only(),
+      arg("stream") = none(),
+      "A slice of the given size that starts, along the axes, at computed indices.");
+  m.def(
+      "slice_update",
+      [](const array& a, handle update, const array& start, const std::vector<int64_t>& axes,
+         handle s) {
+        array values = to_array_like("slice_update", update, a);
+        Shape shape = values.shape();
+        while (shape.ndim() < a.ndim()) shape.insert(0, 1);
+        return scatter(a, start_indices("slice_update", start, axes, st(s)),
+                       reshape(values, shape.dims()), checked_axes("slice_update", a, axes),
+                       ScatterReduce::assign, st(s));
+      },
+      arg("a"), arg("update"), arg("start_indices"), arg("axes"), kw_only(), arg("stream") = none(),
+      "The array with a slice, starting at computed indices, replaced.");
+  m.def(
+      "matmul", [](const array& a, const array& b, handle s) { return matmul(a, b, st(s)); },
+      arg("a"), arg("b"), kw_only(), arg("stream") = none(), rows::matmul.doc.value);
+  m.def(
+      "addmm",
+      [](const array& c, const array& a, const array& b, double alpha, double beta, handle s) {
+        return addmm(c, a, b, alpha, beta, st(s));
+      },
+      arg("c"), arg("a"), arg("b"), arg("alpha") = 1.0, arg("beta") = 1.0, kw_only(),
+      arg("stream") = none(), "alpha * (a @ b) + beta * c.");
+}
+
+void def_creation(nb::module_& m) {
+  auto def_fill = [&](const char* name, double value) {
+    m.def(
+        name,
+        [name, value](handle shape, OptionalDtype dtype, handle s) {
+          return full(to_shape(name, shape), number(value),
+                      to_dtype(dtype).value_or(Dtype::float32), st(s));
+        },
+        arg("shape"), arg("dtype") = none(), kw_only(), arg("stream") = none());
+    m.def((std::string(name) + "_like").c_str(),
+          [value](const array& a, OptionalDtype dtype, handle s) {
+            return full(a.shape(), number(value), to_dtype(dtype).value_or(a.dtype()), st(s));
+          },
+          arg("a"), arg("dtype") = none(), kw_only(), arg("stream") = none());
+  };
+  def_fill("zeros", 0);
+  def_fill("ones", 1);
+  m.attr("empty") = m.attr("zeros");
+  m.attr("empty_like") = m.attr("zeros_like");
+  auto fill = [](const Shape& shape, handle value, std::optional<Dtype> dtype, const S& s) {
+    if (is_scalar(value)) {
+      const Number n = to_number("full", value);
+      return full(shape, n, dtype.value_or(default_dtype(n)), s);
+    }
+    return full(shape, to_array(value), dtype, s);
+  };
+  m.def(
+      "full",
+      [fill](handle shape, handle vals, OptionalDtype dtype, handle s) {
+        return fill(to_shape("full", shape), vals, to_dtype(dtype), st(s));
+      },
+      arg("shape"), arg("vals"), arg("dtype") = none(), kw_only(), arg("stream") = none(),
+      "An array of one value.");
+  m.def(
+      "full_like",
+      [fill](const array& a, handle vals, OptionalDtype dtype, handle s) {
+        return fill(a.shape(), vals, to_dtype(dtype).value_or(a.dtype()), st(s));
+      },
+      arg("a"), arg("vals"), arg("dtype") = none(), kw_only(), arg("stream") = none());
+  m.def(
+      "arange",
+      [](handle start, handle stop, handle step, OptionalDtype dtype, handle s) {
+        const Number zero = number(int64_t{0}), one = number(int64_t{1});
+        const bool single = stop.is_none();
+        return arange(single ? zero : to_symbolic_number("arange", start),
+                      to_symbolic_number("arange", single ? start : stop),
+                      step.is_none() ? one : to_symbolic_number("arange", step), to_dtype(dtype),
+                      st(s));
+      },
+      arg("start"), arg("stop") = none(), arg("step") = none(), arg("dtype") = none(), kw_only(),
+      arg("stream") = none(), "start, start + step, ... before stop.");
+  m.def(
+      "linspace",
+      [](double start, double stop, int64_t num, bool endpoint, OptionalDtype dtype, handle s) {
+        return linspace(start, stop, num, endpoint, to_dtype(dtype).value_or(Dtype::float32),
+                        st(s));
+      },
+      arg("start"), arg("stop"), arg("num") = 50, arg("endpoint") = true, arg("dtype") = none(),
+      arg("stream") = none());
+  m.def(
+      "eye",
+      [](int64_t n, handle cols, int64_t k, OptionalDtype dtype, handle s) {
+        return eye(n, optional_int(cols), k, to_dtype(dtype).value_or(Dtype::float32), st(s));
+      },
+      arg("n"), arg("m") = none(), arg("k") = 0, arg("dtype") = none(), kw_only(),
+      arg("stream") = none());
+  m.def(
+      "identity",
+      [](int64_t n, OptionalDtype dtype, handle s) {
+        return eye(n, n, 0, to_dtype(dtype).value_or(Dtype::float32), st(s));
+      },
+      arg("n"), arg("dtype") = none(), kw_only(), arg("stream") = none());
+  m.def(
+      "tri",
+      [](int64_t n, handle cols, int64_t k, OptionalDtype dtype, handle s) {
+        return tri(n, optional_int(cols), k, to_dtype(dtype).value_or(Dtype::float32), st(s));
+      },
+      arg("n"), arg("m") = none(), arg("k") = 0, arg("dtype") = none(), kw_only(),
+      arg("stream") = none());
+  m.def(
+      "tril", [](const array& x, int64_t k, handle s) { return tril(x, k, st(s)); }, arg("x"),
+      arg("k") = 0, kw_only(), arg("stream") = none());
+  m.def(
+      "triu", [](const array& x, int64_t k, handle s) { return triu(x, k, st(s)); }, arg("x"),
+      arg("k") = 0, kw_only(), arg("stream") = none());
+}
+
+}  // namespace
+
+void init_shape_ops(nb::module_& m) {
+  def_movement(m);
+  def_sharing(m);
+  def_elementwise(m);
+  def_reductions(m);
+  def_indexing(m);
+  def_creation(m);
+}
+
+}  // namespace cermet::python

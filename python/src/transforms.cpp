@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: MIT
+// eval, grad, value_and_grad, vjp, jvp and vmap over trees of Python arguments.
+#include "bind.h"
+
+namespace cermet::python {
+
+namespace {
+
+Arrays sequence_arrays(const char* op, nb::handle object) {
+  if (is_array(object)) return {nb::cast<array>(object)};
+  Arrays arrays;
+  for (nb::handle item : nb::borrow<nb::sequence>(object)) {
+    CERMET_CHECK(is_array(item), type, op, "a {} was given; it must be an array",
+                 nb::type_name(item.type()).c_str());
+    arrays.push_back(nb::cast<array>(item));
+  }
+  return arrays;
+}
+
+nb::tuple to_args(const Arrays& arrays) {
+  nb::list list;
+  for (const array& a : arrays) list.append(nb::cast(a));
+  return nb::tuple(list);
+}
+
+nb::list to_pylist(const Arrays& arrays) { return nb::list(to_args(arrays)); }
+
+// The tree with its array leaves replaced in order.
+nb::object with_arrays(nb::handle tree, const Arrays& arrays, size_t& next) {
+  return tree_map(tree, [&](nb::handle leaf) {
+    return is_array(leaf) ? nb::cast(arrays[next++]) : nb::borrow(leaf);
+  });
+}
+
+nb::object with_arrays(nb::handle tree, const Arrays& arrays) {
+  size_t next = 0;
+  return with_arrays(tree, arrays, next);
+}
+
+// A function made from another by a transform. `__wrapped__` leads to the original.
+struct Transformed {
+  nb::object fun;
+  std::string name;
+  std::function<nb::object(nb::handle fun, nb::args args, nb::kwargs kwargs)> call;
+};
+
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  Py_VISIT(nb::inst_ptr<Transformed>(self)->fun.ptr());
+  return 0;
+}
+
+int clear(PyObject* self) {
+  nb::inst_ptr<Transformed>(self)->fun.reset();
+  return 0;
+}
+
+PyType_Slot transformed_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                                   {Py_tp_clear, reinterpret_cast<void*>(clear)},
+                                   {0, nullptr}};
+
+// --- grad ---
+
+// One argument number gives its gradient itself, several a tuple; names always give a dict.
+struct Wanted {
+  std::vector<int64_t> argnums;
+  std::vector<std::string> argnames;
+};
+
+Wanted wanted_arguments(const char* op, nb::handle argnums, nb::handle argnames) {
+  Wanted wanted;
+  if (nb::isinstance<nb::str>(argnames)) {
+    wanted.argnames = {nb::cast<std::string>(argnames)};
+  } else {
+    for (nb::handle name : nb::borrow<nb::sequence>(argnames))
+      wanted.argnames.push_back(nb::cast<std::string>(name));
+  }
+  if (argnums.is_none()) {
+    if (wanted.argnames.empty()) wanted.argnums = {0};
+  } else if (PyLong_Check(argnums.ptr())) {
+    wanted.argnums = {nb::cast<int64_t>(argnums)};
+  } else {
+    for (nb::handle n : nb::borrow<nb::sequence>(argnums))
+      wanted.argnums.push_back(nb::cast<int64_t>(n));
+  }
+  CERMET_CHECK(!wanted.argnums.empty() || !wanted.argnames.empty(), value, op,
+               "argnums and argnames are empty; name at least one argument to differentiate by");
+  for (int64_t n : wanted.argnums)
+    CERMET_CHECK(n >= 0, value, op, "argnums has {}; argument numbers must not be negative", n);
+  return wanted;
+}
+
+class GradientCall {
+ public:
+  GradientCall(const char* op, const Wanted& wanted, nb::args args, nb::kwargs kwargs)
+      : op_(op), wanted_(wanted), args_(args), kwargs_(nb::borrow<nb::dict>(kwargs)) {}
+
+  // {value, gradients}
+  std::pair<nb::object, nb::object> run(nb::handle fun) {
+    Arrays primals;
+    for (int64_t n : wanted_.argnums) append(argument(n), primals);
+    for (const std::string& name : wanted_.argnames) append(argument(name), primals);
+    const Arrays inputs = trace_inputs(primals);
+    const nb::tuple args = traced_args(inputs);  // takes its inputs first
+    const nb::dict kwargs = traced_kwargs(inputs);
+    nb::object value = fun(*args, **kwargs);
+    const array loss = loss_of(value);
+    const array one = ones_like(loss);
+    return {value, gradients(vjp_of({&loss, 1}, {&one, 1}, inputs))};
+  }
+
+ private:
+  nb::object argument(int64_t n) {
+    CERMET_CHECK(n < static_cast<int64_t>(args_.size()), value, op_,
+                 "the gradient of argument {} is wanted, but the call has {} positional arguments",
+                 n, args_.size());
+    return args_[static_cast<size_t>(n)];
+  }
+
+  nb::object argument(const std::string& name) {
+    CERMET_CHECK(kwargs_.contains(name.c_str()), value, op_,
+                 "the gradient of argument '{}' is wanted, but the call does not pass it by name",
+                 name);
+    return kwargs_[name.c_str()];
+  }
+
+  void append(const nb::object& tree, Arrays& primals) {
+    const Arrays leaves = tree_arrays(tree);
+    CERMET_CHECK(
+        !leaves.empty(), value, op_,
+        "an argument to differentiate holds no array (it is a {}); give arrays or trees of them",
+        nb::type_name(tree.type()).c_str());
+    for (const array& leaf : leaves) {
+      CERMET_CHECK(is_inexact(leaf.dtype()), value, op_,
+                   "an argument to differentiate has dtype {}; it must be floating or complex",
+                   name_of(leaf.dtype()));
+      primals.push_back(leaf);
+    }
+  }
+
+  nb::tuple traced_args(const Arrays& inputs) {
+    nb::list list;
+    for (nb::handle arg : args_) list.append(arg);
+    next_ = 0;
+    for (int64_t n : wanted_.argnums)
+      list[static_cast<size_t>(n)] = with_arrays(args_[static_cast<size_t>(n)], inputs, next_);
+    return nb::tuple(list);
+  }
+
+  nb::dict traced_kwargs(const Arrays& inputs) {
+    nb::dict dict;
+    for (auto [key, value] : kwargs_) dict[key] = value;
+    for (const std::string& name : wanted_.argnames)
+      dict[name.c_str()] = with_arrays(kwargs_[name.c_str()], inputs, next_);
+    return dict;
+  }
+
+  array loss_of(const nb::object& value) {
+    nb::object first = value;
+    if ((nb::isinstance<nb::tuple>(value) || nb::isinstance<nb::list>(value)) && nb::len(value) > 0)
+      first = value[0];
+    CERMET_CHECK(
+        is_array(first), type, op_,
+        "the function gives a {}; its value (or the first of several) must be a scalar array",
+        nb::type_name(first.type()).c_str());
+    const array loss = nb::cast<array>(first);
+    CERMET_CHECK(
+        loss.size() == 1, value, op_,
+        "the function's value has shape {}; a gradient needs a scalar, e.g. its sum or mean",
+        loss.shape().to_string());
+    return loss;
+  }
+
+  nb::object gradients(const Arrays& flat) {
+    size_t next = 0;
+    nb::list positional;
+    for (int64_t n : wanted_.argnums)
+      positional.append(with_arrays(args_[static_cast<size_t>(n)], flat, next));
+    nb::dict named;
+    for (const std::string& name : wanted_.argnames)
+      named[name.c_str()] = with_arrays(kwargs_[name.c_str()], flat, next);
+    nb::object by_position = nb::none();
+    if (nb::len(positional) == 1) {
+      by_position = nb::object(positional[0]);
+    } else if (nb::len(positional) > 1) {
+      by_position = nb::tuple(positional);
+    }
+    if (wanted_.argnames.empty()) return by_position;
+    return nb::make_tuple(by_position, named);
+  }
+
+  const char* op_;
+  const Wanted& wanted_;
+  nb::args args_;
+  nb::dict kwargs_;
+  size_t next_ = 0;
+};
+
+nb::object make_gradient(const char* op, nb::object fun, nb::handle argnums, nb::handle argnames,
+                         bool with_value) {
+  CERMET_CHECK(PyCallable_Check(fun.ptr()), type, op, "a {} was given; it must be callable",
+               nb::type_name(fun.type()).c_str());
+  const Wanted wanted = wanted_arguments(op, argnums, argnames);
+  return nb::cast(Transformed{
+      fun, op, [op, wanted, with_value](nb::handle f, nb::args args, nb::kwargs kwargs) {
+        auto [value, gradient] = GradientCall(op, wanted, args, kwargs).run(f);
+        return with_value ? nb::object(nb::make_tuple(value, gradient)) : gradient;
+      }});
+}
+
+// --- vjp and jvp ---
+
+nb::object call_transposed(const char* op, bool forward, nb::handle fun, nb::handle primals,
+                           nb::handle vectors) {
+  const Arrays inputs = trace_inputs(sequence_arrays(op, primals));
+  const nb::object value = fun(*to_args(inputs));
+  const Arrays outputs = sequence_arrays(op, value);
+  const Arrays given = sequence_arrays(op, vectors);
+  const Arrays results = forward ? jvp_of(outputs, inputs, given) : vjp_of(outputs, given, inputs);
+  return nb::make_tuple(to_pylist(outputs), to_pylist(results));
+}
+
+// --- vmap ---
+
+// One axis for each array leaf: `axes` is an int or None for the whole tree, or a tree like it.
+void leaf_axes(const char* op, nb::handle tree, nb::handle axes, std::vector<int>& to) {
+  if (axes.is_none() || PyLong_Check(axes.ptr())) {
+    for (const array& leaf : tree_arrays(tree))
+      to.push_back(axes.is_none() ? -1 : normalize_axis(op, nb::cast<int64_t>(axes), leaf.ndim()));
+    return;
+  }
+  if (nb::isinstance<nb::dict>(tree)) {
+    for (auto [key, value] : nb::borrow<nb::dict>(tree))
+      leaf_axes(op, value, nb::borrow<nb::dict>(axes)[key], to);
+    return;
+  }
+  CERMET_CHECK(nb::isinstance<nb::sequence>(tree) && nb::len(tree) == nb::len(axes), value, op,
+               "the axes do not have the structure of the arguments; give an int, None, or a tree "
+               "like them");
+  const nb::sequence items = nb::borrow<nb::sequence>(tree), each = nb::borrow<nb::sequence>(axes);
+  for (size_t i = 0; i < nb::len(items); i++)
+    leaf_axes(op, nb::object(items[i]), nb::object(each[i]), to);
+}
+
+Shape without_axis(Shape shape, int axis) {
+  if (axis >= 0) shape.erase(axis);
+  return shape;
+}
+
+nb::object call_vmap(nb::handle fun, nb::args args, nb::kwargs kwargs, nb::handle in_axes,
+                     nb::handle out_axes) {
+  const Arrays batched = tree_arrays(args);
+  std::vector<int> axes;
+  leaf_axes("vmap", args, in_axes, axes);
+  Arrays inputs;
+  for (size_t i = 0; i < batched.size(); i++) {
+    const array& a = batched[i];
+    if (axes[i] < 0) {
+      inputs.push_back(a);
+      continue;
+    }
+    array p = placeholder(without_axis(a.shape(), axes[i]), a.dtype());
+    inputs.push_back(p);
+  }
+  const nb::object value = fun(*nb::borrow<nb::tuple>(with_arrays(args, inputs)), **kwargs);
+  const Arrays outputs = tree_arrays(value);
+  std::vector<int> out;
+  if (out_axes.is_none() || PyLong_Check(out_axes.ptr())) {
+    for (const array& o : outputs)
+      out.push_back(out_axes.is_none()
+                        ? -1
+                        : normalize_axis("vmap", nb::cast<int64_t>(out_axes), o.ndim() + 1));
+  } else {
+    leaf_axes("vmap", value, out_axes, out);
+  }
+  return with_arrays(value, vmap_of(outputs, inputs, batched, axes, out));
+}
+
+void def_eval(nb::module_& m) {
+  m.def(
+      "eval",
+      [](nb::args args) {
+        const Arrays arrays = tree_arrays(args);
+        without_gil([&] {
+          eval(arrays);
+          return 0;
+        });
+      },
+      nb::arg("args"), "Evaluates all arrays in the arguments (trees and Modules) and waits.");
+  m.def(
+      "async_eval",
+      [](nb::args args) -> nb::object {
+        const Arrays arrays = tree_arrays(args);
+        without_gil([&] {
+          async_eval(arrays);
+          return 0;
+        });
+        if (args.size() == 1) return args[0];
+        return nb::borrow(args);
+      },
+      nb::arg("args"),
+      "Queues the evaluation of all arrays in the arguments; returns its argument.");
+}
+
+}  // namespace
+
+void init_transforms(nb::module_& m) {
+  nb::class_<Transformed>(m, "_Transformed", nb::type_slots(transformed_slots), nb::dynamic_attr())
+      .def("__call__", [](Transformed& t, nb::args args,
+                          nb::kwargs kwargs) { return t.call(t.fun, args, kwargs); })
+      .def_prop_ro("__wrapped__", [](const Transformed& t) { return t.fun; })
+      .def("__repr__", [](const Transformed& t) {
+        return fmt::format("<{} of {}>", t.name, nb::repr(t.fun).c_str());
+      });
+  def_eval(m);
+  m.def(
+      "value_and_grad",
+      [](nb::object fun, nb::handle argnums, nb::handle argnames) {
+        return make_gradient("value_and_grad", fun, argnums, argnames, true);
+      },
+      nb::arg("fun"), nb::arg("argnums") = nb::none(), nb::arg("argnames") = nb::list(),
+      "A function giving fun's value and the gradient of its first (scalar) output by the chosen "
+      "arguments.");
+  m.def(
+      "grad",
+      [](nb::object fun, nb::handle argnums, nb::handle argnames) {
+        return make_gradient("grad", fun, argnums, argnames, false);
+      },
+      nb::arg("fun"), nb::arg("argnums") = nb::none(), nb::arg("argnames") = nb::list(),
+      "A function giving the gradient of fun's (scalar) output by the chosen arguments.");
+  m.def(
+      "vjp",
+      [](nb::handle fun, nb::handle primals, nb::handle cotangents) {
+        return call_transposed("vjp", false, fun, primals, cotangents);
+      },
+      nb::arg("fun"), nb::arg("primals"), nb::arg("cotangents"),
+      "(outputs, vector-Jacobian products).");
+  m.def(
+      "jvp",
+      [](nb::handle fun, nb::handle primals, nb::handle tangents) {
+        return call_transposed("jvp", true, fun, primals, tangents);
+      },
+      nb::arg("fun"), nb::arg("primals"), nb::arg("tangents"),
+      "(outputs, Jacobian-vector products).");
+  m.def(
+      "vmap",
+      [](nb::object fun, nb::object in_axes, nb::object out_axes) {
+        return nb::cast(Transformed{
+            fun, "vmap", [in_axes, out_axes](nb::handle f, nb::args args, nb::kwargs kwargs) {
+              return call_vmap(f, args, kwargs, in_axes, out_axes);
+            }});
+      },
+      nb::arg("fun"), nb::arg("in_axes").none() = 0, nb::arg("out_axes").none() = 0,
+      "A function that applies fun along an axis of its arguments.");
+}
+
+}  // namespace cermet::python

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+// Every environment variable that Cermet reads, in one table; nothing else calls getenv.
+// Each is read once, at first use; `python -m cermet.env` prints the table with the values in force.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cermet::env {
+
+// X(function, variable, values, default, meaning)
+#define CERMET_ENV(X)                                                                            \
+  X(log, "CERMET_LOG", "plan,kernel,compile,alloc,sync", "", "what to print to stderr")          \
+  X(cpu_features, "CERMET_CPU_FEATURES",                                                         \
+    "generic|avx2|avx512|avx512_bf16|avx512_fp16|amx|amx_emulated", "",                          \
+    "cap on the processor features that kernels use")                                            \
+  X(num_threads, "CERMET_NUM_THREADS", "n", "", "size of the thread pool")                       \
+  X(cache_dir, "CERMET_CACHE_DIR", "folder", "", "where compiled kernels are kept")              \
+  X(kernel_cache, "CERMET_KERNEL_CACHE", "on|off", "on", "the kernel cache on disk")             \
+  X(tier, "CERMET_TIER", "auto|fused|single", "auto", "how regions run")                         \
+  X(allocator, "CERMET_ALLOCATOR", "caching|guard|guard_front", "caching",                       \
+    "guard: each buffer ends (guard_front: begins) at an inaccessible page")                     \
+  X(fail_alloc, "CERMET_FAIL_ALLOC", "n", "", "the n-th allocation fails")                       \
+  X(skip_pass, "CERMET_SKIP_PASS", "name,...", "", "optional passes to leave out")               \
+  X(dump, "CERMET_DUMP", "folder", "", "where to write the IR after each pass")                  \
+  X(matmul_f32, "CERMET_MATMUL_F32", "auto|fma", "auto", "scheme of float32 matmul")             \
+  X(disable_compile, "CERMET_DISABLE_COMPILE", "", "", "set: compile() returns its argument")
+
+// The value, or the default when unset or empty. An invalid choice raises [env] value, naming the
+// choices.
+#define X(function, variable, values, fallback, meaning) const std::string& function();
+CERMET_ENV(X)
+#undef X
+
+// Whether a variable of the table has a value that is not empty.
+bool is_set(std::string_view variable);
+bool list_has(const std::string& comma_list, std::string_view item);
+// The integer in text; raises [env] value naming the variable when it is no integer.
+int64_t to_int(std::string_view variable, const std::string& text);
+
+// A variable of the system (HOME, XDG_CACHE_HOME), no setting of Cermet; empty when unset.
+std::string of_system(const char* variable);
+
+struct Row {
+  const char* variable;
+  const char* values;
+  std::string value;
+  const char* meaning;
+};
+std::vector<Row> table();
+
+}  // namespace cermet::env

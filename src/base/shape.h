@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+// Sizes and layouts. All sizes are 64-bit. A Dim is a value and, while tracing with symbolic sizes,
+// the id of the expression it stands for (0: a constant). Strides and offsets count elements.
+// Invariant: a Layout never reaches outside the buffer it was made for.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace cermet {
+
+struct Dim;
+
+// What a trace with symbolic sizes is told of their use. One can be active on a thread.
+class SizeTrace {
+ public:
+  virtual void look(const Dim& dim) = 0;               // its value decides something: a guard
+  virtual bool equal(const Dim& a, const Dim& b) = 0;  // so does a == b
+  virtual bool less(const Dim& a, const Dim& b) = 0;
+  virtual Dim combine(char op, const Dim& a,
+                      const Dim& b) = 0;  // + - * and / (exact, or rounded down)
+
+ protected:
+  ~SizeTrace() = default;
+};
+
+struct Dim {
+  int64_t value = 0;
+  uint32_t expr = 0;
+
+  Dim() = default;
+  Dim(int64_t v) : value(v) {}
+  Dim(int64_t v, uint32_t e) : value(v), expr(e) {}
+  operator int64_t() const {
+    if (expr != 0 && trace != nullptr) trace->look(*this);
+    return value;
+  }
+  static constinit thread_local SizeTrace* trace;  // null: symbols are looked at freely
+};
+
+// Relations and arithmetic that keep symbols.
+bool same_size(const Dim& a, const Dim& b);  // of one expression: without a guard
+bool is_less(const Dim& a, const Dim& b);
+Dim plus(const Dim& a, const Dim& b);
+Dim minus(const Dim& a, const Dim& b);
+Dim times(const Dim& a, const Dim& b);
+Dim quotient(const Dim& a, const Dim& b);  // rounded down; b > 0
+
+// While it lives, symbolic sizes are looked at without guards: for what is done again at other sizes.
+class UnguardedSizes {
+ public:
+  UnguardedSizes() : before_(Dim::trace) { Dim::trace = nullptr; }
+  ~UnguardedSizes() { Dim::trace = before_; }
+  UnguardedSizes(const UnguardedSizes&) = delete;
+  UnguardedSizes& operator=(const UnguardedSizes&) = delete;
+
+ private:
+  SizeTrace* before_;
+};
+
+using Strides = std::vector<int64_t>;
+using Axes = std::vector<int>;
+
+class Shape {
+ public:
+  Shape() = default;
+  Shape(std::initializer_list<Dim> dims) : dims_(dims) {}
+  explicit Shape(std::span<const int64_t> dims) : dims_(dims.begin(), dims.end()) {}
+  explicit Shape(std::vector<Dim> dims) : dims_(std::move(dims)) {}
+
+  int ndim() const { return static_cast<int>(dims_.size()); }
+  bool empty() const { return dims_.empty(); }
+  int64_t operator[](int axis) const { return dims_[axis]; }
+  Dim& dim(int axis) { return dims_[axis]; }
+  const Dim& dim(int axis) const { return dims_[axis]; }
+  const std::vector<Dim>& dims() const { return dims_; }
+  std::vector<int64_t> values() const { return {dims_.begin(), dims_.end()}; }
+  void push_back(Dim dim) { dims_.push_back(dim); }
+  void insert(int axis, Dim dim) { dims_.insert(dims_.begin() + axis, dim); }
+  void erase(int axis) { dims_.erase(dims_.begin() + axis); }
+  auto begin() const { return dims_.begin(); }
+  auto end() const { return dims_.end(); }
+  // Number of elements; 1 for 0-d. Shapes are checked for overflow when they are made (check_size).
+  int64_t size() const;
+  Dim count() const;  // the same, as a symbol where it is one
+  // Sizes of the same symbolic expression are equal without being looked at.
+  bool operator==(const Shape& other) const;
+  std::string to_string() const;  // "(2, 3)", "(4,)", "()"
+
+ private:
+  std::vector<Dim> dims_;
+};
+
+// Raises [op] value when a size is < 0, overflow when the bytes do not fit 63 bits; a size of 0 counts
+// as 1 there, so that strides always fit.
+void check_size(const char* op, const Shape& shape, Dtype dtype);
+
+// Strides and offset of a view into a buffer, in elements. Strides may be zero or negative.
+struct Layout {
+  Strides strides;
+  int64_t offset = 0;
+
+  static Layout contiguous(const Shape& shape);
+  bool operator==(const Layout&) const = default;
+};
+
+bool is_contiguous(const Shape& shape, const Layout& layout);  // row-major, any offset
+// The smallest and one past the largest element reached, relative to the buffer's start; {0, 0} if
+// the shape is empty.
+std::pair<int64_t, int64_t> reach_of(const Shape& shape, const Layout& layout);
+
+// Movement of layouts; nullopt where only a copy can do it.
+std::optional<Layout> reshape_layout(const Shape& from, const Layout& layout, const Shape& to);
+Layout transpose_layout(const Layout& layout, std::span<const int> axes);
+Layout broadcast_layout(const Shape& from, const Layout& layout, const Shape& to);
+
+// The broadcast of two shapes by NumPy's rules; raises [op] value with both shapes.
+Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b);
+
+// Maps -ndim <= axis < ndim to 0 <= axis; raises [op] axis.
+int normalize_axis(const char* op, int64_t axis, int ndim);
+// Normalised, sorted, without repeats (a repeat raises [op] value).
+Axes normalize_axes(const char* op, std::span<const int64_t> axes, int ndim);
+
+}  // namespace cermet

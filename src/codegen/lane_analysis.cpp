@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT
+#include "codegen/lane_analysis.h"
+
+#include <algorithm>
+
+#include "kernel/walk.h"
+
+namespace cermet::codegen {
+
+using namespace ir;
+
+std::set<int> written_buffers(const Kernel& kernel, const std::vector<Stmt>& stmts) {
+  std::set<int> written;
+  for_each_stmt(stmts, [&](const Stmt& stmt) {
+    if (const auto* s = std::get_if<Store>(&stmt)) written.insert(buffer_number(kernel, s->buffer));
+    if (const auto* s = std::get_if<Update>(&stmt))
+      written.insert(buffer_number(kernel, s->buffer));
+    if (const auto* s = std::get_if<Micro>(&stmt))
+      for (BufferRef buffer : s->buffers) written.insert(buffer_number(kernel, buffer));
+  });
+  return written;
+}
+
+LaneOrder lane_order(const std::vector<FoldState>& states) {
+  const bool wide =
+      std::ranges::any_of(states, [](const FoldState& s) { return size_of(s.dtype) == 8; });
+  return wide ? LaneOrder{32, 2048} : LaneOrder{64, 4096};
+}
+
+LaneAnalysis::LaneAnalysis(const Kernel& kernel, const For& loop)
+    : kernel_(kernel),
+      loop_(loop),
+      writes_(written_buffers(kernel, loop.body)),
+      visited_(kernel.exprs.size()),
+      spread_(kernel.exprs.size(), -1) {
+  walk(loop.body);
+  for (const Stmt& stmt : loop.body)
+    if (const Fold* fold = std::get_if<Fold>(&stmt)) folds_.push_back(fold);
+}
+
+void LaneAnalysis::define(ValueId value, Spread spread, ExprId let) {
+  defined_.push_back({value, spread, let});
+}
+
+const LaneAnalysis::Defined* LaneAnalysis::defined(ValueId value) const {
+  const auto it = std::ranges::find(defined_, value, &Defined::value);
+  return it == defined_.end() ? nullptr : &*it;
+}
+
+bool LaneAnalysis::varies(ValueId value) const {
+  const Defined* d = defined(value);
+  return d != nullptr && d->spread == Spread::varying;
+}
+
+void LaneAnalysis::walk(const std::vector<Stmt>& stmts) {
+  const auto states = [&](ValueId value, const std::vector<FoldState>& list) {
+    Spread spread = Spread::uniform;
+    for (const FoldState& s : list)
+      for (ExprId id : {s.init, s.step, s.merge})
+        if (id != kNone && this->spread(id) == Spread::varying) spread = Spread::varying;
+    define(value, spread, kNone);
+  };
+  for (const Stmt& stmt : stmts) {
+    if (const For* inner = std::get_if<For>(&stmt)) inner_axes_.insert(inner->axes[0]);
+    for_each_expr(stmt, [&](ExprId id) { visit(id); });
+    if (const Let* s = std::get_if<Let>(&stmt)) {
+      define(s->value, std::max(spread(s->expr), Spread::uniform), s->expr);
+    } else if (const Fold* s = std::get_if<Fold>(&stmt)) {
+      states(s->value, s->states);
+    } else if (const Merge* s = std::get_if<Merge>(&stmt)) {
+      nested_ = true;
+      states(s->value, s->states);
+      if (spread(s->at) == Spread::varying) defined_.back().spread = Spread::varying;
+    } else if (const Store* s = std::get_if<Store>(&stmt)) {
+      note_access(s->buffer, s->index, s->mask != kNone, true);
+    } else if (const Update* s = std::get_if<Update>(&stmt)) {
+      note_access(s->buffer, s->index, true, true);
+    } else if (const For* s = std::get_if<For>(&stmt)) {
+      nested_ = true;
+      if (s->kind == ForKind::lane) holds_lanes_ = true;
+      walk(s->body);
+    } else if (std::holds_alternative<Micro>(stmt)) {
+      nested_ = true;
+    }
+  }
+}
+
+void LaneAnalysis::visit(ExprId id) {
+  if (visited_[id]) return;
+  visited_[id] = true;
+  const Expr& e = kernel_[id];
+  for_each_operand(e, [&](ExprId operand) { visit(operand); });
+  if (spread(id) != Spread::varying) return;
+  note_width(e);
+  if (e.kind == ExprKind::op || e.kind == ExprKind::load) ++cost_;
+  if (e.kind == ExprKind::load) note_access(e.buffer, e.index, e.operands[0] != kNone, false);
+}
+
+void LaneAnalysis::note_width(const Expr& e) {
+  const auto narrow = [](int& bytes, Dtype dtype) {
+    const int size = static_cast<int>(size_of(dtype));
+    if (bytes == 0 || size < bytes) bytes = size;
+  };
+  if (e.kind == ExprKind::load) narrow(memory_bytes_, e.dtype);
+  if (e.kind != ExprKind::op || e.code == Code::bitcast || e.code == Code::select) return;
+  const bool compares = e.code >= Code::eq && e.code <= Code::le;
+  const Dtype dtype = compares ? kernel_[e.operands[0]].dtype : e.dtype;
+  if (e.code == Code::cast && is_floating(dtype) && !is_half(dtype)) {
+    // A cast into a type is not yet arithmetic in it, but for half types, whose arithmetic it is.
+    if (is_half(kernel_[e.operands[0]].dtype)) narrow(float_bytes_, dtype);
+    else narrow(memory_bytes_, dtype);
+  } else if (is_half(dtype)) {
+    narrow(float_bytes_, Dtype::float32);
+  } else if (is_floating(dtype)) {
+    narrow(float_bytes_, dtype);
+  } else if (e.code == Code::cast) {
+    narrow(memory_bytes_, dtype);
+  } else if (dtype != Dtype::boolean && dtype != Dtype::int64) {
+    narrow(integer_bytes_, dtype);
+  }
+}
+
+int LaneAnalysis::width(int vector_bytes) const {
+  int bytes = 8;
+  for (int candidate : {memory_bytes_, integer_bytes_, float_bytes_})
+    if (candidate != 0) bytes = candidate;
+  int width = vector_bytes / bytes;
+  for (const Fold* fold : folds_) width = std::min(width, lane_order(fold->states).lanes);
+  return width;
+}
+
+Spread LaneAnalysis::spread(ExprId id) const {
+  if (spread_[id] < 0) spread_[id] = static_cast<int8_t>(spread_of(kernel_[id]));
+  return static_cast<Spread>(spread_[id]);
+}
+
+Spread LaneAnalysis::spread_of(const Expr& e) const {
+  switch (e.kind) {
+    case ExprKind::constant:
+    case ExprKind::scalar:
+    case ExprKind::extent:
+    case ExprKind::stride: return Spread::invariant;
+    case ExprKind::state:
+    case ExprKind::other: return Spread::uniform;
+    case ExprKind::axis:
+      if (e.id == loop_.axes[0]) return Spread::varying;
+      return inner_axes_.contains(e.id) ? Spread::uniform : Spread::invariant;
+    case ExprKind::ref: {
+      const Defined* d = defined(e.id);
+      return d == nullptr ? Spread::invariant : d->spread;
+    }
+    default: break;
+  }
+  Spread spread = Spread::invariant;
+  for_each_operand(e, [&](ExprId operand) { spread = std::max(spread, this->spread(operand)); });
+  if (e.kind == ExprKind::load && writes_.contains(buffer_number(kernel_, e.buffer)))
+    spread = std::max(spread, Spread::uniform);
+  return spread;
+}
+
+bool LaneAnalysis::early(ExprId id) const {
+  if (spread(id) == Spread::invariant) return true;
+  const Expr& e = kernel_[id];
+  if (e.kind == ExprKind::axis) return e.id == loop_.axes[0];
+  if (e.kind != ExprKind::op) return false;
+  return std::ranges::all_of(e.operands, [&](ExprId operand) { return early(operand); });
+}
+
+std::optional<int64_t> LaneAnalysis::coefficient(ExprId id) const {
+  if (spread(id) != Spread::varying) return 0;
+  const Expr& e = kernel_[id];
+  if (e.kind == ExprKind::axis) return 1;
+  if (e.kind == ExprKind::ref) {
+    const Defined* d = defined(e.id);
+    if (d->let == kNone) return std::nullopt;
+    return coefficient(d->let);
+  }
+  if (e.kind != ExprKind::op || e.dtype != Dtype::int64) return std::nullopt;
+  if (e.code != Code::add && e.code != Code::sub && e.code != Code::mul) return std::nullopt;
+  const auto a = coefficient(e.operands[0]), b = coefficient(e.operands[1]);
+  if (!a || !b) return std::nullopt;
+  if (e.code == Code::add) return *a + *b;
+  if (e.code == Code::sub) return *a - *b;
+  for (int i : {0, 1}) {
+    const Expr& factor = kernel_[e.operands[1 - i]];
+    if (factor.kind == ExprKind::constant)
+      return (i == 0 ? *a : *b) * static_cast<int64_t>(factor.bits);
+  }
+  return std::nullopt;
+}
+
+Access LaneAnalysis::access(const Index& index) const {
+  Access access;
+  int64_t unit = 0;
+  for (const IndexTerm& term : index) {
+    access.early = access.early && early(term.expr);
+    if (spread(term.expr) != Spread::varying) continue;
+    const auto c = coefficient(term.expr);
+    if (!c) {
+      access.kind = AccessKind::gather;
+    } else if (*c != 0 && term.stride != kUnit) {
+      access.kind = std::max(access.kind, AccessKind::strided);
+    } else {
+      unit += *c;
+    }
+  }
+  if (access.kind == AccessKind::uniform && unit != 0)
+    access.kind = unit == 1 ? AccessKind::unit : AccessKind::strided;
+  return access;
+}
+
+void LaneAnalysis::note_access(BufferRef buffer, const Index& index, bool masked, bool store) {
+  if (store) {
+    ++cost_;
+    const Dtype dtype =
+        buffer.local ? kernel_.locals[buffer.id].dtype : kernel_.params[buffer.id].dtype;
+    const int size = static_cast<int>(size_of(dtype));
+    if (memory_bytes_ == 0 || size < memory_bytes_) memory_bytes_ = size;
+  }
+  const Access access = this->access(index);
+  if (masked || access.kind != AccessKind::unit) return;
+  if (!access.early) switchable_ = false;
+  for (UnitAccess& unit : units_) {
+    if (unit.buffer != buffer || *unit.index != index) continue;
+    (store ? unit.stored : unit.loaded) = true;
+    return;
+  }
+  units_.push_back({buffer, &index, !store, store});
+}
+
+}  // namespace cermet::codegen

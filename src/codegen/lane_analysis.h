@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+// What a lane loop's vectors look like: which expressions differ between lanes, which memory accesses
+// are contiguous in them, and how many lanes to take. Independent of the code generator.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "kernel/ir.h"
+
+namespace cermet::codegen {
+
+// Buffers as numbers: parameters first, then Locals.
+inline int buffer_number(const ir::Kernel& kernel, ir::BufferRef buffer) {
+  return buffer.local ? static_cast<int>(kernel.params.size()) + buffer.id : buffer.id;
+}
+// Buffers that statements write.
+std::set<int> written_buffers(const ir::Kernel& kernel, const std::vector<ir::Stmt>& stmts);
+
+// Over the lanes of a loop: made before the loop, the same in all lanes, or different.
+enum class Spread : uint8_t { invariant, uniform, varying };
+
+enum class AccessKind : uint8_t { uniform, unit, strided, gather };
+struct Access {
+  AccessKind kind = AccessKind::uniform;
+  bool early = true;  // but for the loop's own axis, every term is made before the loop
+};
+
+// One distinct contiguous access without mask in the body of a loop.
+struct UnitAccess {
+  ir::BufferRef buffer;
+  const ir::Index* index;
+  bool loaded = false;
+  bool stored = false;
+};
+
+class LaneAnalysis {
+ public:
+  LaneAnalysis(const ir::Kernel& kernel, const ir::For& loop);
+
+  Spread spread(ir::ExprId id) const;
+  // c when the expression is c · axis + something uniform; 0 when it is uniform.
+  std::optional<int64_t> coefficient(ir::ExprId id) const;
+  Access access(const ir::Index& index) const;
+  bool varies(ir::ValueId value) const;  // a value defined in the loop
+
+  const ir::For& loop() const { return loop_; }
+  const std::vector<const ir::Fold*>& folds() const { return folds_; }  // over this loop
+  bool nested() const { return nested_; }            // holds a loop, a merge or a template
+  bool holds_lanes() const { return holds_lanes_; }  // holds another lane loop
+  // Every unit access without mask can be addressed before the loop.
+  bool switchable() const { return switchable_; }
+  const std::vector<UnitAccess>& units() const { return units_; }
+  const std::set<int>& writes() const { return writes_; }
+  int cost() const { return cost_; }  // ops and accesses of one iteration
+  // Lanes of one step for vectors of this size: by the narrowest floating type, else integer type,
+  // that is computed with.
+  int width(int vector_bytes) const;
+
+ private:
+  void walk(const std::vector<ir::Stmt>& stmts);
+  void define(ir::ValueId value, Spread spread, ir::ExprId let);
+  void visit(ir::ExprId id);
+  void note_access(ir::BufferRef buffer, const ir::Index& index, bool masked, bool store);
+  void note_width(const ir::Expr& expr);
+  Spread spread_of(const ir::Expr& expr) const;
+  bool early(ir::ExprId id) const;  // made before the loop, but for the loop's axis
+
+  struct Defined {
+    ir::ValueId value;
+    Spread spread;
+    ir::ExprId let;  // kNone for folds
+  };
+  const Defined* defined(ir::ValueId value) const;
+
+  const ir::Kernel& kernel_;
+  const ir::For& loop_;
+  std::set<int> writes_;
+  std::set<ir::AxisId> inner_axes_;
+  std::vector<Defined> defined_;
+  std::vector<const ir::Fold*> folds_;
+  std::vector<UnitAccess> units_;
+  std::vector<bool> visited_;
+  mutable std::vector<int8_t> spread_;  // by expression; -1: not known yet
+  bool nested_ = false;
+  bool holds_lanes_ = false;
+  bool switchable_ = true;
+  int cost_ = 0;
+  int float_bytes_ = 0;    // narrowest of computed floats; 0: none
+  int integer_bytes_ = 0;  // narrowest of computed integers, int64 (indices) left out
+  int memory_bytes_ = 0;   // narrowest of what is loaded, stored or cast
+};
+
+// Lanes and block length of the `lanes` order.
+struct LaneOrder {
+  int lanes;
+  int64_t block;
+};
+LaneOrder lane_order(const std::vector<ir::FoldState>& states);
+
+}  // namespace cermet::codegen

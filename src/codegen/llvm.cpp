@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+// Tiled kernel to relocatable object: LLVM IR by Emitter, then LLVM's code generator without
+// middle-end passes (expressions are shared, hoisted and vectorised before they reach it).
+// The object needs no other symbols than those the loader knows.
+#include <llvm/IR/Module.h>
+#include <llvm/IR/Verifier.h>
+#include <llvm/Support/raw_ostream.h>
+
+#include "base/env.h"
+#include "base/error.h"
+#include "codegen/describe.h"
+#include "codegen/llvm_emit.h"
+#include "codegen/llvm_pipeline.h"
+#include "codegen/work_estimate.h"
+
+namespace cermet {
+
+namespace codegen {
+namespace {
+
+void verify_module(const llvm::Module& module, const ir::Kernel& kernel) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  if (!llvm::verifyModule(module, &stream)) return;
+  throw_internal(__FILE__, __LINE__,
+                 fmt::format("invalid code: {}\nfor: {}", text, ir::print(kernel)));
+}
+
+std::string module_text(const llvm::Module& module) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  module.print(stream, nullptr);
+  return text;
+}
+
+// The module of a kernel; entries are added to `object`.
+std::unique_ptr<llvm::Module> build_module(llvm::LLVMContext& context, const ir::Kernel& kernel,
+                                           CpuLevel level, Object& object) {
+  auto module = std::make_unique<llvm::Module>("kernel", context);
+  pipeline(level).set_target(*module);
+  Emitter emitter(*module, kernel, features_of(level));
+  for (const ir::Stmt& stmt : kernel.body) {
+    const ir::For* loop = std::get_if<ir::For>(&stmt);
+    if (loop == nullptr) continue;
+    const std::string symbol = "entry" + std::to_string(object.entries.size());
+    emitter.entry(*loop, symbol);
+    object.entries.push_back(
+        {symbol, loop->grid, estimate_work(kernel, *loop, features_of(level).vector_bytes)});
+  }
+  return module;
+}
+
+}  // namespace
+
+std::string llvm_text(const ir::Kernel& tiled, CpuLevel level) {
+  llvm::LLVMContext context;
+  Object object;
+  return module_text(*build_module(context, tiled, level, object));
+}
+
+}  // namespace codegen
+
+// Builds with sanitizers check more.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kChecked = true;
+#else
+constexpr bool kChecked = false;
+#endif
+
+Object compile_cpu(const ir::Kernel& tiled, CpuLevel level) {
+  CERMET_INTERNAL_CHECK(tiled.is_tiled(), "kernel {} is not tiled", tiled.name);
+  Object object;
+  llvm::LLVMContext context;
+  context.setDiscardValueNames(true);
+  const std::unique_ptr<llvm::Module> module = codegen::build_module(context, tiled, level, object);
+  if (kChecked || env::is_set("CERMET_DUMP")) codegen::verify_module(*module, tiled);
+  object.blob = codegen::pipeline(level).emit(*module);
+  codegen::describe(tiled, object);
+  return object;
+}
+
+}  // namespace cermet

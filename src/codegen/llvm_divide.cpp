@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+// Division of a vector by one number, with the bits of the division instruction but without it: the
+// product with the inverse is corrected twice by its exact remainder. After the first correction it
+// is off by less than one unit in the last place, after the second it is rounded correctly, as the
+// inverse is (Markstein). Zeros keep their sign, as the divisor is positive. What could overflow or
+// lose bits of the remainder to underflow is left to the instruction.
+#include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/MDBuilder.h>
+
+#include <cmath>
+
+#include "codegen/llvm_emit.h"
+
+namespace cermet::codegen {
+
+using namespace ir;
+
+namespace {
+
+struct DivisionRange {
+  int bits, digits;       // of the format, of its significand's fraction
+  int divisor, dividend;  // exponents up to which, either way, all steps are exact
+};
+
+DivisionRange range_of(llvm::Type* type) {
+  return type->isFloatTy() ? DivisionRange{32, 23, 30, 90} : DivisionRange{64, 52, 200, 700};
+}
+
+}  // namespace
+
+bool Emitter::divides_by_one(const Expr& e, int width) {
+  const Lanes* l = lanes();
+  return e.code == Code::div && is_floating(e.dtype) && ops_.features().avx2 && width > 1 &&
+         l != nullptr && l->width == width &&
+         l->analysis->spread(e.operands[1]) == Spread::invariant &&
+         width_of(natural(e.operands[1])) == 1;
+}
+
+Divisor Emitter::divisor(ExprId id) {
+  const int width = lanes()->width;
+  for (Scope* scope = current_; scope != nullptr; scope = scope->parent)
+    if (const auto it = scope->divisors.find({id, width}); it != scope->divisors.end())
+      return it->second;
+  Divisor made{.value = vector(id)};
+  Value* number = natural(id);
+  const auto limit = [&](int exponent) {
+    return llvm::ConstantFP::get(number->getType(), std::ldexp(1.0, exponent));
+  };
+  const int most = range_of(number->getType()).divisor;
+  const auto [scope, inverse] = at(deeper(home_of(id), outside_lanes()), [&]() -> Value* {
+    Value* fit =
+        b_.CreateAnd(b_.CreateFCmpOGE(number, limit(-most)), b_.CreateFCmpOLE(number, limit(most)));
+    made.unfit = b_.CreateNot(fit);
+    return ops_.splat(b_.CreateFDiv(limit(0), number), width);
+  });
+  made.inverse = inverse;
+  scope->divisors[{id, width}] = made;
+  return made;
+}
+
+llvm::Value* Emitter::quotient(Value* x, const Divisor& divisor) {
+  const auto fma = [&](Value* a, Value* b, Value* c) {
+    return b_.CreateIntrinsic(llvm::Intrinsic::fma, {x->getType()}, {a, b, c});
+  };
+  Value* fast = b_.CreateFMul(x, divisor.inverse);
+  for (int i = 0; i < 2; ++i) {
+    Value* excess = fma(fast, divisor.value, b_.CreateFNeg(x));
+    fast = fma(b_.CreateFNeg(excess), divisor.inverse, fast);
+  }
+  const DivisionRange range = range_of(x->getType()->getScalarType());
+  const int width = width_of(x), bias = (1 << (range.bits - range.digits - 2)) - 1;
+  llvm::Type* integer = with_width(b_.getIntNTy(static_cast<unsigned>(range.bits)), width);
+  const auto whole = [&](uint64_t bits) { return llvm::ConstantInt::get(integer, bits); };
+  const uint64_t least = static_cast<uint64_t>(bias - range.dividend) << range.digits;
+  const uint64_t span = static_cast<uint64_t>(2 * range.dividend) << range.digits;
+  Value* size =
+      b_.CreateAnd(b_.CreateBitCast(x, integer), whole(~uint64_t{0} >> (65 - range.bits)));
+  Value* out = b_.CreateICmpUGT(b_.CreateSub(size, whole(least)), whole(span));
+  out = b_.CreateAnd(out, b_.CreateICmpNE(size, whole(0)));
+  llvm::BasicBlock* before = b_.GetInsertBlock();
+  llvm::BasicBlock* cold = block("divide");
+  llvm::BasicBlock* join = block("join");
+  llvm::MDNode* weights = llvm::MDBuilder(b_.getContext()).createBranchWeights(1, 1 << 20);
+  b_.CreateCondBr(b_.CreateOr(ops_.any_lane(out), divisor.unfit), cold, join, weights);
+  b_.SetInsertPoint(cold);
+  Value* slow = b_.CreateFDiv(x, divisor.value);
+  b_.CreateBr(join);
+  b_.SetInsertPoint(join);
+  llvm::PHINode* phi = b_.CreatePHI(x->getType(), 2);
+  phi->addIncoming(fast, before);
+  phi->addIncoming(slow, cold);
+  return phi;
+}
+
+}  // namespace cermet::codegen

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: MIT
+// Tiled kernel IR to LLVM IR. Expressions become values where they are first needed and as far out of
+// the loops as their operands allow; in a lane loop they stay scalars until a lane makes them differ.
+//
+// A Scope is a stretch of code with what is known in it: the chain of scopes from the innermost out is
+// where an expression may already have a value. A value that belongs to an outer scope is emitted in the
+// preheader of the loop that lies between, which stays open (without terminator) until the loop ends
+// and runs even if the loop does not: what moves there must be harmless (a load that does not depend
+// on an empty axis reads a buffer that has elements). Inside a conditional scope nothing moves out.
+// Stores forget what was read from their buffer.
+#pragma once
+
+#include <llvm/ADT/SmallVector.h>
+
+#include <functional>
+#include <map>
+#include <set>
+#include <tuple>
+#include <unordered_map>
+
+#include "codegen/lane_analysis.h"
+#include "codegen/llvm_op.h"
+#include "codegen/prefetch.h"
+
+namespace cermet::codegen {
+
+using Values = llvm::SmallVector<llvm::Value*, 4>;
+
+// The symbol that a failed Check calls: (status, item, site, index), see runtime/loader.h.
+inline constexpr const char* kCheckSymbol = "cermet_check_failed";
+
+// What large results are stored with: (to, from, bytes).
+inline constexpr const char* kPastSymbol = "cermet_store_past_cache";
+
+struct Scope;
+
+// The lane loop around the code at hand, seen from one step of it.
+struct Lanes {
+  const LaneAnalysis* analysis;
+  int width;
+  llvm::Value* first = nullptr;   // the axis in lane 0
+  llvm::Value* active = nullptr;  // <width x i1>: lanes in range; null: all
+  llvm::Value* count = nullptr;   // i64: how many those are; null: width
+  // Where the accesses of analysis->units() start, for the element `offset`; empty: by address.
+  llvm::SmallVector<llvm::Value*, 8> pointers = {};
+  llvm::Value* offset = nullptr;  // i64
+  bool masked = false;            // accesses through pointers are of active lanes only
+};
+
+enum class ScopeKind : uint8_t { function, loop, conditional, straight };
+
+// A divisor that is the same in all lanes, as vectors.
+struct Divisor {
+  llvm::Value* value = nullptr;
+  llvm::Value* inverse = nullptr;  // 1 / value, rounded
+  llvm::Value* unfit = nullptr;    // i1: nothing is divided by it in the fast way
+};
+
+struct Scope {
+  using AddressKey = std::tuple<llvm::Value*, ir::ExprId, int32_t>;
+  ScopeKind kind = ScopeKind::straight;
+  Scope* parent = nullptr;
+  llvm::BasicBlock* preheader = nullptr;  // loops
+  const std::set<int>* writes = nullptr;  // loops: buffers written
+  Lanes* lanes = nullptr;
+  const Values* state = nullptr;  // inside a fold's expressions
+  const Values* other = nullptr;
+  std::unordered_map<ir::ExprId, llvm::Value*> natural = {};  // scalar where possible, else vector
+  std::unordered_map<ir::ExprId, llvm::Value*> base = {};     // lane 0, scalar
+  std::map<std::pair<ir::ExprId, int>, llvm::Value*> splat = {};  // by width
+  std::map<AddressKey, llvm::Value*> addresses = {};
+  std::map<std::pair<ir::ExprId, int>, Divisor> divisors = {};  // by width
+  std::unordered_map<ir::ExprId, Scope*> home = {};
+};
+
+class Emitter {
+ public:
+  Emitter(llvm::Module& module, const ir::Kernel& kernel, CpuFeatures features);
+
+  // One chunk loop as a function of runtime/loader.h's KernelFunction type.
+  void entry(const ir::For& chunk, const std::string& symbol);
+
+  // --- For templates (Micro) and loops.
+  llvm::IRBuilder<>& builder() { return b_; }
+  OpEmitter& ops() { return ops_; }
+  const ir::Kernel& kernel() const { return kernel_; }
+  llvm::Type* memory_type(ir::BufferRef buffer) const;
+  Dtype dtype_of(ir::BufferRef buffer) const;
+
+  // The value of an expression here: scalar unless lanes differ; as a vector; in lane 0.
+  llvm::Value* natural(ir::ExprId id);
+  llvm::Value* vector(ir::ExprId id);
+  llvm::Value* base(ir::ExprId id);
+  llvm::Value* element_zero(ir::BufferRef buffer);
+  // The address of an element (of lane 0's).
+  llvm::Value* address(ir::BufferRef buffer, const ir::Index& index);
+  llvm::Value* extent(ir::AxisId axis);
+  llvm::Value* stride(int32_t number);
+  // Iterations of an inner loop in all items together.
+  llvm::Value* elements_of(const ir::For& loop);
+  const std::vector<Ahead>& ahead(const ir::For& loop) { return ahead_[&loop]; }
+  bool has_lane_loops() const;               // several, in the chunk loop
+  bool is_made(ir::ExprId id) const;         // every value in it is defined
+  bool is_read(ir::BufferRef buffer) const;  // somewhere in the kernel
+  llvm::FunctionCallee outside(const char* symbol, llvm::FunctionType* type);
+
+  void statements(const std::vector<ir::Stmt>& stmts);
+
+  // --- Scopes.
+  // Runs f in a new innermost scope.
+  template <typename F>
+  void in_scope(Scope scope, F&& f) {
+    scope.parent = current_;
+    if (scope.lanes == nullptr) scope.lanes = current_->lanes;
+    Scope* outer = std::exchange(current_, &scope);
+    f(scope);
+    current_ = outer;
+  }
+  // body(i, carried) for i = begin, begin + step, ... < end gives the next carried values; the result
+  // is what is carried at the end. writes: buffers that the body writes.
+  using LoopBody = std::function<Values(llvm::Value*, const Values&)>;
+  Values loop(llvm::Value* begin, llvm::Value* end, int64_t step, const std::set<int>& writes,
+              const Values& carried, const LoopBody& body);
+  void bind_axis(ir::AxisId axis, llvm::Value* value);  // to the innermost scope
+  void define(ir::ValueId value, Values values);        // likewise
+  void forget(const std::set<int>& written);            // values read from these buffers
+  llvm::BasicBlock* block(const char* name);
+  Lanes* lanes() const { return current_->lanes; }
+  Scope* current() const { return current_; }
+
+  // --- Folds (llvm_fold.cpp).
+  struct FoldRun {
+    Values state;                    // before the step, then after it
+    Values slots = {};               // instead of `state`: where it is in memory
+    Values carry = {}, so_far = {};  // scans: of the earlier blocks; the value at the element
+    llvm::Value* first = nullptr;    // scans: i1, this is the first block
+  };
+  // The states of a fold's list of expressions evaluated with State (and Other) bound.
+  enum class Part : uint8_t { init, step, merge };
+  Values states(const std::vector<ir::FoldState>& list, Part part, const Values* state = nullptr,
+                const Values* other = nullptr);
+  // Adds `value`, block `number` (i64, counted from 0), to the pairwise tree in `stack`; gives the value
+  // of the whole tree where `last` (i1) holds.
+  Values tree_push(const std::vector<ir::FoldState>& list, const Values& stack, Values value,
+                   llvm::Value* number, llvm::Value* last);
+  Values tree_stack(const Values& like);
+  FoldRun& fold_run(const ir::Fold& fold) { return folds_[&fold]; }
+  void serial_loop(const ir::For& loop);
+  void lane_loop(const ir::For& loop);  // llvm_lane.cpp
+
+  // --- Memory (llvm_memory.cpp).
+  llvm::Value* load(const ir::Expr& expr);
+  void store(const ir::Store& store);
+  void update(const ir::Update& update);
+  llvm::Value* merge_source(ir::LocalId local, ir::ExprId at, ir::ExprId stride, llvm::Value* i);
+  // The first `count` elements (active: the same as a mask) of a vector from or to contiguous memory;
+  // no other element is touched. The other lanes read are undefined.
+  llvm::Value* load_first(llvm::Type* type, llvm::Value* pointer, llvm::Value* active,
+                          llvm::Value* count);
+  void store_first(llvm::Value* value, llvm::Value* pointer, llvm::Value* active,
+                   llvm::Value* count);
+
+ private:
+  using Value = llvm::Value;
+  Value* word(int number, llvm::Type* type);  // of the record
+  Value* thread_local_at(ir::LocalId id);
+  Value* size(const ir::Size& size);  // to be called at the entry block's end
+  Scope* home_of(ir::ExprId id);
+  Scope* find_home(ir::ExprId id);
+  Scope* deeper(Scope* a, Scope* b) const;
+  int depth(const Scope* scope) const;
+  // Runs compute where a value belonging to `home` may stand; gives the scope to remember it in.
+  template <typename F>
+  std::pair<Scope*, Value*> at(Scope* home, F&& compute);
+  Value* compute(ir::ExprId id);
+  Value* compute_base(ir::ExprId id);
+  Value* known(ir::ExprId id) const;
+  Value* rare(const ir::Expr& expr);  // llvm_rare.cpp
+  void vectors_below(ir::ExprId id, std::map<ir::ExprId, Value*>& found);
+  Value* slow_lanes(const ir::Expr& expr, Value* pred, Value* fast);
+  Value* operation(const ir::Expr& expr);
+  Scope* outside_lanes() const;
+  // Division (llvm_divide.cpp).
+  bool divides_by_one(const ir::Expr& expr, int width);  // vectors by the same number in all lanes
+  Divisor divisor(ir::ExprId id);
+  Value* quotient(Value* x, const Divisor& divisor);
+  // Memory: vectors are of stored values, masks <width x i1> or null for every lane.
+  bool masked_is_native(llvm::Type* element) const;
+  Value* unit_pointer(ir::BufferRef buffer, const ir::Index& index);
+  Value* active_mask(ir::ExprId mask);  // with the lanes in range; null: all
+  Value* load_scalar(const ir::Expr& expr);
+  Value* load_unit(const ir::Expr& expr, llvm::Type* type);
+  Value* load_gather(const ir::Expr& expr, llvm::Type* type, const Access& access);
+  Value* element_pointers(ir::BufferRef buffer, const ir::Index& index);
+  Value* load_lanes(llvm::Type* type, Value* pointers, Value* mask, Value* otherwise);
+  void store_scalar(const ir::Store& store);
+  // body(the number of the lane, its elements of vectors) for each lane of the mask, in order.
+  void for_lanes(Value* mask, const Values& vectors,
+                 const std::function<void(Value*, const Values&)>& body);
+  void forget_in(Scope& scope, const std::set<int>& written);
+  bool reads_any(ir::ExprId id, const std::set<int>& written) const;
+
+  void statement(const ir::Stmt& stmt);
+  void check(const ir::Check& check);
+  void fold_step(const ir::Fold& fold);
+  void merge(const ir::Merge& merge);
+  Values serial_block(const ir::For& loop, const std::vector<const ir::Fold*>& folds,
+                      const std::vector<Values>& inits, const std::vector<Values>& stacks,
+                      const std::set<int>& writes, Value* i, Value* begin, Value* end,
+                      const Values& carried);
+
+  llvm::Module& module_;
+  const ir::Kernel& kernel_;
+  llvm::IRBuilder<> b_;
+  OpEmitter ops_;
+  llvm::Function* function_ = nullptr;
+  const ir::For* chunk_ = nullptr;
+  std::map<const ir::For*, std::vector<Ahead>> ahead_;
+  llvm::BasicBlock* entry_block_ = nullptr;
+  Scope* root_ = nullptr;
+  Scope* current_ = nullptr;
+  std::vector<ir::ExprId> lets_;         // by value; kNone: no Let
+  std::vector<std::vector<int>> reads_;  // by expression: written buffers it reads from
+  std::map<std::pair<int, llvm::Type*>, Value*> words_;
+  std::vector<Value*> local_offsets_;  // of thread locals, by LocalId
+  struct Binding {
+    Scope* scope = nullptr;
+    Values values;
+  };
+  std::vector<Binding> axes_;
+  std::vector<Binding> values_;
+  std::map<const ir::Fold*, FoldRun> folds_;
+};
+
+template <typename F>
+std::pair<Scope*, llvm::Value*> Emitter::at(Scope* home, F&& compute) {
+  Scope* place = current_;
+  Scope* crossed = nullptr;
+  while (place != home && place->kind != ScopeKind::conditional &&
+         place->kind != ScopeKind::function) {
+    if (place->kind == ScopeKind::loop) crossed = place;
+    place = place->parent;
+  }
+  if (crossed == nullptr) return {place, compute()};
+  llvm::IRBuilderBase::InsertPointGuard guard(b_);
+  Scope* inner = std::exchange(current_, place);
+  b_.SetInsertPoint(crossed->preheader);
+  Value* value = compute();
+  crossed->preheader = b_.GetInsertBlock();
+  current_ = inner;
+  return {place, value};
+}
+
+// The code of a template: raises an internal error for one that the processor has no code for.
+void emit_micro(Emitter& emitter, const ir::Micro& micro);
+
+}  // namespace cermet::codegen

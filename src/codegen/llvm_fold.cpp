@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT
+// Folds: the pairwise tree over blocks, serial loops and Merge. (Lane loops: llvm_lane.cpp.)
+// The tree is a binary counter: after k blocks, entry l of the stack holds a subtree of 2^l blocks for
+// each bit l set in k. Block k merges with the entries of its trailing ones; the last block with those
+// of all ones, from the lowest up, which is the tree whose odd last nodes pass up unchanged.
+#include <llvm/IR/Intrinsics.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "codegen/llvm_emit.h"
+
+namespace cermet::codegen {
+
+using namespace ir;
+
+namespace {
+
+constexpr int64_t kSerialBlock = 256;
+constexpr uint64_t kTreeLevels = 44;  // blocks of 256 elements: more than an address space holds
+
+const std::set<int> kNothing;
+
+}  // namespace
+
+Values Emitter::states(const std::vector<FoldState>& list, Part part, const Values* state,
+                       const Values* other) {
+  Values values;
+  const auto evaluate = [&] {
+    for (const FoldState& s : list)
+      values.push_back(natural(part == Part::init   ? s.init
+                               : part == Part::step ? s.step
+                                                    : s.merge));
+  };
+  if (part == Part::init) {
+    evaluate();
+    return values;
+  }
+  in_scope({.state = state, .other = other}, [&](Scope&) { evaluate(); });
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = ops_.splat(values[i], width_of((*state)[i]));
+  return values;
+}
+
+Values Emitter::tree_stack(const Values& like) {
+  Values stack;
+  for (Value* value : like) {
+    llvm::Type* type = value->getType();
+    // i1 has no layout of its own in memory that vectors share.
+    if (type->getScalarType()->isIntegerTy(1)) type = with_width(b_.getInt8Ty(), width_of(value));
+    stack.push_back(ops_.slot(type, kTreeLevels));
+  }
+  return stack;
+}
+
+Values Emitter::tree_push(const std::vector<FoldState>& list, const Values& stack, Values value,
+                          Value* number, Value* last) {
+  const auto slot_type = [&](size_t i) {
+    return llvm::cast<llvm::AllocaInst>(stack[i])->getAllocatedType()->getArrayElementType();
+  };
+  const auto entry = [&](size_t i, Value* level) {
+    return b_.CreateGEP(slot_type(i), stack[i], level);
+  };
+  Value* one = b_.getInt64(1);
+  Value* trailing = b_.CreateAnd(number, b_.CreateNot(b_.CreateAdd(number, one)));
+  Value* wanted = b_.CreateSelect(last, number, trailing);
+  llvm::BasicBlock* preheader = block("tree");
+  llvm::BasicBlock* head = block("level");
+  llvm::BasicBlock* inside = block("merge");
+  llvm::BasicBlock* done = block("merged");
+  b_.CreateBr(preheader);
+  b_.SetInsertPoint(head);
+  llvm::PHINode* bits = b_.CreatePHI(b_.getInt64Ty(), 2);
+  Values right;
+  for (Value* v : value) right.push_back(b_.CreatePHI(v->getType(), 2));
+  b_.CreateCondBr(b_.CreateICmpNE(bits, b_.getInt64(0)), inside, done);
+  b_.SetInsertPoint(inside);
+  in_scope({.kind = ScopeKind::loop, .preheader = preheader, .writes = &kNothing},
+           [&](Scope& scope) {
+             Value* level = b_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, bits, b_.getTrue());
+             Values left;
+             for (size_t i = 0; i < value.size(); ++i) {
+               Value* stored = b_.CreateLoad(slot_type(i), entry(i, level));
+               left.push_back(b_.CreateTruncOrBitCast(stored, value[i]->getType()));
+             }
+             const Values merged = states(list, Part::merge, &left, &right);
+             Value* rest = b_.CreateAnd(bits, b_.CreateSub(bits, one));
+             llvm::BasicBlock* latch = b_.GetInsertBlock();
+             b_.CreateBr(head);
+             bits->addIncoming(rest, latch);
+             bits->addIncoming(wanted, scope.preheader);
+             for (size_t i = 0; i < value.size(); ++i) {
+               llvm::cast<llvm::PHINode>(right[i])->addIncoming(merged[i], latch);
+               llvm::cast<llvm::PHINode>(right[i])->addIncoming(value[i], scope.preheader);
+             }
+             b_.SetInsertPoint(scope.preheader);
+             b_.CreateBr(head);
+           });
+  b_.SetInsertPoint(done);
+  Value* level =
+      b_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, b_.CreateNot(number), b_.getTrue());
+  for (size_t i = 0; i < value.size(); ++i)
+    b_.CreateStore(b_.CreateZExtOrBitCast(right[i], slot_type(i)), entry(i, level));
+  return right;
+}
+
+void Emitter::fold_step(const Fold& fold) {
+  FoldRun& run = folds_[&fold];
+  for (size_t i = 0; i < run.slots.size(); ++i) {
+    const Dtype dtype = fold.states[i].dtype;
+    llvm::Type* type = with_width(ops_.memory_type(dtype), lanes()->width);
+    run.state.resize(run.slots.size());
+    run.state[i] = ops_.from_memory(dtype, b_.CreateLoad(type, run.slots[i]));
+  }
+  Values next = states(fold.states, Part::step, &run.state);
+  const Lanes* l = lanes();
+  if (l != nullptr && l->active != nullptr && l->analysis->loop().axes[0] == fold.axes[0])
+    for (size_t i = 0; i < next.size(); ++i)
+      next[i] = b_.CreateSelect(l->active, next[i], run.state[i]);
+  run.state = std::move(next);
+  for (size_t i = 0; i < run.slots.size(); ++i)
+    b_.CreateStore(ops_.to_memory(fold.states[i].dtype, run.state[i]), run.slots[i]);
+  if (fold.emit == Emit::last) return;
+  Values merged = states(fold.states, Part::merge, &run.carry, &run.state);
+  for (size_t i = 0; i < merged.size(); ++i)
+    merged[i] = b_.CreateSelect(run.first, run.state[i], merged[i]);
+  run.so_far = merged;
+  define(fold.value, std::move(merged));
+}
+
+// Blocks of 256 elements in an outer loop. What it carries: for each fold its result so far (of a scan
+// the carry); the inner loop carries the states and of a scan the value at the last element.
+void Emitter::serial_loop(const For& loop) {
+  const std::set<int> writes = written_buffers(kernel_, loop.body);
+  std::vector<const Fold*> folds;
+  for (const Stmt& stmt : loop.body)
+    if (const Fold* fold = std::get_if<Fold>(&stmt)) folds.push_back(fold);
+  Value* begin = natural(loop.begin);
+  Value* end = natural(loop.end);
+  if (folds.empty()) {
+    this->loop(begin, end, loop.step, writes, {}, [&](Value* i, const Values&) -> Values {
+      bind_axis(loop.axes[0], i);
+      statements(loop.body);
+      return {};
+    });
+    return;
+  }
+  std::vector<Values> inits, stacks;
+  Values results;
+  for (const Fold* fold : folds) {
+    CERMET_INTERNAL_CHECK(fold->order == Order::serial, "a fold by lanes in a serial loop of {}",
+                          kernel_.name);
+    Values init = states(fold->states, Part::init);
+    const Lanes* l = lanes();
+    const bool varying = l != nullptr && l->analysis->varies(fold->value);
+    for (Value*& value : init) value = varying ? ops_.splat(value, l->width) : value;
+    stacks.push_back(fold->emit == Emit::last ? tree_stack(init) : Values());
+    results.append(init.begin(), init.end());
+    inits.push_back(std::move(init));
+  }
+  const int64_t stride = kSerialBlock * loop.step;
+  results = this->loop(begin, end, stride, writes, results, [&](Value* i, const Values& carried) {
+    return serial_block(loop, folds, inits, stacks, writes, i, begin, end, carried);
+  });
+  size_t at = 0;
+  for (const Fold* fold : folds) {
+    const size_t n = fold->states.size();
+    if (fold->emit == Emit::last) define(fold->value, Values(&results[at], &results[at] + n));
+    at += n;
+  }
+}
+
+Values Emitter::serial_block(const For& loop, const std::vector<const Fold*>& folds,
+                             const std::vector<Values>& inits, const std::vector<Values>& stacks,
+                             const std::set<int>& writes, Value* i, Value* begin, Value* end,
+                             const Values& carried) {
+  const int64_t stride = kSerialBlock * loop.step;
+  Value* next = b_.CreateAdd(i, b_.getInt64(static_cast<uint64_t>(stride)));
+  Value* last = b_.CreateICmpSGE(next, end);
+  Value* stop = b_.CreateSelect(last, end, next);
+  Value* first = b_.CreateICmpEQ(i, begin);
+  Values start;
+  for (const Values& init : inits) start.append(init.begin(), init.end());
+  const size_t states_count = start.size();
+  start.append(carried.begin(), carried.end());  // of scans: replaced at each element
+  const Values reached =
+      this->loop(i, stop, loop.step, writes, start, [&](Value* k, const Values& in) {
+        size_t at = 0;
+        for (const Fold* fold : folds) {
+          const size_t n = fold->states.size();
+          folds_[fold] = {.state = Values(&in[at], &in[at] + n),
+                          .carry = Values(&carried[at], &carried[at] + n),
+                          .so_far = Values(&in[states_count + at], &in[states_count + at] + n),
+                          .first = first};
+          at += n;
+        }
+        bind_axis(loop.axes[0], k);
+        statements(loop.body);
+        Values out, so_far;
+        for (const Fold* fold : folds) {
+          out.append(folds_[fold].state.begin(), folds_[fold].state.end());
+          so_far.append(folds_[fold].so_far.begin(), folds_[fold].so_far.end());
+        }
+        out.append(so_far.begin(), so_far.end());
+        return out;
+      });
+  Value* number =
+      b_.CreateExactUDiv(b_.CreateSub(i, begin), b_.getInt64(static_cast<uint64_t>(stride)));
+  Values results;
+  size_t at = 0;
+  for (size_t f = 0; f < folds.size(); ++f) {
+    const size_t n = folds[f]->states.size();
+    Values block(&reached[at], &reached[at] + n);
+    if (folds[f]->emit == Emit::last) {
+      block = tree_push(folds[f]->states, stacks[f], std::move(block), number, last);
+    } else {
+      block.assign(&reached[states_count + at], &reached[states_count + at] + n);
+    }
+    results.append(block.begin(), block.end());
+    at += n;
+  }
+  return results;
+}
+
+void Emitter::merge(const Merge& s) {
+  Values init = states(s.states, Part::init);
+  const Lanes* l = lanes();
+  if (l != nullptr && l->width > 1 && l->analysis->varies(s.value))
+    for (Value*& value : init) value = ops_.splat(value, l->width);
+  const Values stack = tree_stack(init);
+  Value* count = natural(s.count);
+  const Values result =
+      loop(b_.getInt64(0), count, 1, kNothing, init, [&](Value* i, const Values&) {
+        Values block;
+        for (LocalId local : s.from) block.push_back(merge_source(local, s.at, s.stride, i));
+        for (size_t k = 0; k < block.size(); ++k)
+          block[k] = ops_.splat(block[k], width_of(init[k]));
+        Value* last = b_.CreateICmpEQ(b_.CreateAdd(i, b_.getInt64(1)), count);
+        return tree_push(s.states, stack, std::move(block), i, last);
+      });
+  define(s.value, result);
+}
+
+}  // namespace cermet::codegen

@@ -1,0 +1,628 @@
+// SPDX-License-Identifier: MIT
+// Lane loops: whole vectors, then the last partial one. Elements are counted from the loop's begin.
+//
+// switched  One body serves both: it addresses contiguous memory through pointers, which for the
+// last,
+//           partial vector lead to copies of the wanted elements on the stack. Halves the code, and
+//           the body carries no masks.
+// plain     Bodies that hold loops: one for whole vectors, one with masks.
+//
+// Folds keep their 64 (32) lanes as vectors in memory, run block by block; where a step is cheap,
+// 64 elements at a time with the lanes in registers.
+#include <llvm/IR/Intrinsics.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "base/error.h"
+#include "codegen/llvm_emit.h"
+#include "kernel/walk.h"
+
+namespace cermet::codegen {
+
+using namespace ir;
+
+namespace {
+
+constexpr int64_t kGroup = 64;         // elements of one round of the unrolled fold loop
+constexpr int kUnrolledCost = 48;      // ops and accesses that it may have
+constexpr size_t kRegisterBytes = 16;  // of the narrowest vector register
+constexpr int kInlineMergeCost = 6;    // ops of a merge that is emitted for each pair of vectors
+constexpr int kIntoL2 = 2;             // locality of a prefetch
+constexpr int64_t kPastBytes = int64_t{32} << 20;  // larger results do not stay in the cache
+constexpr int kPastCost = 32;  // ops and accesses of a loop that waits for memory
+constexpr uint64_t kPage = 4096;
+constexpr int64_t kPastInMap =
+    16 << 10;  // bytes put past the cache at a time: of a map the whole tile,
+constexpr int64_t kPastInRow = 4 << 10;  // little where kept rows want the cache
+
+int ops_in(const Kernel& kernel, const std::vector<FoldState>& states) {
+  std::set<ExprId> seen;
+  const std::function<void(ExprId)> walk = [&](ExprId id) {
+    if (!seen.insert(id).second) return;
+    for_each_operand(kernel[id], walk);
+  };
+  for (const FoldState& s : states) walk(s.merge);
+  return static_cast<int>(
+      std::ranges::count_if(seen, [&](ExprId id) { return kernel[id].kind == ExprKind::op; }));
+}
+
+class LaneLoop {
+ public:
+  LaneLoop(Emitter& emitter, const For& loop, const LaneAnalysis& analysis)
+      : e_(emitter),
+        b_(emitter.builder()),
+        ops_(emitter.ops()),
+        loop_(loop),
+        analysis_(analysis),
+        width_(analysis.width(ops_.features().vector_bytes)) {}
+
+  void emit() {
+    begin_ = e_.natural(loop_.begin);
+    count_ = difference(e_.natural(loop_.end), begin_);
+    if (switched()) find_pointers();
+    find_ahead();
+    if (!analysis_.folds().empty()) return folds();
+    find_past();
+    past_.empty() ? run(i64(0), count_) : past_cache();
+  }
+
+ private:
+  using Value = llvm::Value;
+
+  // One fold over this loop.
+  struct Accumulator {
+    const Fold* fold;
+    LaneOrder order;
+    Values init;   // scalars
+    Values lanes;  // one array of `order.lanes` (and a vector more) for each state
+    Values stack;  // of the tree
+  };
+
+  Value* i64(int64_t v) { return b_.getInt64(static_cast<uint64_t>(v)); }
+  static bool is_zero(Value* v) {
+    const auto* constant = llvm::dyn_cast<llvm::ConstantInt>(v);
+    return constant != nullptr && constant->isZero();
+  }
+  Value* sum(Value* x, Value* y) { return is_zero(x) ? y : is_zero(y) ? x : b_.CreateAdd(x, y); }
+  Value* difference(Value* x, Value* y) { return is_zero(y) ? x : b_.CreateSub(x, y); }
+  bool switched() const { return analysis_.switchable() && !analysis_.nested(); }
+  llvm::Type* vector_of(Dtype dtype) { return with_width(ops_.memory_type(dtype), width_); }
+  Value* element(Dtype dtype, Value* array, Value* k) {
+    return is_zero(k) ? array : b_.CreateGEP(ops_.memory_type(dtype), array, k);
+  }
+
+  // Element 0 of every contiguous access.
+  void find_pointers() {
+    e_.in_scope({}, [&](Scope&) {
+      e_.bind_axis(loop_.axes[0], begin_);
+      for (const UnitAccess& unit : analysis_.units())
+        pointers_.push_back(e_.address(unit.buffer, *unit.index));
+    });
+  }
+
+  // --- Past the cache. Large results are made block by block in memory of the frame, from where
+  // the runtime stores them without reading what they overwrite: a third of a copy's traffic.
+
+  // A result that nothing reads here.
+  struct Past {
+    size_t unit;
+    Value* block;
+  };
+
+  void find_past() {
+    if (!switched() || width_ == 1 || analysis_.cost() > kPastCost) return;
+    int64_t bytes = 0;
+    for (size_t i = 0; i < analysis_.units().size(); ++i) {
+      const UnitAccess& unit = analysis_.units()[i];
+      if (!unit.stored || unit.loaded || unit.buffer.local || e_.is_read(unit.buffer)) continue;
+      past_.push_back({i, nullptr});
+      bytes += static_cast<int64_t>(size_of(e_.dtype_of(unit.buffer)));
+    }
+    if (past_.empty()) return;
+    const int64_t most = e_.has_lane_loops() ? kPastInRow : kPastInMap;
+    block_ = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(most / bytes)));
+    if (block_ < kGroup) return past_.clear();
+    for (Past& past : past_) {
+      llvm::Type* type = vector_of(e_.dtype_of(analysis_.units()[past.unit].buffer));
+      llvm::AllocaInst* block = ops_.slot(type, static_cast<uint64_t>(block_ / width_));
+      block->setAlignment(llvm::Align(kPage));
+      past.block = block;
+    }
+  }
+
+  void past_cache() {
+    Value* elements = e_.elements_of(loop_);
+    e_.loop(
+        i64(0), count_, block_, analysis_.writes(), {}, [&](Value* from, const Values&) -> Values {
+          Value* next = b_.CreateAdd(from, i64(block_));
+          Value* to = b_.CreateSelect(b_.CreateICmpSLT(next, count_), next, count_);
+          const Values kept = pointers_;
+          Values large;
+          for (const Past& past : past_) {
+            const Dtype dtype = e_.dtype_of(analysis_.units()[past.unit].buffer);
+            large.push_back(
+                b_.CreateICmpSGT(elements, i64(kPastBytes / static_cast<int64_t>(size_of(dtype)))));
+            Value* moved = element(dtype, past.block, b_.CreateNeg(from));
+            pointers_[past.unit] = b_.CreateSelect(large.back(), moved, pointers_[past.unit]);
+          }
+          starts_ = kept;
+          run(from, to);
+          pointers_ = kept;
+          for (size_t i = 0; i < past_.size(); ++i) put_past(past_[i], large[i], from, to);
+          return {};
+        });
+  }
+
+  void put_past(const Past& past, Value* large, Value* from, Value* to) {
+    const Dtype dtype = e_.dtype_of(analysis_.units()[past.unit].buffer);
+    llvm::BasicBlock* put = e_.block("put");
+    llvm::BasicBlock* join = e_.block("join");
+    b_.CreateCondBr(large, put, join);
+    b_.SetInsertPoint(put);
+    Value* whole = b_.CreateAnd(b_.CreateSub(to, from), i64(-width_));
+    Value* bytes = b_.CreateMul(whole, i64(static_cast<int64_t>(size_of(dtype))));
+    auto* type = llvm::FunctionType::get(b_.getVoidTy(),
+                                         {b_.getPtrTy(), b_.getPtrTy(), b_.getInt64Ty()}, false);
+    b_.CreateCall(e_.outside(kPastSymbol, type),
+                  {element(dtype, pointers_[past.unit], from), past.block, bytes});
+    b_.CreateBr(join);
+    b_.SetInsertPoint(join);
+  }
+
+  // Where the loop's element 0 of what it fetches for others is.
+  void find_ahead() {
+    for (const Ahead& ahead : e_.ahead(loop_)) {
+      const auto made = [&](const IndexTerm& term) { return e_.is_made(term.expr); };
+      if (!std::ranges::all_of(*ahead.index, made)) continue;
+      e_.in_scope({}, [&](Scope&) {
+        e_.bind_axis(ahead.variable, begin_);
+        Value* pointer = e_.address(ahead.buffer, *ahead.index);
+        if (ahead.next_row != kNone)
+          pointer = b_.CreateGEP(e_.memory_type(ahead.buffer), pointer, e_.stride(ahead.next_row));
+        ahead_.emplace_back(e_.dtype_of(ahead.buffer), pointer);
+      });
+    }
+  }
+
+  void fetch(Value* k) {
+    for (const auto& [dtype, pointer] : ahead_)
+      b_.CreateIntrinsic(
+          llvm::Intrinsic::prefetch, {b_.getPtrTy()},
+          {element(dtype, pointer, k), b_.getInt32(0), b_.getInt32(kIntoL2), b_.getInt32(1)});
+  }
+
+  Lanes lanes_at(Value* k) {
+    return {.analysis = &analysis_, .width = width_, .first = sum(begin_, k), .offset = k};
+  }
+
+  // Lanes below count, which is positive and at most the width.
+  Value* first_lanes(Value* count) {
+    if (width_ == 1) return b_.CreateICmpSLT(i64(0), count);
+    if (ops_.features().avx512 && width_ >= 8) {
+      Value* others = b_.CreateShl(i64(-1), count);
+      Value* bits =
+          b_.CreateTrunc(b_.CreateNot(others), b_.getIntNTy(static_cast<unsigned>(width_)));
+      return b_.CreateBitCast(bits, with_width(b_.getInt1Ty(), width_));
+    }
+    std::vector<uint32_t> numbers(static_cast<size_t>(width_));
+    for (size_t k = 0; k < numbers.size(); ++k) numbers[k] = static_cast<uint32_t>(k);
+    Value* lane = llvm::ConstantDataVector::get(b_.getContext(), numbers);
+    return b_.CreateICmpULT(lane, ops_.splat(b_.CreateTrunc(count, b_.getInt32Ty()), width_));
+  }
+
+  // The body for the vector at element k, in the current scope.
+  void body(Lanes& lanes, Value* k) {
+    e_.current()->lanes = &lanes;
+    e_.bind_axis(loop_.axes[0], lanes.first);
+    for (const Accumulator& a : accumulators_) {
+      Emitter::FoldRun& run = e_.fold_run(*a.fold);
+      run = {};
+      Value* lane = b_.CreateAnd(k, i64(a.order.lanes - 1));
+      for (size_t s = 0; s < a.lanes.size(); ++s)
+        run.slots.push_back(element(a.fold->states[s].dtype, a.lanes[s], lane));
+    }
+    if (lanes.active == nullptr || !lanes.pointers.empty()) fetch(k);
+    e_.statements(loop_.body);
+  }
+
+  // Elements [from, to).
+  void run(Value* from, Value* to) {
+    Value* whole = b_.CreateAnd(difference(to, from), i64(-width_));
+    Value* full = sum(from, whole);
+    if (switched() && width_ > 1) {
+      switched(from, full, to);
+    } else {
+      plain(from, full, to);
+    }
+  }
+
+  void plain(Value* from, Value* full, Value* to) {
+    e_.loop(from, full, width_, analysis_.writes(), {}, [&](Value* k, const Values&) -> Values {
+      Lanes lanes = lanes_at(k);
+      body(lanes, k);
+      return {};
+    });
+    if (width_ == 1) return;
+    e_.loop(full, to, width_, analysis_.writes(), {}, [&](Value* k, const Values&) -> Values {
+      Lanes lanes = lanes_at(k);
+      lanes.count = b_.CreateSub(to, k);
+      lanes.active = first_lanes(lanes.count);
+      body(lanes, k);
+      return {};
+    });
+  }
+
+  // pre -> head while whole vectors are left, -> tail -> head once more for the rest, -> finish.
+  void switched(Value* from, Value* full, Value* to) {
+    e_.forget(analysis_.writes());
+    llvm::BasicBlock* pre = b_.GetInsertBlock();
+    llvm::BasicBlock* short_of = e_.block("short");
+    llvm::BasicBlock* head = e_.block("vectors");
+    llvm::BasicBlock* next = e_.block("next");
+    llvm::BasicBlock* tail = e_.block("tail");
+    llvm::BasicBlock* finish = e_.block("finish");
+    llvm::BasicBlock* exit = e_.block("after");
+    // The tail: the accesses' elements in scratch memory.
+    b_.SetInsertPoint(tail);
+    Value* rest = b_.CreateSub(to, full);
+    Value* rest_active = first_lanes(rest);
+    Values scratch, redirected;
+    const bool masked = ops_.features().avx512 && !analysis_.folds().empty();
+    for (size_t i = 0; i < pointers_.size() && !masked; ++i)
+      copy_in(i, full, rest_active, rest, scratch, redirected);
+    b_.CreateBr(head);
+    llvm::BasicBlock* tail_end = b_.GetInsertBlock();
+
+    b_.SetInsertPoint(head);
+    llvm::PHINode* k = b_.CreatePHI(b_.getInt64Ty(), 3);
+    llvm::PHINode* active = b_.CreatePHI(rest_active->getType(), 3);
+    llvm::PHINode* count = b_.CreatePHI(b_.getInt64Ty(), 3);
+    Values phis;
+    for (size_t i = 0; i < redirected.size(); ++i)
+      phis.push_back(b_.CreatePHI(pointers_[i]->getType(), 3));
+    Scope scope{.kind = ScopeKind::loop, .preheader = pre, .writes = &analysis_.writes()};
+    e_.in_scope(scope, [&](Scope& inner) {
+      Lanes lanes = lanes_at(k);
+      lanes.active = active;
+      lanes.count = count;
+      const Values& starts = masked ? pointers_ : phis;
+      lanes.pointers.assign(starts.begin(), starts.end());
+      lanes.masked = masked;
+      body(lanes, k);
+      Value* following = b_.CreateAdd(k, i64(width_));
+      b_.CreateCondBr(b_.CreateICmpSLT(following, full), head, next);
+      llvm::BasicBlock* latch = b_.GetInsertBlock();
+      b_.SetInsertPoint(next);
+      b_.CreateCondBr(b_.CreateICmpSLT(following, to), tail, finish);
+      pre = inner.preheader;
+      const auto join = [&](Value* phi, Value* at_pre, Value* at_latch, Value* at_tail) {
+        llvm::cast<llvm::PHINode>(phi)->addIncoming(at_pre, pre);
+        llvm::cast<llvm::PHINode>(phi)->addIncoming(at_latch, latch);
+        llvm::cast<llvm::PHINode>(phi)->addIncoming(at_tail, tail_end);
+      };
+      Value* all = llvm::Constant::getAllOnesValue(rest_active->getType());
+      join(k, from, following, full);
+      join(active, all, all, rest_active);
+      join(count, i64(width_), i64(width_), rest);
+      for (size_t i = 0; i < phis.size(); ++i)
+        join(phis[i], pointers_[i], pointers_[i], redirected[i]);
+    });
+    for (llvm::PHINode* phi : {active, count})
+      if (phi->use_empty()) phi->eraseFromParent();
+
+    b_.SetInsertPoint(pre);
+    b_.CreateCondBr(b_.CreateICmpSLT(from, full), head, short_of);
+    b_.SetInsertPoint(short_of);
+    b_.CreateCondBr(b_.CreateICmpSLT(full, to), tail, exit);
+    b_.SetInsertPoint(finish);
+    if (masked) {
+      b_.CreateBr(exit);
+    } else {
+      copy_out(scratch, full, to, exit);
+    }
+    b_.SetInsertPoint(exit);
+    e_.forget(analysis_.writes());
+  }
+
+  // A pointer that at element `full` leads to the scratch of access i.
+  void copy_in(size_t i, Value* full, Value* active, Value* count, Values& scratch,
+               Values& redirected) {
+    const UnitAccess& unit = analysis_.units()[i];
+    llvm::Type* type = e_.memory_type(unit.buffer);
+    llvm::Type* vector = with_width(type, width_);
+    scratch.push_back(ops_.slot(vector));
+    if (unit.loaded) {
+      Value* from = b_.CreateGEP(type, pointers_[i], full);
+      b_.CreateAlignedStore(e_.load_first(vector, from, active, count), scratch[i],
+                            llvm::Align(64));
+    }
+    redirected.push_back(b_.CreateGEP(type, scratch[i], b_.CreateNeg(full)));
+  }
+
+  void copy_out(const Values& scratch, Value* full, Value* to, llvm::BasicBlock* exit) {
+    const auto stored = [](const UnitAccess& unit) { return unit.stored; };
+    if (std::ranges::none_of(analysis_.units(), stored)) {
+      b_.CreateBr(exit);
+      return;
+    }
+    llvm::BasicBlock* copy = e_.block("copy");
+    Value* rest = b_.CreateSub(to, full);
+    b_.CreateCondBr(b_.CreateICmpSGT(rest, i64(0)), copy, exit);
+    b_.SetInsertPoint(copy);
+    Value* active = first_lanes(rest);
+    for (size_t i = 0; i < scratch.size(); ++i) {
+      const UnitAccess& unit = analysis_.units()[i];
+      if (!unit.stored) continue;
+      llvm::Type* type = e_.memory_type(unit.buffer);
+      Value* vector = b_.CreateAlignedLoad(with_width(type, width_), scratch[i], llvm::Align(64));
+      Value* start = starts_.empty() ? pointers_[i] : starts_[i];
+      e_.store_first(vector, b_.CreateGEP(type, start, full), active, rest);
+    }
+    b_.CreateBr(exit);
+  }
+
+  // --- Folds.
+
+  void folds() {
+    int64_t block = INT64_MAX;
+    Values results;
+    for (const Fold* fold : analysis_.folds()) {
+      Accumulator a{
+          fold, lane_order(fold->states), e_.states(fold->states, Emitter::Part::init), {}, {}};
+      for (const FoldState& s : fold->states)
+        a.lanes.push_back(
+            ops_.slot(ops_.memory_type(s.dtype), static_cast<uint64_t>(a.order.lanes + width_)));
+      a.stack = e_.tree_stack(a.init);
+      block = std::min(block, a.order.block);
+      results.append(a.init.begin(), a.init.end());
+      accumulators_.push_back(std::move(a));
+    }
+    results = e_.loop(
+        i64(0), count_, block, analysis_.writes(), results,
+        [&](Value* from, const Values& carried) { return fold_block(from, block, carried); });
+    size_t at = 0;
+    for (const Accumulator& a : accumulators_) {
+      const size_t n = a.init.size();
+      e_.define(a.fold->value, Values(&results[at], &results[at] + n));
+      at += n;
+    }
+  }
+
+  // Folds with longer blocks than the shortest start and end theirs at every second block only.
+  Values fold_block(Value* from, int64_t block, const Values& carried) {
+    Value* next = b_.CreateAdd(from, i64(block));
+    Value* last = b_.CreateICmpSGE(next, count_);
+    Value* to = b_.CreateSelect(last, count_, next);
+    const int64_t copies = kGroup / width_;
+    const bool unrolled = !analysis_.nested() && analysis_.cost() * copies <= kUnrolledCost;
+    const bool equal = std::ranges::all_of(
+        accumulators_, [&](const Accumulator& a) { return a.order.block == block; });
+    for (const Accumulator& a : accumulators_) {
+      if (unrolled && equal) continue;  // the groups start in registers
+      Value* inside = b_.CreateAnd(from, i64(a.order.block - 1));
+      when(a.order.block == block ? nullptr : b_.CreateICmpEQ(inside, i64(0)), {}, [&] {
+        start(a);
+        return Values();
+      });
+    }
+    run(unrolled ? groups(from, to, equal) : from, to);
+    Values results;
+    for (const Accumulator& a : accumulators_) {
+      const Values so_far(&carried[results.size()], &carried[results.size()] + a.init.size());
+      Value* ends = b_.CreateICmpEQ(b_.CreateAnd(to, i64(a.order.block - 1)), i64(0));
+      const Values value =
+          when(a.order.block == block ? nullptr : b_.CreateOr(ends, last), so_far, [&] {
+            Value* number =
+                b_.CreateLShr(from, i64(std::countr_zero(static_cast<uint64_t>(a.order.block))));
+            return e_.tree_push(a.fold->states, a.stack, across_lanes(a), number, last);
+          });
+      results.append(value.begin(), value.end());
+    }
+    return results;
+  }
+
+  // f() where the condition holds (null: always), else `otherwise`.
+  Values when(Value* condition, const Values& otherwise, const std::function<Values()>& f) {
+    if (condition == nullptr) return f();
+    llvm::BasicBlock* then = e_.block("then");
+    llvm::BasicBlock* join = e_.block("join");
+    b_.CreateCondBr(condition, then, join);
+    llvm::BasicBlock* before = b_.GetInsertBlock();
+    b_.SetInsertPoint(then);
+    Values made;
+    e_.in_scope({.kind = ScopeKind::conditional}, [&](Scope&) { made = f(); });
+    llvm::BasicBlock* end = b_.GetInsertBlock();
+    b_.CreateBr(join);
+    b_.SetInsertPoint(join);
+    Values joined;
+    for (size_t i = 0; i < made.size(); ++i) {
+      llvm::PHINode* phi = b_.CreatePHI(made[i]->getType(), 2);
+      phi->addIncoming(otherwise[i], before);
+      phi->addIncoming(made[i], end);
+      joined.push_back(phi);
+    }
+    return joined;
+  }
+
+  void start(const Accumulator& a) {
+    for (size_t s = 0; s < a.lanes.size(); ++s) {
+      const Dtype dtype = a.fold->states[s].dtype;
+      Value* init = ops_.to_memory(dtype, ops_.splat(a.init[s], width_));
+      for (int lane = 0; lane < a.order.lanes; lane += width_)
+        b_.CreateAlignedStore(init, element(dtype, a.lanes[s], i64(lane)), llvm::Align(1));
+    }
+  }
+
+  // Whole groups of 64 elements from `from`; gives where they end. fresh: a block of every fold
+  // starts.
+  Value* groups(Value* from, Value* to, bool fresh) {
+    Value* whole = b_.CreateAnd(difference(to, from), i64(-kGroup));
+    Value* full = sum(from, whole);
+    Values carried;
+    for (const Accumulator& a : accumulators_)
+      for (size_t s = 0; s < a.lanes.size(); ++s)
+        for (int lane = 0; lane < a.order.lanes; lane += width_)
+          carried.push_back(fresh ? ops_.splat(a.init[s], width_) : lane_vector(a, s, lane));
+    carried = e_.loop(from, full, kGroup, analysis_.writes(), carried,
+                      [&](Value* k, const Values& in) { return group(k, in); });
+    size_t at = 0;
+    for (const Accumulator& a : accumulators_) {
+      for (size_t s = 0; s < a.lanes.size(); ++s) {
+        const Dtype dtype = a.fold->states[s].dtype;
+        for (int lane = 0; lane < a.order.lanes; lane += width_)
+          b_.CreateAlignedStore(ops_.to_memory(dtype, carried[at++]),
+                                element(dtype, a.lanes[s], i64(lane)), llvm::Align(1));
+      }
+    }
+    return full;
+  }
+
+  Value* lane_vector(const Accumulator& a, size_t s, int lane) {
+    const Dtype dtype = a.fold->states[s].dtype;
+    return ops_.from_memory(
+        dtype, b_.CreateAlignedLoad(vector_of(dtype), element(dtype, a.lanes[s], i64(lane)),
+                                    llvm::Align(1)));
+  }
+
+  Values group(Value* k, Values carried) {
+    Lanes whole = lanes_at(k);
+    e_.current()->lanes = &whole;
+    for (int64_t copy = 0; copy < kGroup; copy += width_) {
+      Value* here = sum(k, i64(copy));
+      Lanes lanes = lanes_at(here);
+      lanes.pointers.assign(pointers_.begin(), pointers_.end());
+      e_.in_scope({.lanes = &lanes}, [&](Scope&) {
+        e_.bind_axis(loop_.axes[0], lanes.first);
+        fetch(here);
+        size_t at = 0;
+        for (const Accumulator& a : accumulators_) {
+          Emitter::FoldRun& run = e_.fold_run(*a.fold);
+          run = {};
+          for (size_t s = 0; s < a.lanes.size(); ++s)
+            run.state.push_back(carried[register_of(a, s, copy, at)]);
+          at += a.lanes.size() * static_cast<size_t>(a.order.lanes / width_);
+        }
+        e_.statements(loop_.body);
+        at = 0;
+        for (const Accumulator& a : accumulators_) {
+          for (size_t s = 0; s < a.lanes.size(); ++s)
+            carried[register_of(a, s, copy, at)] = e_.fold_run(*a.fold).state[s];
+          at += a.lanes.size() * static_cast<size_t>(a.order.lanes / width_);
+        }
+      });
+    }
+    e_.current()->lanes = nullptr;
+    return carried;
+  }
+
+  // The number, among the carried vectors, of the one that element `copy` of a group steps.
+  size_t register_of(const Accumulator& a, size_t s, int64_t copy, size_t first) const {
+    const size_t vectors = static_cast<size_t>(a.order.lanes / width_);
+    return first + s * vectors + static_cast<size_t>(copy % a.order.lanes / width_);
+  }
+
+  // The lanes' states merged by halving: scalars.
+  Values across_lanes(const Accumulator& a) {
+    if (ops_in(e_.kernel(), a.fold->states) > kInlineMergeCost) return across_lanes_in_memory(a);
+    std::vector<Values> vectors;
+    for (int lane = 0; lane < a.order.lanes; lane += width_) {
+      vectors.emplace_back();
+      for (size_t s = 0; s < a.lanes.size(); ++s) vectors.back().push_back(lane_vector(a, s, lane));
+    }
+    const auto merge = [&](const Values& left, const Values& right) {
+      return e_.states(a.fold->states, Emitter::Part::merge, &left, &right);
+    };
+    for (size_t half = vectors.size() / 2; half > 0; half /= 2)
+      for (size_t v = 0; v < half; ++v) vectors[v] = merge(vectors[v], vectors[v + half]);
+    // Down to a whole register; there the lanes move, as narrower vectors are no instruction's.
+    size_t smallest = kRegisterBytes;
+    for (const FoldState& s : a.fold->states) smallest = std::min(smallest, size_of(s.dtype));
+    const int least = static_cast<int>(kRegisterBytes / smallest);
+    Values value = vectors[0];
+    for (int half = width_ / 2; half > 0; half /= 2) {
+      Values left, right;
+      for (Value* v : value) {
+        left.push_back(half < least ? v : lanes_of(v, 0, half));
+        right.push_back(half < least ? lanes_of(v, half, width_of(v)) : lanes_of(v, half, half));
+      }
+      value = merge(left, right);
+    }
+    for (Value*& v : value) v = width_of(v) > 1 ? b_.CreateExtractElement(v, uint64_t{0}) : v;
+    return value;
+  }
+
+  // `count` lanes from `from` on; those past the vector's end are undefined.
+  Value* lanes_of(Value* vector, int from, int count) {
+    if (from == 0 && count == width_of(vector)) return vector;
+    llvm::SmallVector<int, 32> numbers;
+    for (int i = from; i < from + count; ++i) numbers.push_back(i < width_of(vector) ? i : -1);
+    return b_.CreateShuffleVector(vector, numbers);
+  }
+
+  // For merges of many ops: one copy of the code. A vector may reach past the lanes wanted: what it
+  // reads there is not used, what it writes there has been used.
+  Values across_lanes_in_memory(const Accumulator& a) {
+    const int levels = std::countr_zero(static_cast<unsigned>(a.order.lanes));
+    const auto at = [&](Value* lane) {
+      Values v;
+      for (size_t s = 0; s < a.lanes.size(); ++s) {
+        const Dtype dtype = a.fold->states[s].dtype;
+        v.push_back(ops_.from_memory(
+            dtype, b_.CreateAlignedLoad(vector_of(dtype), element(dtype, a.lanes[s], lane),
+                                        llvm::Align(1))));
+      }
+      return v;
+    };
+    e_.loop(i64(0), i64(levels), 1, kNothing, {}, [&](Value* level, const Values&) -> Values {
+      Value* half = b_.CreateLShr(i64(a.order.lanes / 2), level);
+      e_.loop(i64(0), half, width_, kNothing, {}, [&](Value* lane, const Values&) -> Values {
+        const Values left = at(lane), right = at(b_.CreateAdd(lane, half));
+        const Values merged = e_.states(a.fold->states, Emitter::Part::merge, &left, &right);
+        for (size_t s = 0; s < merged.size(); ++s) {
+          const Dtype dtype = a.fold->states[s].dtype;
+          b_.CreateAlignedStore(ops_.to_memory(dtype, merged[s]), element(dtype, a.lanes[s], lane),
+                                llvm::Align(1));
+        }
+        return {};
+      });
+      return {};
+    });
+    Values value;
+    for (size_t s = 0; s < a.lanes.size(); ++s) {
+      const Dtype dtype = a.fold->states[s].dtype;
+      value.push_back(ops_.from_memory(dtype, b_.CreateLoad(ops_.memory_type(dtype), a.lanes[s])));
+    }
+    return value;
+  }
+
+  Emitter& e_;
+  llvm::IRBuilder<>& b_;
+  OpEmitter& ops_;
+  const For& loop_;
+  const LaneAnalysis& analysis_;
+  const int width_;
+  Value* begin_ = nullptr;
+  Value* count_ = nullptr;
+  Values pointers_;
+  Values starts_;  // where the accesses really start; empty: at pointers_
+  std::vector<Past> past_;
+  std::vector<std::pair<Dtype, Value*>> ahead_;
+  int64_t block_ = 0;  // elements put past the cache at a time
+  std::vector<Accumulator> accumulators_;
+  const std::set<int> kNothing;
+};
+
+}  // namespace
+
+void Emitter::lane_loop(const For& loop) {
+  CERMET_INTERNAL_CHECK(lanes() == nullptr, "a lane loop inside a lane loop in {}", kernel_.name);
+  CERMET_INTERNAL_CHECK(loop.step == 1, "a lane loop of step {} in {}", loop.step, kernel_.name);
+  const LaneAnalysis analysis(kernel_, loop);
+  const bool serial = std::ranges::any_of(
+      analysis.folds(), [](const Fold* fold) { return fold->order == Order::serial; });
+  if (serial || analysis.holds_lanes()) return serial_loop(loop);
+  LaneLoop(*this, loop, analysis).emit();
+}
+
+}  // namespace cermet::codegen

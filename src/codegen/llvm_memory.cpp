@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: MIT
+// Loads, stores and updates. In a lane loop a contiguous access is one vector access, an access that is
+// the same in all lanes one scalar access, everything else a gather or scatter. Lanes out of range and
+// lanes whose mask is false touch no memory.
+#include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/Module.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "codegen/llvm_emit.h"
+
+namespace cermet::codegen {
+
+using namespace ir;
+
+namespace {
+
+llvm::Align element_align(llvm::Type* type) {
+  return llvm::Align(std::max<uint64_t>(1, type->getScalarSizeInBits() / 8));
+}
+
+}  // namespace
+
+// --- Vectors of which only some lanes are wanted.
+
+bool Emitter::masked_is_native(llvm::Type* element) const {
+  if (ops_.features().avx512) return true;
+  return ops_.features().avx2 && element->getScalarSizeInBits() >= 32;
+}
+
+llvm::Value* Emitter::load_first(llvm::Type* type, Value* pointer, Value* active, Value* count) {
+  if (ops_.features().avx512)
+    return b_.CreateMaskedLoad(type, pointer, element_align(type), active);
+  Value* scratch = ops_.slot(type);
+  const uint64_t bytes = type->getScalarSizeInBits() / 8;
+  b_.CreateMemCpy(scratch, element_align(type), pointer, element_align(type),
+                  b_.CreateMul(count, b_.getInt64(bytes)));
+  return b_.CreateAlignedLoad(type, scratch, llvm::Align(64));
+}
+
+void Emitter::store_first(Value* value, Value* pointer, Value* active, Value* count) {
+  llvm::Type* type = value->getType();
+  if (ops_.features().avx512) {
+    b_.CreateMaskedStore(value, pointer, element_align(type), active);
+    return;
+  }
+  Value* scratch = ops_.slot(type);
+  b_.CreateAlignedStore(value, scratch, llvm::Align(64));
+  const uint64_t bytes = type->getScalarSizeInBits() / 8;
+  b_.CreateMemCpy(pointer, element_align(type), scratch, element_align(type),
+                  b_.CreateMul(count, b_.getInt64(bytes)));
+}
+
+void Emitter::for_lanes(Value* mask, const Values& vectors,
+                        const std::function<void(Value*, const Values&)>& body) {
+  const int width = lanes()->width;
+  const auto spill = [&](Value* vector) {
+    Value* slot = ops_.slot(vector->getType());
+    b_.CreateAlignedStore(vector, slot, llvm::Align(64));
+    return slot;
+  };
+  Value* flags = nullptr;
+  if (mask != nullptr) flags = spill(b_.CreateZExt(mask, with_width(b_.getInt8Ty(), width)));
+  Values slots;
+  for (Value* vector : vectors) slots.push_back(spill(vector));
+  ops_.loop(b_.getInt64(static_cast<uint64_t>(width)), [&](Value* k) {
+    llvm::BasicBlock* next = nullptr;
+    if (flags != nullptr) {
+      Value* flag = b_.CreateLoad(b_.getInt8Ty(), b_.CreateGEP(b_.getInt8Ty(), flags, k));
+      llvm::BasicBlock* wanted = block("lane");
+      next = block("next");
+      b_.CreateCondBr(b_.CreateICmpNE(flag, b_.getInt8(0)), wanted, next);
+      b_.SetInsertPoint(wanted);
+    }
+    Values elements;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      llvm::Type* type = vectors[i]->getType()->getScalarType();
+      elements.push_back(b_.CreateLoad(type, b_.CreateGEP(type, slots[i], k)));
+    }
+    body(k, elements);
+    if (next == nullptr) return;
+    b_.CreateBr(next);
+    b_.SetInsertPoint(next);
+  });
+}
+
+// --- Where and which.
+
+// The address of the first lane: through the loop's pointers where it has them.
+llvm::Value* Emitter::unit_pointer(BufferRef buffer, const Index& index) {
+  const Lanes& l = *lanes();
+  const std::vector<UnitAccess>& units = l.analysis->units();
+  for (size_t i = 0; i < l.pointers.size(); ++i)
+    if (units[i].buffer == buffer && *units[i].index == index)
+      return b_.CreateGEP(memory_type(buffer), l.pointers[i], l.offset);
+  return address(buffer, index);
+}
+
+llvm::Value* Emitter::active_mask(ExprId mask) {
+  if (mask == kNone) return lanes()->active;
+  Value* wanted = vector(mask);
+  return lanes()->active == nullptr ? wanted : b_.CreateAnd(wanted, lanes()->active);
+}
+
+// One pointer for each lane. What is affine in the axis is a step from the first lane's address.
+llvm::Value* Emitter::element_pointers(BufferRef buffer, const Index& index) {
+  const LaneAnalysis& analysis = *lanes()->analysis;
+  const int width = lanes()->width;
+  Index straight;
+  Value* step = nullptr;     // scalar: elements from lane to lane
+  Value* offsets = nullptr;  // vector
+  const auto sum = [&](Value* a, Value* b) { return a == nullptr ? b : b_.CreateAdd(a, b); };
+  const auto scaled = [&](Value* v, int32_t stride) {
+    return stride == kUnit ? v : b_.CreateMul(v, ops_.splat(this->stride(stride), width_of(v)));
+  };
+  for (const IndexTerm& term : index) {
+    const std::optional<int64_t> c = analysis.coefficient(term.expr);
+    if (c) {
+      straight.push_back(term);
+      if (*c != 0) step = sum(step, scaled(b_.getInt64(static_cast<uint64_t>(*c)), term.stride));
+    } else {
+      offsets = sum(offsets, scaled(vector(term.expr), term.stride));
+    }
+  }
+  Value* pointer = address(buffer, straight);
+  if (step != nullptr) {
+    std::vector<uint64_t> numbers(static_cast<size_t>(width));
+    for (size_t k = 0; k < numbers.size(); ++k) numbers[k] = k;
+    Value* lane = llvm::ConstantDataVector::get(b_.getContext(), numbers);
+    offsets = sum(offsets, b_.CreateMul(lane, ops_.splat(step, width)));
+  }
+  return b_.CreateGEP(memory_type(buffer), pointer, offsets);
+}
+
+// --- Loads.
+
+llvm::Value* Emitter::load(const Expr& e) {
+  const Lanes* l = lanes();
+  const Access access = l == nullptr || l->width == 1 ? Access{} : l->analysis->access(e.index);
+  llvm::Type* element = memory_type(e.buffer);
+  if (access.kind == AccessKind::uniform) {
+    Value* stored = load_scalar(e);
+    return ops_.from_memory(e.dtype, stored);
+  }
+  llvm::Type* type = with_width(element, l->width);
+  Value* stored =
+      access.kind == AccessKind::unit ? load_unit(e, type) : load_gather(e, type, access);
+  return ops_.from_memory(e.dtype, stored);
+}
+
+// One element for all lanes; read if any lane wants it.
+llvm::Value* Emitter::load_scalar(const Expr& e) {
+  llvm::Type* type = memory_type(e.buffer);
+  if (e.operands[0] == kNone) return b_.CreateLoad(type, address(e.buffer, e.index));
+  Value* mask = natural(e.operands[0]);
+  Value* otherwise = e.operands[1] == kNone ? llvm::Constant::getNullValue(type)
+                                            : ops_.to_memory(e.dtype, natural(e.operands[1]));
+  const int width = std::max(width_of(mask), width_of(otherwise));
+  Value* wanted = mask;
+  if (width_of(mask) > 1 && lanes()->active != nullptr)
+    wanted = b_.CreateAnd(mask, lanes()->active);
+  otherwise = ops_.splat(otherwise, width);
+  llvm::BasicBlock* before = b_.GetInsertBlock();
+  llvm::BasicBlock* touch = block("touch");
+  llvm::BasicBlock* join = block("join");
+  b_.CreateCondBr(ops_.any_lane(wanted), touch, join);
+  b_.SetInsertPoint(touch);
+  Value* value = nullptr;
+  in_scope({.kind = ScopeKind::conditional}, [&](Scope&) {
+    value = ops_.splat(b_.CreateLoad(type, address(e.buffer, e.index)), width);
+    if (width > 1) value = b_.CreateSelect(mask, value, otherwise);
+  });
+  llvm::BasicBlock* end = b_.GetInsertBlock();
+  b_.CreateBr(join);
+  b_.SetInsertPoint(join);
+  llvm::PHINode* phi = b_.CreatePHI(value->getType(), 2);
+  phi->addIncoming(otherwise, before);
+  phi->addIncoming(value, end);
+  return phi;
+}
+
+llvm::Value* Emitter::load_unit(const Expr& e, llvm::Type* type) {
+  const Lanes& l = *lanes();
+  if (e.operands[0] == kNone) {
+    Value* pointer = unit_pointer(e.buffer, e.index);
+    if (l.active == nullptr || (!l.pointers.empty() && !l.masked))
+      return b_.CreateAlignedLoad(type, pointer, element_align(type));
+    return load_first(type, pointer, l.active, l.count);
+  }
+  Value* mask = active_mask(e.operands[0]);
+  Value* otherwise = e.operands[1] == kNone ? llvm::Constant::getNullValue(type)
+                                            : ops_.to_memory(e.dtype, vector(e.operands[1]));
+  Value* pointer = address(e.buffer, e.index);
+  if (masked_is_native(type->getScalarType()))
+    return b_.CreateMaskedLoad(type, pointer, element_align(type), mask, otherwise);
+  std::vector<uint64_t> numbers(static_cast<size_t>(l.width));
+  for (size_t k = 0; k < numbers.size(); ++k) numbers[k] = k;
+  Value* lane = llvm::ConstantDataVector::get(b_.getContext(), numbers);
+  return load_lanes(type, b_.CreateGEP(type->getScalarType(), pointer, lane), mask, otherwise);
+}
+
+llvm::Value* Emitter::load_gather(const Expr& e, llvm::Type* type, const Access&) {
+  Value* mask = active_mask(e.operands[0]);
+  Value* otherwise = e.operands[1] == kNone ? llvm::Constant::getNullValue(type)
+                                            : ops_.to_memory(e.dtype, vector(e.operands[1]));
+  Value* pointers = element_pointers(e.buffer, e.index);
+  if (masked_is_native(type->getScalarType()) && type->getScalarSizeInBits() >= 32) {
+    if (mask == nullptr)
+      mask = llvm::Constant::getAllOnesValue(with_width(b_.getInt1Ty(), lanes()->width));
+    return b_.CreateMaskedGather(type, pointers, element_align(type), mask, otherwise);
+  }
+  return load_lanes(type, pointers, mask, otherwise);
+}
+
+// Element by element, for types and processors without gather.
+llvm::Value* Emitter::load_lanes(llvm::Type* type, Value* pointers, Value* mask, Value* otherwise) {
+  llvm::Type* element = type->getScalarType();
+  Value* slot = ops_.slot(type);
+  b_.CreateAlignedStore(otherwise, slot, llvm::Align(64));
+  for_lanes(mask, {pointers}, [&](Value* k, const Values& lane) {
+    b_.CreateStore(b_.CreateLoad(element, lane[0]), b_.CreateGEP(element, slot, k));
+  });
+  return b_.CreateAlignedLoad(type, slot, llvm::Align(64));
+}
+
+// --- Stores.
+
+void Emitter::store(const Store& s) {
+  const Lanes* l = lanes();
+  const Access access = l == nullptr || l->width == 1 ? Access{} : l->analysis->access(s.index);
+  if (access.kind == AccessKind::uniform) return store_scalar(s);
+  Value* value = ops_.to_memory(dtype_of(s.buffer), vector(s.value));
+  llvm::Type* type = value->getType();
+  if (access.kind == AccessKind::unit && s.mask == kNone) {
+    Value* pointer = unit_pointer(s.buffer, s.index);
+    if (l->active == nullptr || (!l->pointers.empty() && !l->masked)) {
+      b_.CreateAlignedStore(value, pointer, element_align(type));
+    } else {
+      store_first(value, pointer, l->active, l->count);
+    }
+    return;
+  }
+  Value* mask = active_mask(s.mask);
+  if (access.kind == AccessKind::unit && masked_is_native(type->getScalarType())) {
+    b_.CreateMaskedStore(value, address(s.buffer, s.index), element_align(type), mask);
+    return;
+  }
+  Value* pointers = element_pointers(s.buffer, s.index);
+  if (ops_.features().avx512 && type->getScalarSizeInBits() >= 32) {
+    if (mask == nullptr)
+      mask = llvm::Constant::getAllOnesValue(with_width(b_.getInt1Ty(), l->width));
+    b_.CreateMaskedScatter(value, pointers, element_align(type), mask);
+    return;
+  }
+  for_lanes(mask, {value, pointers},
+            [&](Value*, const Values& lane) { b_.CreateStore(lane[0], lane[1]); });
+}
+
+// One element: in a lane loop the last lane that wants it has the last word.
+void Emitter::store_scalar(const Store& s) {
+  Value* value = natural(s.value);
+  Value* mask = s.mask == kNone ? nullptr : natural(s.mask);
+  Value* pointer = address(s.buffer, s.index);
+  const Dtype dtype = dtype_of(s.buffer);
+  if (width_of(value) > 1 || (mask != nullptr && width_of(mask) > 1)) {
+    Value* stored = ops_.to_memory(dtype, vector(s.value));
+    for_lanes(active_mask(s.mask), {stored},
+              [&](Value*, const Values& lane) { b_.CreateStore(lane[0], pointer); });
+    return;
+  }
+  if (mask == nullptr) {
+    b_.CreateStore(ops_.to_memory(dtype, value), pointer);
+    return;
+  }
+  llvm::BasicBlock* touch = block("touch");
+  llvm::BasicBlock* join = block("join");
+  b_.CreateCondBr(mask, touch, join);
+  b_.SetInsertPoint(touch);
+  b_.CreateStore(ops_.to_memory(dtype, value), pointer);
+  b_.CreateBr(join);
+  b_.SetInsertPoint(join);
+}
+
+// Lane after lane, as several may mean one element.
+void Emitter::update(const Update& s) {
+  const Dtype dtype = dtype_of(s.buffer);
+  const auto apply = [&](Value* value, Value* pointer) {
+    Value* old = ops_.from_memory(dtype, b_.CreateLoad(memory_type(s.buffer), pointer));
+    Value* operands[2] = {old, value};
+    b_.CreateStore(ops_.to_memory(dtype, ops_.op(s.code, dtype, dtype, operands)), pointer);
+  };
+  const Lanes* l = lanes();
+  if (l != nullptr && l->width > 1) {
+    Value* value = ops_.to_memory(dtype, vector(s.value));
+    const Access access = l->analysis->access(s.index);
+    Value* pointers = access.kind == AccessKind::uniform
+                          ? ops_.splat(address(s.buffer, s.index), l->width)
+                          : element_pointers(s.buffer, s.index);
+    for_lanes(active_mask(s.mask), {value, pointers}, [&](Value*, const Values& lane) {
+      apply(ops_.from_memory(dtype, lane[0]), lane[1]);
+    });
+    return;
+  }
+  Value* value = natural(s.value);
+  Value* pointer = address(s.buffer, s.index);
+  if (s.mask == kNone) return apply(value, pointer);
+  llvm::BasicBlock* touch = block("touch");
+  llvm::BasicBlock* join = block("join");
+  b_.CreateCondBr(natural(s.mask), touch, join);
+  b_.SetInsertPoint(touch);
+  apply(value, pointer);
+  b_.CreateBr(join);
+  b_.SetInsertPoint(join);
+}
+
+// --- Merge.
+
+llvm::Value* Emitter::merge_source(LocalId local, ExprId at, ExprId stride, Value* i) {
+  const BufferRef buffer{.local = true, .id = local};
+  const Dtype dtype = dtype_of(buffer);
+  Value* offset = b_.CreateAdd(base(at), b_.CreateMul(i, natural(stride)));
+  Value* pointer = b_.CreateGEP(memory_type(buffer), element_zero(buffer), offset);
+  const Lanes* l = lanes();
+  const std::optional<int64_t> c =
+      l == nullptr || l->width == 1 ? std::optional<int64_t>(0) : l->analysis->coefficient(at);
+  CERMET_INTERNAL_CHECK(c == 0 || c == 1, "a merge of scattered states in kernel {}", kernel_.name);
+  if (c == 0) return ops_.from_memory(dtype, b_.CreateLoad(memory_type(buffer), pointer));
+  llvm::Type* type = with_width(memory_type(buffer), l->width);
+  Value* stored =
+      l->active == nullptr
+          ? static_cast<Value*>(b_.CreateAlignedLoad(type, pointer, element_align(type)))
+          : load_first(type, pointer, l->active, l->count);
+  return ops_.from_memory(dtype, stored);
+}
+
+}  // namespace cermet::codegen

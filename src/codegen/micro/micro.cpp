@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+#include "codegen/micro/micro.h"
+
+#include "codegen/llvm_emit.h"
+
+namespace cermet::codegen {
+
+namespace {
+
+llvm::Type* element_type(llvm::LLVMContext& context, Dtype dtype) {
+  if (dtype == Dtype::float32) return llvm::Type::getFloatTy(context);
+  if (dtype == Dtype::float64) return llvm::Type::getDoubleTy(context);
+  return llvm::Type::getIntNTy(context, static_cast<unsigned>(8 * size_of(dtype)));
+}
+
+}  // namespace
+
+MicroFunction::MicroFunction(const MicroTarget& target, const std::string& name, unsigned pointers,
+                             unsigned words)
+    : b_(target.module.getContext()),
+      element_(element_type(target.module.getContext(), target.dtype)) {
+  llvm::SmallVector<llvm::Type*, 8> types(pointers, b_.getPtrTy());
+  types.append(words, b_.getInt64Ty());
+  function_ = llvm::Function::Create(llvm::FunctionType::get(b_.getVoidTy(), types, false),
+                                     llvm::Function::InternalLinkage, name, target.module);
+  for (unsigned i = 0; i < pointers; ++i) function_->addParamAttr(i, llvm::Attribute::NoAlias);
+  function_->addFnAttr(llvm::Attribute::NoUnwind);
+  const std::string bits = std::to_string(8 * target.features.vector_bytes);
+  function_->addFnAttr("min-legal-vector-width", bits);
+  function_->addFnAttr("prefer-vector-width", bits);
+  b_.SetInsertPoint(block("entry"));
+}
+
+llvm::BasicBlock* MicroFunction::block(const char* name) {
+  return llvm::BasicBlock::Create(b_.getContext(), name, function_);
+}
+
+llvm::Value* MicroFunction::at(llvm::Value* pointer, llvm::Value* elements) {
+  return b_.CreateGEP(element_, pointer, elements);
+}
+
+llvm::Value* MicroFunction::load(llvm::Type* type, llvm::Value* pointer) {
+  return b_.CreateAlignedLoad(type, pointer, llvm::Align(element_->getScalarSizeInBits() / 8));
+}
+
+void MicroFunction::store(llvm::Value* value, llvm::Value* pointer) {
+  b_.CreateAlignedStore(value, pointer, llvm::Align(element_->getScalarSizeInBits() / 8));
+}
+
+MicroValues MicroFunction::loop(llvm::Value* end, int64_t step, const MicroValues& carried,
+                                const Body& body) {
+  llvm::BasicBlock* before = b_.GetInsertBlock();
+  llvm::BasicBlock* head = block("loop");
+  llvm::BasicBlock* exit = block("after");
+  b_.CreateCondBr(b_.CreateICmpSGT(end, word(0)), head, exit);
+  b_.SetInsertPoint(head);
+  llvm::PHINode* i = b_.CreatePHI(b_.getInt64Ty(), 2);
+  MicroValues in;
+  for (llvm::Value* value : carried) in.push_back(b_.CreatePHI(value->getType(), 2));
+  const MicroValues next = body(i, in);
+  llvm::Value* following = b_.CreateAdd(i, word(step));
+  b_.CreateCondBr(b_.CreateICmpSLT(following, end), head, exit);
+  llvm::BasicBlock* latch = b_.GetInsertBlock();
+  i->addIncoming(word(0), before);
+  i->addIncoming(following, latch);
+  b_.SetInsertPoint(exit);
+  MicroValues out;
+  for (size_t k = 0; k < carried.size(); ++k) {
+    llvm::cast<llvm::PHINode>(in[k])->addIncoming(carried[k], before);
+    llvm::cast<llvm::PHINode>(in[k])->addIncoming(next[k], latch);
+    llvm::PHINode* phi = b_.CreatePHI(carried[k]->getType(), 2);
+    phi->addIncoming(carried[k], before);
+    phi->addIncoming(next[k], latch);
+    out.push_back(phi);
+  }
+  return out;
+}
+
+void MicroFunction::when(llvm::Value* condition, const std::function<void()>& then) {
+  llvm::BasicBlock* body = block("then");
+  llvm::BasicBlock* join = block("join");
+  b_.CreateCondBr(condition, body, join);
+  b_.SetInsertPoint(body);
+  then();
+  b_.CreateBr(join);
+  b_.SetInsertPoint(join);
+}
+
+llvm::Function* MicroFunction::finish() {
+  b_.CreateRetVoid();
+  return function_;
+}
+
+void emit_micro(Emitter& emitter, const ir::Micro& micro) {
+  llvm::IRBuilder<>& b = emitter.builder();
+  const MicroTarget target{*b.GetInsertBlock()->getModule(), emitter.ops().features(),
+                           emitter.dtype_of(micro.buffers[0])};
+  const auto element = [&](ir::BufferRef buffer, ir::ExprId at) {
+    return b.CreateGEP(emitter.memory_type(buffer), emitter.element_zero(buffer),
+                       emitter.natural(at));
+  };
+  if (micro.kind == ir::MicroKind::gemm) {
+    const ir::GemmMicro m = ir::GemmMicro::of(micro);
+    b.CreateCall(
+        gemm_function(target, m),
+        {element(m.c, m.c_at), element(m.a, m.a_at), element(m.b, m.b_at), emitter.natural(m.rows),
+         emitter.natural(m.columns), emitter.natural(m.depth), emitter.natural(m.add)});
+  } else if (micro.kind != ir::MicroKind::transpose) {
+    const ir::PanelMicro m = ir::PanelMicro::of(micro);
+    b.CreateCall(panel_function(target, m, emitter.dtype_of(m.b)),
+                 {element(m.c, m.c_at), element(m.a, m.a_at), element(m.b, m.b_at),
+                  emitter.natural(m.columns), emitter.natural(m.depth), emitter.natural(m.b_stride),
+                  emitter.natural(m.add)});
+  } else {
+    const ir::TransposeMicro m = ir::TransposeMicro::of(micro);
+    b.CreateCall(transpose_function(target, m),
+                 {element(m.to, m.to_at), element(m.from, m.from_at), emitter.natural(m.rows),
+                  emitter.natural(m.columns)});
+  }
+}
+
+}  // namespace cermet::codegen

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// The code of each template, as a function of the module that all its uses with equal constants
+// share: compiled once, and with all registers to itself.
+#pragma once
+
+#include <llvm/IR/Module.h>
+
+#include <functional>
+
+#include "codegen/llvm_op.h"
+#include "kernel/micro.h"
+
+namespace cermet::codegen {
+
+// What a template is made for.
+struct MicroTarget {
+  llvm::Module& module;
+  CpuFeatures features;
+  Dtype dtype;
+
+  int64_t lanes() const {
+    return std::max<int64_t>(1, features.vector_bytes / static_cast<int64_t>(size_of(dtype)));
+  }
+};
+
+// void(c, a, b, rows, columns, depth, add); pointers to the first elements, the rest i64.
+llvm::Function* gemm_function(const MicroTarget& target, const ir::GemmMicro& micro);
+// void(to, from, rows, columns)
+llvm::Function* transpose_function(const MicroTarget& target, const ir::TransposeMicro& micro);
+
+// void(c, a, b, columns, depth, b_stride, add), b of dtype `given`.
+llvm::Function* panel_function(const MicroTarget& target, const ir::PanelMicro& micro, Dtype given);
+
+// --- For templates.
+
+using MicroValues = llvm::SmallVector<llvm::Value*, 32>;
+
+// Body of a function without result that is local to the module, and the loops in it.
+class MicroFunction {
+ public:
+  MicroFunction(const MicroTarget& target, const std::string& name, unsigned pointers,
+                unsigned words);
+
+  llvm::IRBuilder<>& builder() { return b_; }
+  llvm::Value* argument(unsigned i) { return function_->getArg(i); }
+  llvm::Value* word(int64_t v) { return b_.getInt64(static_cast<uint64_t>(v)); }
+  // `pointer` moved by `elements` of the template's dtype.
+  llvm::Value* at(llvm::Value* pointer, llvm::Value* elements);
+  llvm::Value* at(llvm::Value* pointer, int64_t elements) { return at(pointer, word(elements)); }
+  llvm::Type* element() const { return element_; }
+  llvm::Type* vector(int64_t lanes) const { return with_width(element_, static_cast<int>(lanes)); }
+  llvm::Value* load(llvm::Type* type, llvm::Value* pointer);
+  void store(llvm::Value* value, llvm::Value* pointer);
+
+  // body(i, carried) for i = 0, step, ... < end gives what the next round, and the end, gets.
+  using Body = std::function<MicroValues(llvm::Value*, const MicroValues&)>;
+  MicroValues loop(llvm::Value* end, int64_t step, const MicroValues& carried, const Body& body);
+  void when(llvm::Value* condition, const std::function<void()>& then);
+  llvm::Function* finish();
+
+ private:
+  llvm::BasicBlock* block(const char* name);
+
+  llvm::Function* function_;
+  llvm::IRBuilder<> b_;
+  llvm::Type* element_;
+};
+
+}  // namespace cermet::codegen

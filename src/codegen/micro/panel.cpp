@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: MIT
+// A few rows times a matrix as it lies in memory. Both forms are bound by reading it once, so both
+// ask early for what the next round reads: processors follow a few long streams only by themselves.
+//
+// panel_n  lanes along n. Blocks of 16 k: a tile of C stays in registers over a block, its rows of the
+//          matrix are walked side by side, and C is in L1 or L2.
+// panel_k  lanes along k. Sums of all rows and some columns over the whole depth, added up at the end.
+#include <fmt/format.h>
+
+#include "codegen/micro/micro.h"
+
+namespace cermet::codegen {
+
+namespace {
+
+constexpr int64_t kLineBytes = 64;
+constexpr int64_t kDepth = ir::kPanelDepth, kColumns = ir::kPanelColumns;
+
+class PanelCode {
+ public:
+  PanelCode(const MicroTarget& target, const ir::PanelMicro& micro, Dtype given, MicroFunction& f)
+      : dtype_(target.dtype),
+        given_(given),
+        lanes_(target.lanes()),
+        rows_(micro.rows),
+        many_(target.features.vector_bytes >= 64),
+        prefetch_(!micro.b.local),
+        f_(f),
+        b_(f.builder()),
+        ops_(f.builder(), target.features),
+        fma_(target.features.avx2) {}
+
+  void along_n() {
+    const int64_t width = tile_vectors() * lanes_;
+    f_.when(b_.CreateICmpEQ(f_.argument(6), f_.word(0)), [&] { clear(); });
+    Value* columns = f_.argument(3);
+    Value* whole = b_.CreateAnd(columns, f_.word(-width));
+    Value* rest = b_.CreateSub(columns, whole);
+    f_.loop(f_.argument(4), kDepth, {}, [&](Value* k, const MicroValues&) -> MicroValues {
+      Value* a = f_.at(f_.argument(1), b_.CreateMul(k, f_.word(rows_)));
+      Value* rows = matrix(f_.argument(2), b_.CreateMul(k, stride()));
+      Value* steps = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin,
+                                              b_.CreateSub(f_.argument(4), k), f_.word(kDepth));
+      f_.loop(whole, width, {}, [&](Value* j, const MicroValues&) -> MicroValues {
+        tile(j, a, rows, steps, width / lanes_, nullptr);
+        return {};
+      });
+      f_.loop(rest, lanes_, {}, [&](Value* j, const MicroValues&) -> MicroValues {
+        tile(b_.CreateAdd(whole, j), a, rows, steps, 1, b_.CreateSub(rest, j));
+        return {};
+      });
+      return {};
+    });
+  }
+
+  void along_k() {
+    const int64_t count = rows_ == 1 ? 4 : many_ ? 3 : 1;
+    f_.loop(f_.argument(3), count, {}, [&](Value* j, const MicroValues&) -> MicroValues {
+      MicroValues columns;
+      Value* last = b_.CreateSub(f_.argument(3), f_.word(1));
+      for (int64_t v = 0; v < count; ++v)
+        columns.push_back(
+            b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(j, f_.word(v)), last));
+      dots(columns);
+      return {};
+    });
+  }
+
+ private:
+  using Value = llvm::Value;
+
+  // As many as 32 (16) registers hold beside a row of the matrix.
+  int64_t tile_vectors() const { return rows_ == 1 ? (many_ ? 8 : 4) : many_ ? 2 : 1; }
+  // Of vector v of row i from the beginning of a tile.
+  int64_t in_c(int64_t i, int64_t v) const {
+    const int64_t j = v * lanes_;
+    return j / kColumns * rows_ * kColumns + i * kColumns + j % kColumns;
+  }
+
+  Value* stride() { return f_.argument(5); }
+  Value* matrix(Value* pointer, Value* elements) {
+    return b_.CreateGEP(ops_.memory_type(given_), pointer, elements);
+  }
+
+  // Elements of the matrix as vectors of the sums' dtype; count: so many only, the rest 0.
+  Value* wide(Value* pointer, Value* count) {
+    llvm::Type* type = with_width(ops_.memory_type(given_), static_cast<int>(lanes_));
+    const llvm::Align align(size_of(given_));
+    Value* stored = count == nullptr ? b_.CreateAlignedLoad(type, pointer, align)
+                                     : first(type, pointer, count, align);
+    Value* value = ops_.from_memory(given_, stored);
+    return given_ == dtype_ ? value : ops_.op(ir::Code::cast, dtype_, given_, {&value, 1});
+  }
+
+  Value* first(llvm::Type* type, Value* pointer, Value* count, llvm::Align align) {
+    Value* some = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, count, f_.word(0));
+    Value* taken = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, some, f_.word(lanes_));
+    Value* zero = llvm::Constant::getNullValue(type);
+    if (ops_.features().avx512) {
+      std::vector<uint64_t> numbers;
+      for (int64_t lane = 0; lane < lanes_; ++lane) numbers.push_back(static_cast<uint64_t>(lane));
+      Value* lane = llvm::ConstantDataVector::get(b_.getContext(), numbers);
+      Value* mask = b_.CreateICmpULT(lane, ops_.splat(taken, static_cast<int>(lanes_)));
+      return b_.CreateMaskedLoad(type, pointer, align, mask, zero);
+    }
+    Value* scratch = ops_.slot(type);
+    b_.CreateAlignedStore(zero, scratch, llvm::Align(16));
+    Value* bytes = b_.CreateMul(taken, f_.word(static_cast<int64_t>(size_of(given_))));
+    b_.CreateMemCpy(scratch, llvm::Align(16), pointer, align, bytes);
+    return b_.CreateAlignedLoad(type, scratch, llvm::Align(16));
+  }
+
+  void prefetch(Value* pointer) {
+    b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {pointer->getType()},
+                       {pointer, b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
+  }
+
+  Value* product(Value* x, Value* y, Value* sum) {
+    if (fma_) return b_.CreateIntrinsic(llvm::Intrinsic::fma, {sum->getType()}, {x, y, sum});
+    return b_.CreateFAdd(sum, b_.CreateFMul(x, y));
+  }
+
+  // Where column j of C's row 0 is.
+  Value* place(Value* j) {
+    Value* in_tile = b_.CreateAnd(j, f_.word(kColumns - 1));
+    Value* tile = b_.CreateMul(b_.CreateSub(j, in_tile), f_.word(rows_));
+    return f_.at(f_.argument(0), b_.CreateAdd(tile, in_tile));
+  }
+
+  void clear() {
+    Value* zero = llvm::Constant::getNullValue(f_.vector(lanes_));
+    Value* tiles =
+        b_.CreateAnd(b_.CreateAdd(f_.argument(3), f_.word(kColumns - 1)), f_.word(-kColumns));
+    f_.loop(b_.CreateMul(tiles, f_.word(rows_)), lanes_, {},
+            [&](Value* i, const MicroValues&) -> MicroValues {
+              f_.store(zero, f_.at(f_.argument(0), i));
+              return {};
+            });
+  }
+
+  // --- Along n.
+
+  // Columns j .. of `vectors` vectors (of the first `count`) over a block of k.
+  void tile(Value* j, Value* a, Value* rows, Value* steps, int64_t vectors, Value* count) {
+    Value* c = place(j);
+    MicroValues carried = {a, matrix(rows, j)};
+    for (int64_t i = 0; i < rows_; ++i)
+      for (int64_t v = 0; v < vectors; ++v)
+        carried.push_back(f_.load(f_.vector(lanes_), f_.at(c, in_c(i, v))));
+    Value* ahead = b_.CreateMul(stride(), f_.word(kDepth));
+    const MicroValues sums = f_.loop(steps, 1, carried, [&](Value*, const MicroValues& in) {
+      return step(in, ahead, vectors, count);
+    });
+    for (int64_t s = 0; s < rows_ * vectors; ++s)
+      f_.store(sums[static_cast<size_t>(s + 2)], f_.at(c, in_c(s / vectors, s % vectors)));
+  }
+
+  MicroValues step(const MicroValues& in, Value* ahead, int64_t vectors, Value* count) {
+    const int64_t bytes = lanes_ * static_cast<int64_t>(size_of(given_));
+    MicroValues out = {f_.at(in[0], 1), matrix(in[1], stride())};
+    MicroValues row;
+    for (int64_t v = 0; v < vectors; ++v)
+      row.push_back(wide(matrix(in[1], f_.word(v * lanes_)), count));
+    for (int64_t at = 0; prefetch_ && at < vectors * bytes; at += kLineBytes)
+      prefetch(
+          matrix(in[1], b_.CreateAdd(ahead, f_.word(at / static_cast<int64_t>(size_of(given_))))));
+    for (int64_t i = 0; i < rows_; ++i) {
+      Value* splat =
+          ops_.splat(f_.load(f_.element(), f_.at(in[0], i * kDepth)), static_cast<int>(lanes_));
+      for (int64_t v = 0; v < vectors; ++v)
+        out.push_back(product(splat, row[static_cast<size_t>(v)], in[out.size()]));
+    }
+    return out;
+  }
+
+  // --- Along k.
+
+  void dots(const MicroValues& columns) {
+    Value* depth = f_.argument(4);
+    MicroValues carried = {f_.argument(1)};
+    for (Value* j : columns) carried.push_back(matrix(f_.argument(2), b_.CreateMul(j, stride())));
+    carried.append(columns.size() * rows_, llvm::Constant::getNullValue(f_.vector(lanes_)));
+    Value* ahead = b_.CreateMul(stride(), f_.word(static_cast<int64_t>(columns.size())));
+    const int64_t round = std::max(kDepth, kLineBytes / static_cast<int64_t>(size_of(given_)));
+    Value* whole = b_.CreateAnd(depth, f_.word(-round));
+    carried = f_.loop(whole, round, carried, [&](Value*, MicroValues in) {
+      for (int64_t k = 0; k < round; k += kDepth)
+        in = unit(in, columns.size(), k == 0 ? ahead : nullptr, nullptr);
+      return in;
+    });
+    Value* rest = b_.CreateSub(depth, whole);
+    carried = f_.loop(rest, kDepth, carried, [&](Value* k, const MicroValues& in) {
+      return unit(in, columns.size(), nullptr, b_.CreateSub(rest, k));
+    });
+    store_sums(columns, carried);
+  }
+
+  // kDepth of k, or the first `count` of them.
+  MicroValues unit(const MicroValues& in, size_t columns, Value* ahead, Value* count) {
+    MicroValues out = {f_.at(in[0], rows_ * kDepth)};
+    for (size_t v = 0; v < columns; ++v) {
+      out.push_back(matrix(in[1 + v], f_.word(kDepth)));
+      if (prefetch_ && ahead != nullptr) prefetch(matrix(in[1 + v], ahead));
+    }
+    out.append(in.begin() + 1 + columns, in.end());
+    for (int64_t k = 0; k < kDepth; k += lanes_) {
+      MicroValues row;
+      Value* left = count == nullptr ? nullptr : b_.CreateSub(count, f_.word(k));
+      for (size_t v = 0; v < columns; ++v) row.push_back(wide(matrix(in[1 + v], f_.word(k)), left));
+      for (int64_t i = 0; i < rows_; ++i) {
+        Value* x = f_.load(f_.vector(lanes_), f_.at(in[0], i * kDepth + k));
+        for (size_t v = 0; v < columns; ++v) {
+          Value*& sum = out[1 + columns + static_cast<size_t>(i) * columns + v];
+          sum = product(x, row[v], sum);
+        }
+      }
+    }
+    return out;
+  }
+
+  // A column may stand there twice: all old values are read before any is written.
+  void store_sums(const MicroValues& columns, const MicroValues& carried) {
+    const size_t count = columns.size();
+    MicroValues sums, places;
+    Value* adds = b_.CreateICmpNE(f_.argument(6), f_.word(0));
+    Value* zero = llvm::Constant::getNullValue(f_.element());
+    for (size_t s = 0; s < count * rows_; ++s) {
+      Value* lanes = carried[1 + count + s];
+      if (lanes_ > 1) {
+        lanes = b_.CreateFAddReduce(llvm::ConstantFP::getNegativeZero(f_.element()), lanes);
+        llvm::cast<llvm::Instruction>(lanes)->setHasAllowReassoc(true);
+      }
+      places.push_back(
+          f_.at(place(columns[s % count]), static_cast<int64_t>(s / count) * kColumns));
+      Value* old = b_.CreateSelect(adds, f_.load(f_.element(), places.back()), zero);
+      sums.push_back(b_.CreateFAdd(old, lanes));
+    }
+    for (size_t s = 0; s < sums.size(); ++s) f_.store(sums[s], places[s]);
+  }
+
+  const Dtype dtype_, given_;
+  const int64_t lanes_;
+  const int64_t rows_;
+  const bool many_, prefetch_;
+  MicroFunction& f_;
+  llvm::IRBuilder<>& b_;
+  OpEmitter ops_;
+  const bool fma_;
+};
+
+}  // namespace
+
+llvm::Function* panel_function(const MicroTarget& target, const ir::PanelMicro& m, Dtype given) {
+  const std::string name = fmt::format("panel_{}{}_{}_{}_{}", m.along_k ? 'k' : 'n', m.rows,
+                                       name_of(target.dtype), name_of(given), m.b.local ? 1 : 0);
+  if (llvm::Function* known = target.module.getFunction(name)) return known;
+  MicroFunction f(target, name, 3, 4);
+  PanelCode code(target, m, given, f);
+  if (m.along_k) {
+    code.along_k();
+  } else {
+    code.along_n();
+  }
+  return f.finish();
+}
+
+}  // namespace cermet::codegen

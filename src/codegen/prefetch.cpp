@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+#include "codegen/prefetch.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "codegen/lane_analysis.h"
+#include "kernel/walk.h"
+
+namespace cermet::codegen {
+
+using namespace ir;
+
+namespace {
+
+class Planner {
+ public:
+  explicit Planner(const Kernel& kernel) : kernel_(kernel), lets_(kernel.values.size(), kNone) {
+    for_each_stmt(kernel.body, [&](const Stmt& stmt) {
+      if (const Let* let = std::get_if<Let>(&stmt)) lets_[let->value] = let->expr;
+    });
+  }
+
+  // `row`: a loop whose iterations are rows.
+  void plan(const For& row) {
+    std::vector<const For*> lanes;
+    for (const Stmt& stmt : row.body) {
+      const For* loop = std::get_if<For>(&stmt);
+      if (loop == nullptr) continue;
+      if (loop->kind == ForKind::serial) inner_.push_back(loop);
+      if (loop->kind == ForKind::lane) lanes.push_back(loop);
+    }
+    if (lanes.size() > 1) place_loads(row, lanes);
+    while (!inner_.empty()) {
+      const For* loop = inner_.back();
+      inner_.pop_back();
+      plan(*loop);
+    }
+  }
+
+  std::map<const For*, std::vector<Ahead>> take() { return std::move(ahead_); }
+
+ private:
+  struct Pass {
+    const For* loop;
+    LaneAnalysis analysis;
+  };
+
+  void place_loads(const For& row, const std::vector<const For*>& loops) {
+    passes_.clear();
+    for (const For* loop : loops) passes_.push_back({loop, LaneAnalysis(kernel_, *loop)});
+    for (size_t i = 0; i < passes_.size(); ++i) place_loads(row, i);
+  }
+
+  void place_loads(const For& row, size_t pass) {
+    for (const UnitAccess& unit : passes_[pass].analysis.units()) {
+      if (!unit.loaded || unit.buffer.local || is_loaded_before(unit, pass)) continue;
+      if (!passes_[pass].analysis.access(*unit.index).early) continue;
+      const std::optional<int32_t> stride = row_stride(row, pass, *unit.index);
+      if (!stride) continue;
+      const size_t by = fetcher(pass);
+      const For* loop = passes_[pass].loop;
+      ahead_[passes_[by].loop].push_back(
+          {unit.buffer, unit.index, loop->axes[0], by < pass ? kNone : *stride});
+    }
+  }
+
+  bool is_loaded_before(const UnitAccess& unit, size_t pass) const {
+    for (size_t i = 0; i < pass; ++i)
+      for (const UnitAccess& other : passes_[i].analysis.units())
+        if (other.loaded && other.buffer == unit.buffer) return true;
+    return false;
+  }
+
+  // The stride of the term that goes from row to row, if all other terms stay.
+  std::optional<int32_t> row_stride(const For& row, size_t pass, const Index& index) const {
+    std::optional<int32_t> stride;
+    const AxisId variable = passes_[pass].loop->axes[0];
+    for (const IndexTerm& term : index) {
+      const Expr& e = kernel_[term.expr];
+      if (e.kind == ExprKind::axis && e.id == variable) continue;
+      if (!counts_rows(term.expr, row.axes[0])) continue;
+      if (stride || term.stride == kUnit) return std::nullopt;
+      stride = term.stride;
+    }
+    return stride;
+  }
+
+  // Goes up by one from row to row, mostly: the loop's variable, or its remainder.
+  bool counts_rows(ExprId id, AxisId variable) const {
+    const Expr& e = kernel_[id];
+    if (e.kind == ExprKind::axis) return e.id == variable;
+    if (e.kind == ExprKind::ref) return lets_[e.id] != kNone && counts_rows(lets_[e.id], variable);
+    return e.kind == ExprKind::op && e.code == Code::rem && counts_rows(e.operands[0], variable);
+  }
+
+  // The pass with the most work for each array that it fetches.
+  size_t fetcher(size_t loader) const {
+    const auto room = [&](size_t i) {
+      const auto found = ahead_.find(passes_[i].loop);
+      const size_t fetched = found == ahead_.end() ? 0 : found->second.size();
+      return passes_[i].analysis.cost() / static_cast<double>(fetched + 1);
+    };
+    size_t best = loader == 0 ? 1 : 0;
+    for (size_t i = 0; i < passes_.size(); ++i)
+      if (i != loader && room(i) > room(best)) best = i;
+    return best;
+  }
+
+  const Kernel& kernel_;
+  std::vector<ExprId> lets_;
+  std::vector<Pass> passes_;
+  std::vector<const For*> inner_;
+  std::map<const For*, std::vector<Ahead>> ahead_;
+};
+
+}  // namespace
+
+std::map<const For*, std::vector<Ahead>> fetched_ahead(const Kernel& kernel, const For& chunk) {
+  Planner planner(kernel);
+  planner.plan(chunk);
+  return planner.take();
+}
+
+}  // namespace cermet::codegen

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+// What a loop over a row fetches for others. The loops of a row form go over the same row one after
+// another: the first that loads an array waits for memory, the others find it in the cache and
+// leave the memory idle. So each array is fetched by another loop than the one that loads it first:
+// by an earlier one, or by a later one for the next row.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "kernel/ir.h"
+
+namespace cermet::codegen {
+
+struct Ahead {
+  ir::BufferRef buffer;
+  const ir::Index* index;  // of the load
+  ir::AxisId variable;     // of the loop that loads
+  int32_t next_row;        // number of the stride to the row wanted; kNone: it is this row
+};
+
+// By lane loop of the chunk loop.
+std::map<const ir::For*, std::vector<Ahead>> fetched_ahead(const ir::Kernel& kernel,
+                                                           const ir::For& chunk);
+
+}  // namespace cermet::codegen

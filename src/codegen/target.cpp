@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+#include "codegen/target.h"
+
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/env.h"
+#include "base/error.h"
+#include "codegen/cuda_source.h"
+
+namespace cermet {
+
+namespace {
+
+constexpr std::array<const char*, 6> kLevelNames = {"generic",     "avx2",        "avx512",
+                                                    "avx512_bf16", "avx512_fp16", "amx"};
+
+// Tile registers need the kernel's permission, once for the process.
+bool may_use_tiles() {
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+CpuLevel host_level() {
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                    __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
+  if (!avx2) return CpuLevel::generic;
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512cd");
+  if (!avx512) return CpuLevel::avx2;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  const bool bf16 = __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 5 & 1) != 0;
+  if (!bf16) return CpuLevel::avx512;
+  __get_cpuid_count(7, 0, &a, &b, &c, &d);
+  const bool fp16 = (d >> 23 & 1) != 0;
+  if (!fp16) return CpuLevel::avx512_bf16;
+  const bool amx = (d >> 22 & 1) != 0 && (d >> 24 & 1) != 0 && (d >> 25 & 1) != 0;
+  return amx && may_use_tiles() ? CpuLevel::amx : CpuLevel::avx512_fp16;
+}
+
+bool emulates_amx() { return env::cpu_features() == "amx_emulated"; }
+
+int64_t cache_bytes(int name, int64_t fallback) {
+  const long bytes = sysconf(name);
+  return bytes > 0 ? bytes : fallback;
+}
+
+ir::TargetFacts host_facts() {
+  static const ir::TargetFacts facts = [] {
+    ir::TargetFacts f = cpu_facts(cpu_level());
+    f.amx_bf16 = f.amx_bf16 || emulates_amx();
+    return f;
+  }();
+  return facts;
+}
+
+Object compile_for_host(const ir::Kernel& tiled, const ir::TargetFacts&) {
+  return compile_cpu(tiled, cpu_level());
+}
+
+std::string cpu_identity() {
+  const ir::TargetFacts facts = host_facts();
+  return fmt::format("cpu {}{} l1 {} l2 {}", kLevelNames[static_cast<size_t>(cpu_level())],
+                     emulates_amx() ? " amx_emulated" : "", facts.l1_bytes, facts.l2_bytes);
+}
+
+}  // namespace
+
+CpuLevel cpu_level() {
+  static const CpuLevel level = [] {
+    const CpuLevel host = host_level();
+    const std::string& cap = env::cpu_features();
+    if (cap.empty() || emulates_amx()) return host;
+    const auto wanted = std::ranges::find(kLevelNames, cap) - kLevelNames.begin();
+    CERMET_CHECK(wanted <= static_cast<int>(host), value, "env",
+                 "CERMET_CPU_FEATURES={} is more than this processor has; use {} or less", cap,
+                 kLevelNames[static_cast<size_t>(host)]);
+    return static_cast<CpuLevel>(wanted);
+  }();
+  return level;
+}
+
+ir::TargetFacts cpu_facts(CpuLevel level) {
+  ir::TargetFacts facts;
+  facts.name = "cpu";
+  facts.vector_bytes = level >= CpuLevel::avx512 ? 64 : level >= CpuLevel::avx2 ? 32 : 16;
+  facts.fma = level >= CpuLevel::avx2;
+  facts.dot_bf16 = level >= CpuLevel::avx512_bf16;
+  facts.amx_bf16 = level >= CpuLevel::amx;
+  facts.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, facts.l1_bytes);
+  facts.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, facts.l2_bytes);
+  return facts;
+}
+
+const Target& cpu_target() {
+  static const Target target = {"cpu", host_facts, compile_for_host, cpu_identity};
+  return target;
+}
+
+const Target& cuda_target() {
+  // The text depends on nothing but the kernel; what compiles it has an identity of its own.
+  static const Target target = {"cuda", cuda_facts, compile_cuda,
+                                [] { return std::string("cuda text"); }};
+  return target;
+}
+
+}  // namespace cermet

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// One row for each kind of target: what lowering must know (ir::TargetFacts) and how code is made.
+// The host's features are asked at run time and capped by CERMET_CPU_FEATURES.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernel/passes.h"
+
+namespace cermet {
+
+enum class CpuLevel : uint8_t { generic, avx2, avx512, avx512_bf16, avx512_fp16, amx };
+
+// A part of what an item costs: ns · Π min(extent(axis), most).
+struct WorkTrip {
+  ir::AxisId axis = ir::kNone;
+  int64_t most = INT64_MAX;
+};
+struct Work {
+  double ns = 0;
+  std::vector<WorkTrip> trips;
+};
+
+// Where one chunk loop's code is, how many items it has, and an estimate of an item's cost.
+struct EntryPoint {
+  std::string symbol;
+  ir::Size grid;
+  std::vector<Work> work;
+};
+
+// Code made from one tiled kernel: a relocatable object, or CUDA C++ text. Axes in sizes and trips are
+// numbered among those that have an extent, as extents are in the record.
+struct Object {
+  std::string blob;
+  std::vector<EntryPoint> entries;       // run in order, all items of one before the next
+  std::vector<ir::Local> kernel_locals;  // scratch of the whole launch: words at the record's end
+  std::vector<ir::Local> thread_locals;  // laid out one after another, 64-byte aligned, in `local`
+  int32_t status_word = -1;  // where the Status parameter stands in the record; -1: none
+};
+
+struct Target {
+  const char* name;  // "cpu", "cuda"
+  ir::TargetFacts (*facts)();
+  Object (*compile)(const ir::Kernel& tiled, const ir::TargetFacts& facts);
+  std::string (*identity)();  // features + version: part of the cache key
+};
+
+const Target& cpu_target();
+const Target& cuda_target();  // text only: compile gives CUDA C++ source
+
+// The host's level, capped. Raises [env] value for a cap the host cannot run (amx_emulated can).
+CpuLevel cpu_level();
+ir::TargetFacts cpu_facts(CpuLevel level);
+Object compile_cpu(const ir::Kernel& tiled, CpuLevel level);
+
+}  // namespace cermet

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+#include "codegen/work_estimate.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include "codegen/lane_analysis.h"
+#include "kernel/micro.h"
+#include "kernel/walk.h"
+
+namespace cermet::codegen {
+
+using namespace ir;
+
+namespace {
+
+// Of a processor of 2020 or later with the data in its caches.
+constexpr double kVectorOpNs = 0.2;
+constexpr double kScalarOpNs = 0.5;
+constexpr int64_t kUnknownTrips = 64;
+
+class Estimator {
+ public:
+  Estimator(const Kernel& kernel, int vector_bytes) : kernel_(kernel), vector_bytes_(vector_bytes) {
+    for_each_stmt(kernel.body, [&](const Stmt& stmt) {
+      if (const Let* let = std::get_if<Let>(&stmt)) lets_[let->value] = let->expr;
+    });
+  }
+
+  std::vector<Work> run(const For& chunk) {
+    body(chunk.body, 1.0, {});
+    return std::move(work_);
+  }
+
+ private:
+  void body(const std::vector<Stmt>& stmts, double factor, const std::vector<WorkTrip>& trips) {
+    int ops = 0;
+    for (const Stmt& stmt : stmts) {
+      if (const For* loop = std::get_if<For>(&stmt)) {
+        inner(*loop, factor, trips);
+      } else {
+        if (const Micro* micro = std::get_if<Micro>(&stmt)) product(*micro, factor, trips);
+        for_each_expr(stmt, [&](ExprId id) { ops += ops_in(id); });
+        ++ops;
+      }
+    }
+    if (ops > 0) work_.push_back({factor * ops * kScalarOpNs, trips});
+  }
+
+  // A template's vector operations: one for each row and point of its counts.
+  void product(const Micro& micro, double factor, std::vector<WorkTrip> trips) {
+    const auto [rows, counts] = counts_of(micro);
+    const size_t size = size_of(kernel_.locals[micro.buffers[0].id].dtype);
+    factor *= kVectorOpNs * static_cast<double>(rows) * static_cast<double>(size) / vector_bytes_;
+    for (ExprId count : counts) add(trip_of(count), factor, trips);
+    work_.push_back({factor, trips});
+  }
+
+  static std::pair<int64_t, std::vector<ExprId>> counts_of(const Micro& micro) {
+    if (micro.kind == MicroKind::gemm) {
+      const GemmMicro m = GemmMicro::of(micro);
+      return {1, {m.rows, m.columns, m.depth}};
+    }
+    if (micro.kind == MicroKind::transpose) {
+      const TransposeMicro m = TransposeMicro::of(micro);
+      return {1, {m.rows, m.columns}};
+    }
+    const PanelMicro m = PanelMicro::of(micro);
+    return {m.rows, {m.columns, m.depth}};
+  }
+
+  static void add(const WorkTrip& trip, double& factor, std::vector<WorkTrip>& trips) {
+    if (trip.axis == kNone) factor *= static_cast<double>(trip.most);
+    else trips.push_back(trip);
+  }
+
+  void inner(const For& loop, double factor, std::vector<WorkTrip> trips) {
+    add(trip_of(loop.end), factor, trips);
+    if (loop.kind != ForKind::lane) return body(loop.body, factor, trips);
+    const LaneAnalysis analysis(kernel_, loop);
+    work_.push_back(
+        {factor * analysis.cost() * kVectorOpNs / analysis.width(vector_bytes_), trips});
+  }
+
+  int ops_in(ExprId id) {
+    if (!seen_.insert(id).second) return 0;
+    const Expr& e = kernel_[id];
+    int ops = e.kind == ExprKind::op || e.kind == ExprKind::load ? 1 : 0;
+    for_each_operand(e, [&](ExprId operand) { ops += ops_in(operand); });
+    return ops;
+  }
+
+  // min(extent, largest constant) of what the end is made of, which covers `extent`,
+  // `min(begin + tile, extent)` and their like.
+  WorkTrip trip_of(ExprId end) {
+    WorkTrip trip;
+    int64_t constant = 0;
+    std::set<ExprId> seen;
+    const std::function<void(ExprId)> look = [&](ExprId id) {
+      if (!seen.insert(id).second) return;
+      const Expr& e = kernel_[id];
+      if (e.kind == ExprKind::ref && lets_.contains(e.id)) look(lets_.at(e.id));
+      if (e.kind == ExprKind::extent && trip.axis == kNone) trip.axis = e.id;
+      if (e.kind == ExprKind::constant) constant = std::max(constant, static_cast<int64_t>(e.bits));
+      if (e.kind == ExprKind::op)
+        for (ExprId operand : e.operands) look(operand);
+    };
+    look(end);
+    if (constant > 1) trip.most = constant;
+    else if (trip.axis == kNone) trip.most = kUnknownTrips;
+    return trip;
+  }
+
+  const Kernel& kernel_;
+  const int vector_bytes_;
+  std::map<ValueId, ExprId> lets_;
+  std::set<ExprId> seen_;
+  std::vector<Work> work_;
+};
+
+}  // namespace
+
+std::vector<Work> estimate_work(const Kernel& kernel, const For& chunk, int vector_bytes) {
+  return Estimator(kernel, vector_bytes).run(chunk);
+}
+
+}  // namespace cermet::codegen

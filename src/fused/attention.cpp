@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT
+// Scaled dot-product attention as a graph of plain rows: the reference that a fused kernel must
+// match. Scores and weights are float32 for half inputs. A row whose keys are all masked gives
+// zeros, and so does its derivative.
+#include <algorithm>
+#include <limits>
+
+#include "ops/rules.h"
+
+namespace cermet {
+
+using namespace rules;
+
+namespace {
+
+constexpr const char* kName = "scaled_dot_product_attention";
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+array widened(const array& a) { return is_half(a.dtype()) ? astype(a, Dtype::float32) : a; }
+
+Shape attention_shape(const OpCall& call) {
+  Shape shape = call.inputs[0].shape();
+  shape.dim(3) = call.inputs[2].shape().dim(3);
+  return shape;
+}
+
+// [batch, heads, ...] as [batch, key heads, heads for each of them, ...].
+array grouped(const array& a, int64_t key_heads) {
+  return unflatten(a, 1, {key_heads, a.shape()[1] / key_heads});
+}
+
+// Which keys a query sees: those up to its own position, positions counted from the last.
+array causal_mask(int64_t queries, int64_t keys) {
+  const Number one = number(int64_t{1});
+  const array key = arange(number(int64_t{0}), number(keys), one, Dtype::int32);
+  const array query = arange(number(keys - queries), number(keys), one, Dtype::int32);
+  return key <= reshape(query, {queries, 1});
+}
+
+array masked(const array& scores, const array& mask) {
+  if (mask.dtype() != Dtype::boolean) return scores + astype(mask, scores.dtype());
+  return where(mask, scores, full({}, number(-kInfinity), scores.dtype()));
+}
+
+array attention_graph(const OpCall& c) {
+  const AttentionParams& p = c.get<AttentionParams>();
+  const int64_t key_heads = c.inputs[1].shape()[1];
+  const array q = grouped(widened(c.inputs[0]) * p.scale, key_heads);
+  const array k = expand_dims(widened(c.inputs[1]), {2});
+  const array v = expand_dims(widened(c.inputs[2]), {2});
+  const Shape shape = c.inputs[0].shape();
+
+  array scores = matmul(q, swapaxes(k, -1, -2));
+  if (p.causal) scores = masked(scores, causal_mask(shape[2], c.inputs[1].shape()[2]));
+  if (p.has_mask) {
+    const array& mask = c.inputs[3];
+    const bool per_head = mask.shape()[1] != 1;
+    scores = masked(scores, per_head ? grouped(mask, key_heads) : expand_dims(mask, {2}));
+  }
+
+  array largest = max(scores, AxisList{-1}, true);
+  std::optional<array> sinks;
+  if (p.has_sinks) {
+    sinks = reshape(widened(c.inputs.back()), {key_heads, shape[1] / key_heads, 1, 1});
+    largest = maximum(largest, *sinks);
+  }
+  // A row of -inf alone subtracts 0, so that its weights are 0.
+  largest = stop_gradient(where(largest == -kInfinity, full_like(largest, 0), largest));
+  const array weights = exp(scores - largest);
+  array total = sum(weights, AxisList{-1}, true);
+  if (sinks) total = total + exp(*sinks - largest);
+  const array is_empty = total == 0;
+  const array share =
+      where(is_empty, full_like(total, 0), reciprocal(where(is_empty, full_like(total, 1), total)));
+  const array result = flatten(matmul(weights, v) * share, 1, 2);
+  return astype(result, c.inputs[0].dtype());
+}
+
+void check_shapes(const array& q, const array& k, const array& v) {
+  for (const array* a : {&q, &k, &v})
+    CERMET_CHECK(a->ndim() == 4, value, kName,
+                 "an array of shape {}; it takes shapes (batch, heads, length, features)",
+                 a->shape());
+  const auto agree = [](const array& a, const array& b, std::initializer_list<int> axes) {
+    return std::ranges::all_of(
+        axes, [&](int axis) { return same_size(a.shape().dim(axis), b.shape().dim(axis)); });
+  };
+  const bool fits = agree(q, k, {0, 3}) && agree(k, v, {0, 1, 2});
+  CERMET_CHECK(fits, value, kName,
+               "queries {}, keys {} and values {} do not fit: all need one batch size, queries and "
+               "keys as many features, keys and values as many heads and as great a length",
+               q.shape(), k.shape(), v.shape());
+  const int64_t heads = q.shape()[1], key_heads = k.shape()[1];
+  CERMET_CHECK(key_heads > 0 && heads % key_heads == 0, value, kName,
+               "{} query heads for {} key heads; the first must be a multiple of the second", heads,
+               key_heads);
+}
+
+// The mask as [1 or batch, 1 or heads, queries, keys].
+array fitted_mask(const array& mask, const Shape& scores, Dtype dtype, const S& s) {
+  CERMET_CHECK(mask.ndim() <= 4, value, kName, "the mask has shape {}; it has at most 4 axes",
+               mask.shape());
+  const bool fits = broadcast_shapes(kName, mask.shape(), scores) == scores;
+  CERMET_CHECK(fits, value, kName, "the mask has shape {}; it must broadcast to {}", mask.shape(),
+               scores);
+  CERMET_CHECK(mask.dtype() == Dtype::boolean || promote(mask.dtype(), dtype) == dtype, dtype,
+               kName, "the mask has dtype {}; it must be bool, or promote to {}", mask.dtype(),
+               dtype);
+  array result = mask.dtype() == Dtype::boolean ? mask : astype(mask, dtype, s);
+  AxisList missing;
+  for (int axis = 0; axis < 4 - mask.ndim(); ++axis) missing.push_back(axis);
+  if (!missing.empty()) result = expand_dims(result, missing, s);
+  Shape shape = result.shape();
+  shape.dim(2) = scores.dim(2);
+  shape.dim(3) = scores.dim(3);
+  return broadcast_to(result, shape, s);
+}
+
+}  // namespace
+
+constinit const OpRow rows::scaled_dot_product_attention = {
+    .id = OpId::Attention,
+    .name = "scaled_dot_product_attention",
+    .accepts = kFloats | kBool,
+    .dtype = same_dtype,
+    .shape = attention_shape,
+    .derivative = Derived{},
+    .vmap = DerivedVmap{},
+    .lowering = CompositeLowering{attention_graph},
+    .effect = Effect::none,
+    .domain = Domain{},
+    .max_ulp = 16,
+    .doc =
+        "softmax(q kᵀ scale + mask) v for each head; heads of q may share keys and values. A sink "
+        "is a score for each head that takes weight and gives no value.",
+};
+
+array fast::scaled_dot_product_attention(const array& q, const array& k, const array& v,
+                                         double scale, const std::string& mask_kind,
+                                         const std::optional<array>& mask,
+                                         const std::optional<array>& sinks, const S& s) {
+  check_shapes(q, k, v);
+  const Dtype dtype = promote(promote(q.dtype(), k.dtype()), v.dtype());
+  CERMET_CHECK(is_floating(dtype), dtype, kName, "dtype {} is given; it takes floating dtypes",
+               dtype);
+  CERMET_CHECK(mask_kind.empty() || mask_kind == "causal" || mask_kind == "array", value, kName,
+               "the mask is '{}'; use 'causal' or an array", mask_kind);
+  AttentionParams p{scale, mask_kind == "causal", mask.has_value(), sinks.has_value()};
+  Arrays inputs{astype(q, dtype, s), astype(k, dtype, s), astype(v, dtype, s)};
+  if (mask) {
+    Shape scores = q.shape();
+    scores.dim(3) = k.shape().dim(2);
+    inputs.push_back(fitted_mask(*mask, scores, dtype, s));
+  }
+  if (sinks) {
+    CERMET_CHECK(sinks->ndim() == 1 && same_size(sinks->shape().dim(0), q.shape().dim(1)), value,
+                 kName, "the sinks have shape {}; it must be ({},), one for each head",
+                 sinks->shape(), q.shape()[1]);
+    inputs.push_back(astype(*sinks, dtype, s));
+  }
+  return make_node(rows::scaled_dot_product_attention, std::move(inputs), p, s);
+}
+
+}  // namespace cermet

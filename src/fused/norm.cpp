@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+// Layer norm and RMS norm over the last axis, as graphs of plain rows: the schedule makes one
+// kernel of each, so these functions and the same formula spelled out give the same code. Halves
+// are normalised in float32 and rounded once, at the end.
+#include "ops/rules.h"
+
+namespace cermet {
+
+using namespace rules;
+
+namespace {
+
+constexpr double kOne = 1;
+
+array widened(const array& a) { return is_half(a.dtype()) ? astype(a, Dtype::float32) : a; }
+
+Dtype result_dtype(const OpCall& call) {
+  Dtype dtype = call.inputs[0].dtype();
+  for (const array& input : call.inputs.subspan(1)) dtype = promote(dtype, input.dtype());
+  return dtype;
+}
+
+// x / sqrt(mean(x²) + eps)
+array over_root_mean_square(const array& x, double eps) {
+  return x * rsqrt(mean(square(x), AxisList{-1}, true) + eps);
+}
+
+array rms_norm_graph(const OpCall& c) {
+  const array x = over_root_mean_square(widened(c.inputs[0]), c.get<NormParams>().eps);
+  return astype(c.inputs.size() > 1 ? x * widened(c.inputs[1]) : x, result_dtype(c));
+}
+
+array layer_norm_graph(const OpCall& c) {
+  const array x = widened(c.inputs[0]);
+  array y = over_root_mean_square(x - mean(x, AxisList{-1}, true), c.get<NormParams>().eps);
+  if (c.inputs.size() > 1) y = y * widened(c.inputs[1]);
+  if (c.inputs.size() > 2) y = y + widened(c.inputs[2]);
+  return astype(y, result_dtype(c));
+}
+
+void check_input(const char* op, const array& x) {
+  CERMET_CHECK(x.ndim() > 0, value, op, "the array has no axes; it takes at least 1");
+  CERMET_CHECK(is_floating(x.dtype()), dtype, op, "dtype {} is given; it takes floating dtypes",
+               x.dtype());
+}
+
+void check_vector(const char* op, const char* name, const std::optional<array>& vector,
+                  const array& x) {
+  if (!vector) return;
+  const Dim& size = x.shape().dim(x.ndim() - 1);
+  CERMET_CHECK(vector->ndim() == 1 && same_size(vector->shape().dim(0), size), value, op,
+               "the {} has shape {}; it must be ({},), as long as the last axis of the array", name,
+               vector->shape(), size.value);
+  CERMET_CHECK(is_floating(vector->dtype()), dtype, op, "the {} has dtype {}; it must be floating",
+               name, vector->dtype());
+}
+
+}  // namespace
+
+#define CERMET_NORM_ROW(enumerator, row_name, build, text) \
+  constinit const OpRow rows::row_name = {                 \
+      .id = OpId::enumerator,                              \
+      .name = #row_name,                                   \
+      .accepts = kFloats,                                  \
+      .dtype = result_dtype,                               \
+      .shape = same_shape,                                 \
+      .derivative = Derived{},                             \
+      .vmap = DerivedVmap{},                               \
+      .lowering = CompositeLowering{build},                \
+      .effect = Effect::none,                              \
+      .domain = Domain{},                                  \
+      .max_ulp = 8,                                        \
+      .doc = text,                                         \
+  };
+CERMET_NORM_ROW(LayerNorm, layer_norm, layer_norm_graph,
+                "(x - mean) / sqrt(variance + eps) * weight + bias over the last axis; weight and "
+                "bias may be left out.")
+CERMET_NORM_ROW(RmsNorm, rms_norm, rms_norm_graph,
+                "x / sqrt(mean(x²) + eps) * weight over the last axis; weight may be left out.")
+#undef CERMET_NORM_ROW
+
+namespace fast {
+
+array rms_norm(const array& x, const std::optional<array>& weight, double eps, const S& s) {
+  check_input("rms_norm", x);
+  check_vector("rms_norm", "weight", weight, x);
+  Arrays inputs{x};
+  if (weight) inputs.push_back(*weight);
+  return make_node(rows::rms_norm, std::move(inputs), NormParams{eps}, s);
+}
+
+array layer_norm(const array& x, const std::optional<array>& weight,
+                 const std::optional<array>& bias, double eps, const S& s) {
+  check_input("layer_norm", x);
+  check_vector("layer_norm", "weight", weight, x);
+  check_vector("layer_norm", "bias", bias, x);
+  Arrays inputs{x};
+  if (weight) inputs.push_back(*weight);
+  if (!weight && bias) inputs.push_back(full(bias->shape(), number(kOne), bias->dtype(), s));
+  if (bias) inputs.push_back(*bias);
+  return make_node(rows::layer_norm, std::move(inputs), NormParams{eps}, s);
+}
+
+}  // namespace fast
+
+}  // namespace cermet

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+#include "graph/node.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+namespace cermet {
+
+namespace {
+
+std::atomic<int64_t> live_nodes{0};
+
+// Nodes whose last reference went while another was being destroyed on this thread: freeing them from
+// one loop keeps the stack flat for chains of any length.
+thread_local std::vector<Node*>* release_queue = nullptr;
+
+void destroy(Node* first) {
+  if (release_queue != nullptr) {
+    release_queue->push_back(first);
+    return;
+  }
+  std::vector<Node*> queue{first};
+  release_queue = &queue;
+  while (!queue.empty()) {
+    Node* node = queue.back();
+    queue.pop_back();
+    delete node;
+    live_nodes.fetch_sub(1, std::memory_order_relaxed);
+  }
+  release_queue = nullptr;
+}
+
+struct Frame {
+  const NodeRef* node;
+  size_t next_input;
+};
+
+// Depth-first post-order without recursion; `enter` says whether to go below a node, `skip` whether to
+// leave it out altogether.
+template <typename Skip, typename Enter>
+std::vector<NodeRef> post_order(std::span<const NodeRef> roots, Skip skip, Enter enter) {
+  std::vector<NodeRef> tape;
+  std::unordered_set<const Node*> seen;
+  std::vector<Frame> stack;
+  auto visit = [&](const NodeRef& node) {
+    if (skip(*node) || !seen.insert(node.get()).second) return;
+    stack.push_back({&node, enter(*node) ? 0 : node->edges().size()});
+  };
+  for (const NodeRef& root : roots) {
+    visit(root);
+    while (!stack.empty()) {
+      Frame& top = stack.back();
+      if (top.next_input < (*top.node)->edges().size()) {
+        visit((*top.node)->edges()[top.next_input++]);
+      } else {
+        tape.push_back(*top.node);
+        stack.pop_back();
+      }
+    }
+  }
+  return tape;
+}
+
+}  // namespace
+
+NodeRef::NodeRef(Node* node) : node_(node) {
+  if (node_ != nullptr && node_->references_.fetch_add(1, std::memory_order_relaxed) == 0)
+    live_nodes.fetch_add(1, std::memory_order_relaxed);
+}
+
+NodeRef::NodeRef(const NodeRef& other) : node_(other.node_) {
+  if (node_ != nullptr) node_->references_.fetch_add(1, std::memory_order_relaxed);
+}
+
+NodeRef::~NodeRef() {
+  if (node_ != nullptr && node_->references_.fetch_sub(1, std::memory_order_acq_rel) == 1)
+    destroy(node_);
+}
+
+void PendingCall::forget(Node* node) {
+  std::lock_guard guard(lock_);
+  std::replace(outputs_.begin(), outputs_.end(), node, static_cast<Node*>(nullptr));
+}
+
+int64_t live_node_count() { return live_nodes.load(std::memory_order_relaxed); }
+
+std::vector<NodeRef> pending_tape(std::span<const NodeRef> roots) {
+  return post_order(
+      roots, [](const Node& node) { return node.is_ready(); }, [](const Node&) { return true; });
+}
+
+std::vector<NodeRef> tape_to(std::span<const NodeRef> roots, std::span<const NodeRef> stop) {
+  std::unordered_set<const Node*> stops;
+  for (const NodeRef& node : stop) stops.insert(node.get());
+  return post_order(
+      roots, [](const Node&) { return false; },
+      [&](const Node& node) { return !stops.contains(&node); });
+}
+
+}  // namespace cermet

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+// A node is one lazy value: a row applied to inputs. Nodes are immutable but for their state; edges,
+// tapes and traces hold nodes; only live `array` handles count as held. Views never copy: a ready node is
+// a buffer and a layout. Ready nodes drop their inputs unless they were made under a transform.
+// Releasing a chain of nodes of any length does not recurse.
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/shape.h"
+#include "graph/op_list.h"
+#include "graph/params.h"
+#include "runtime/buffer.h"
+#include "runtime/stream.h"
+
+namespace cermet {
+
+struct OpRow;
+class Node;
+
+// Intrusive reference to a node (an edge, a tape, a trace): not counted as held.
+class NodeRef {
+ public:
+  NodeRef() = default;
+  explicit NodeRef(Node* node);  // adds a reference
+  NodeRef(const NodeRef& other);
+  NodeRef(NodeRef&& other) noexcept : node_(other.node_) { other.node_ = nullptr; }
+  NodeRef& operator=(NodeRef other) noexcept {
+    std::swap(node_, other.node_);
+    return *this;
+  }
+  ~NodeRef();
+  Node* get() const { return node_; }
+  Node& operator*() const { return *node_; }
+  Node* operator->() const { return node_; }
+  explicit operator bool() const { return node_ != nullptr; }
+  bool operator==(const NodeRef& other) const { return node_ == other.node_; }
+
+ private:
+  Node* node_ = nullptr;
+};
+
+// A call whose outputs are made together: one node of the graph with several results. Its output nodes
+// own it; it knows those that still live.
+class PendingCall {
+ public:
+  virtual ~PendingCall() = default;
+  std::vector<NodeRef> inputs;
+  // Makes the outputs ready, or failed; the inputs are ready.
+  virtual void run() = 0;
+  void add_output(Node* node) { outputs_.push_back(node); }
+  void forget(Node* node);  // it is being destroyed
+  bool is_done() const { return done_.load(std::memory_order_acquire); }
+
+ protected:
+  std::mutex lock_;
+  std::vector<Node*> outputs_;  // null: gone
+  std::atomic<bool> done_{false};
+};
+
+enum class NodeState : uint8_t { lazy, scheduled, ready, failed };
+
+// Where the user made the node; resolved to file and line only when shown. No part of any hash.
+struct Origin {
+  const void* code = nullptr;  // kept alive by the language face
+  int32_t position = -1;
+};
+
+class Node {
+ public:
+  Node() = default;
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  const OpRow*
+      row;  // null: data given by the user, an output of a call, or a placeholder of a trace
+  Params params;
+  std::vector<NodeRef> inputs;
+  Dtype dtype;
+  Shape shape;
+  Stream stream;
+  Origin origin;
+  bool traced = false;  // made under a transform from traced inputs: keeps its inputs when ready
+  int32_t depth = 0;    // 1 + the most of its inputs that were not ready: bounds laziness
+  int64_t pending_bytes = 0;  // results waiting below this node, counted along one path at least
+
+  std::atomic<NodeState> state{NodeState::lazy};
+  BufferRef buffer;                   // ready: the data ...
+  Layout layout;                      // ... and where its elements are
+  std::exception_ptr error;           // failed
+  std::shared_ptr<PendingCall> call;  // an output of it
+
+  ~Node() {
+    if (call) call->forget(this);
+  }
+  // What must be ready before it.
+  const std::vector<NodeRef>& edges() const { return call ? call->inputs : inputs; }
+
+  std::atomic<int32_t> handles{0};  // live `array` handles
+
+  int32_t references() const { return references_.load(std::memory_order_acquire); }
+  bool is_held() const { return handles.load(std::memory_order_relaxed) > 0; }
+  bool is_ready() const { return state.load(std::memory_order_acquire) == NodeState::ready; }
+
+ private:
+  friend class NodeRef;
+  std::atomic<int32_t> references_{0};
+};
+
+// The number of nodes alive, for leak tests.
+int64_t live_node_count();
+
+// Nodes reachable from `roots` through inputs of nodes that are not ready, inputs before users, in the
+// order of a depth-first walk (deterministic, iterative).
+std::vector<NodeRef> pending_tape(std::span<const NodeRef> roots);
+// All nodes from `roots` down to (and including) leaves, ready or not; stops at nodes in `stop`.
+std::vector<NodeRef> tape_to(std::span<const NodeRef> roots, std::span<const NodeRef> stop);
+
+}  // namespace cermet

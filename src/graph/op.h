@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT
+// What an op is: one row, in its family's file under ops/. Everything else (builders, derivatives,
+// batching, lowering, printing, tests, docs) is derived from rows. A row or a required field that is
+// missing does not compile or link.
+#pragma once
+
+#include <concepts>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "graph/array.h"
+#include "kernel/builder.h"
+
+namespace cermet {
+
+template <typename T>
+struct Required {
+  T value;
+  template <std::convertible_to<T> U>  // no default: leaving a field out does not compile
+  constexpr Required(U&& v) : value(std::forward<U>(v)) {}
+  constexpr operator const T&() const { return value; }
+};
+
+// A call being built or lowered.
+struct OpCall {
+  const OpRow& row;
+  const Params& params;
+  std::span<const array> inputs;
+  template <typename P>
+  const P& get() const {
+    return std::get<P>(params);
+  }
+};
+
+// --- dtypes and shapes ---
+using DtypeSet = uint32_t;  // bit for each Dtype
+using ResultDtype = Dtype (*)(const OpCall&);
+using ResultShape = Shape (*)(const OpCall&);
+
+// --- derivatives: graph in, graph out; `output` is the node being differentiated ---
+// Rules build on the thread's default stream.
+// Elementwise: the partial with respect to input k applied to g. It serves both: jvp is diff(t); vjp is
+// diff(g), for a complex dtype conj(diff(conj(g))).
+struct Elementwise {
+  array (*diff)(const OpCall&, const array& output, int k, const array& g);
+};
+// Linear in every inexact input together: jvp applies the op to the tangents (and the other inputs as
+// they are). transpose, lhs, rhs and vjp are adjoints under Re(conj(a) b): they conjugate themselves.
+struct Linear {
+  array (*transpose)(const OpCall&, int k, const array& cotangent);
+};
+struct Bilinear {
+  array (*lhs)(const OpCall&, const array& cotangent);
+  array (*rhs)(const OpCall&, const array& cotangent);
+};
+struct Opaque {
+  array (*jvp)(const OpCall&, const array& output, int k, const array& tangent);
+  array (*vjp)(const OpCall&, const array& output, int k, const array& cotangent);
+};
+struct Derived {};  // from the composite's graph
+struct Zero {};     // no derivative: integers, comparisons, stop_gradient
+using Derivative = std::variant<Elementwise, Linear, Bilinear, Opaque, Derived, Zero>;
+
+// --- vmap families: batched inputs carry the batch axis at 0; the result must, too ---
+struct BroadcastVmap {};  // elementwise: align ranks, apply
+struct AxisShiftVmap {};  // axes in the parameters move up by one
+struct AxisMapVmap {
+  array (*apply)(const OpCall&, std::span<const bool> batched, int64_t size);
+};
+struct BatchAxesVmap {};  // leading batch axes are the op's own (matmul)
+struct DerivedVmap {};
+struct CustomVmap {
+  array (*apply)(const OpCall&, std::span<const bool> batched, int64_t size);
+};
+using Vmap =
+    std::variant<BroadcastVmap, AxisShiftVmap, AxisMapVmap, BatchAxesVmap, DerivedVmap, CustomVmap>;
+
+// --- lowering ---
+// A value inside a kernel: `im` is kNone unless the dtype is complex.
+struct Lane {
+  ir::ExprId re = ir::kNone;
+  ir::ExprId im = ir::kNone;
+};
+// A coordinate: Σ coefficient · axis + offset, or any int64 expression.
+struct Coord {
+  std::vector<std::pair<ir::AxisId, int64_t>> terms;
+  int64_t offset = 0;
+  ir::ExprId expr = ir::kNone;  // set: the coordinate is this expression (plus offset), terms empty
+};
+using Coords = std::vector<Coord>;
+
+// What a rule may ask while it is lowered. Values come in compute dtypes (compute_dtype(input dtype)).
+class LowerContext {
+ public:
+  virtual ~LowerContext() = default;
+  virtual ir::Builder& builder() = 0;
+  virtual Lane input(int k, const Coords& at) = 0;  // the value of input k there
+  // The same where `mask` holds, and any value elsewhere: `at` may then lie outside the input (pad,
+  // concatenate); nothing is read there.
+  virtual Lane input_where(ir::ExprId mask, int k, const Coords& at) = 0;
+  virtual ir::ExprId expr(const Coord& c) = 0;                  // int64
+  virtual ir::ExprId number(const Number& n, Dtype dtype) = 0;  // a runtime scalar
+  // Raises, at run time on the CPU, [op] index out of range unless ok; `index`, `axis` and `size` are reported.
+  virtual void check_index(ir::ExprId ok, ir::ExprId index, int axis, int64_t size) = 0;
+  // extent of an axis of input k as an int64 expression (runtime)
+  virtual ir::ExprId size(int k, int axis) = 0;
+};
+
+struct NodeView {  // the node being lowered
+  const OpRow& row;
+  const Params& params;
+  Dtype dtype;
+  const Shape& shape;
+  std::span<const Dtype> input_dtypes;
+  std::span<const Shape* const> input_shapes;
+  template <typename P>
+  const P& get() const {
+    return std::get<P>(params);
+  }
+};
+
+// Same index in and out; result in compute_dtype(node dtype).
+struct MapLowering {
+  Lane (*expr)(LowerContext&, const NodeView&, std::span<const Lane> args);
+};
+// Pull: the value of the node at `at`; asks inputs where it needs them. `view`: the layout of the result
+// when the (one) input is a buffer of the given layout, or nullopt when data must move.
+struct MoveLowering {
+  Lane (*pull)(LowerContext&, const NodeView&, const Coords& at);
+  std::optional<Layout> (*view)(const NodeView&, const Shape& in, const Layout& layout);
+  bool row_major = false;  // the same elements in row-major order, in other axes: axes may be split
+  bool computes =
+      false;  // does arithmetic: its inputs are read from memory, not computed again in it
+};
+// A fold of one input over axes: states over the element and its position in the folded range.
+struct FoldLowering {
+  std::vector<ir::FoldState> (*states)(LowerContext&, const NodeView&, Lane element,
+                                       ir::ExprId position);
+  Lane (*finish)(LowerContext&, const NodeView&, std::span<const ir::ExprId> states);
+  Axes (*axes)(const NodeView&);  // folded axes of the input
+};
+struct ContractLowering {};  // matmul: [..., m, k] x [..., k, n]
+// The graph the op stands for.
+struct CompositeLowering {
+  array (*graph)(const OpCall&);
+};
+// Writes into a copy (or in place) of input 0: slice_update, scatter. The schedule gives the target.
+struct UpdateLowering {
+  // Coordinates in the target of the update element at `at`; kNone mask where none.
+  Coords (*target)(LowerContext&, const NodeView&, const Coords& at);
+  ScatterReduce (*reduce)(const NodeView&);
+};
+using Lowering = std::variant<MapLowering, MoveLowering, FoldLowering, ContractLowering,
+                              CompositeLowering, UpdateLowering>;
+
+enum class Effect : uint8_t { none, ordered, barrier };
+
+struct Domain {  // where the table tests sample
+  double low = -4, high = 4;
+};
+
+struct OpRow {
+  Required<OpId> id;
+  Required<const char*> name;
+  Required<DtypeSet> accepts;
+  Required<ResultDtype> dtype;
+  Required<ResultShape> shape;
+  Required<Derivative> derivative;
+  Required<Vmap> vmap;
+  Required<Lowering> lowering;
+  Required<Effect> effect;
+  Required<Domain> domain;
+  Required<double> max_ulp;  // float32; 0: exact
+  Required<const char*> doc;
+};
+
+namespace rows {
+#define X(id, name, family) extern const OpRow name;
+CERMET_OPS(X)
+#undef X
+}  // namespace rows
+
+const OpRow& row_of(OpId id);
+std::span<const OpRow* const> all_rows();
+
+// Builds a node: checks dtypes by the row (raising [op] dtype with what it accepts), computes dtype and
+// shape, checks sizes, captures the origin, counts pending work.
+array make_node(const OpRow& row, Arrays inputs, Params params, const StreamOrDevice& stream);
+
+// Depth and bytes of what waits below a new node; past the bounds, what it needs is evaluated first.
+void bound_laziness(Node& node);
+
+}  // namespace cermet

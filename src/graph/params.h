@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+// The parameters of nodes: plain structs, each with its one list of fields. Equality, hashing, printing
+// and export of a node's parameters are derived from that list, never written per op.
+#pragma once
+
+#include <complex>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+#include "base/shape.h"
+
+namespace cermet {
+
+struct NoParams {
+  static auto fields(auto&) { return std::tie(); }
+};
+
+struct CastParams {
+  Dtype dtype = Dtype::float32;
+  static auto fields(auto& p) { return std::tie(p.dtype); }
+};
+
+// A reduction: axes normalised, sorted. Softmax keeps its axes; there keepdims means precise.
+struct ReduceParams {
+  Axes axes;
+  bool keepdims = false;
+  static auto fields(auto& p) { return std::tie(p.axes, p.keepdims); }
+};
+
+struct AxisParams {
+  int axis = 0;
+  bool flag = false;  // argmin, argmax: keepdims
+  static auto fields(auto& p) { return std::tie(p.axis, p.flag); }
+};
+
+struct AxesParams {  // transpose: the permutation; flip: the axes
+  Axes axes;
+  static auto fields(auto& p) { return std::tie(p.axes); }
+};
+
+struct ShapeParams {  // reshape, broadcast_to
+  Shape shape;
+  static auto fields(auto& p) { return std::tie(p.shape); }
+};
+
+// One entry for each axis; size elements starting at start, step apart (any sign, not 0).
+struct SliceParams {
+  std::vector<int64_t> start, step;
+  Shape size;
+  int reduce = 0;  // slice_update: ScatterReduce
+  static auto fields(auto& p) { return std::tie(p.start, p.step, p.size, p.reduce); }
+};
+
+struct PadParams {
+  std::vector<int64_t> low, high;  // one for each axis, not negative
+  static auto fields(auto& p) { return std::tie(p.low, p.high); }
+};
+
+enum class ScatterReduce : int { assign, add, multiply, maximum, minimum };
+
+// gather: inputs x, idx_0 .. idx_{n-1} (broadcast alike); axes[i] is indexed by idx_i; slice sizes for
+// every axis of x. Result shape: index shape followed by slice sizes. scatter: inputs x, idx..., updates.
+struct GatherParams {
+  Axes axes;
+  Shape slice_sizes;
+  int reduce = 0;  // scatter: ScatterReduce
+  static auto fields(auto& p) { return std::tie(p.axes, p.slice_sizes, p.reduce); }
+};
+
+// A number as given by the user, exact: value of full, start and step of arange.
+struct Number {
+  enum class Kind : uint8_t { boolean, integer, floating, complex } kind = Kind::integer;
+  int64_t integer = 0;
+  std::complex<double> real_imag = 0;
+  uint32_t expr =
+      0;  // in a trace: what the number is computed by (0: a constant); its value is that of the trace
+  static auto fields(auto& p) { return std::tie(p.kind, p.integer, p.real_imag); }
+};
+
+// full: every element is value. The value is a runtime scalar of its kernel: it is no part of a plan.
+struct FullParams {
+  Shape shape;
+  Number value;  // as the dtype holds it
+  Dtype dtype = Dtype::float32;
+  static auto fields(auto& p) { return std::tie(p.shape, p.value, p.dtype); }
+};
+
+struct ArangeParams {  // element i = start + i * step
+  Number start, step;
+  Dim size = 0;
+  Dtype dtype = Dtype::float32;
+  static auto fields(auto& p) { return std::tie(p.start, p.step, p.size, p.dtype); }
+};
+
+struct RandomParams {  // random_bits(key): bytes of each element
+  Shape shape;
+  int width = 4;
+  static auto fields(auto& p) { return std::tie(p.shape, p.width); }
+};
+
+struct NormParams {
+  double eps = 1e-5;
+  static auto fields(auto& p) { return std::tie(p.eps); }
+};
+
+struct RopeParams {
+  int dims = 0;
+  bool traditional = false;
+  double base = 10000.0;
+  double scale = 1.0;
+  bool has_freqs = false;  // inputs: x, offset, freqs?
+  static auto fields(auto& p) {
+    return std::tie(p.dims, p.traditional, p.base, p.scale, p.has_freqs);
+  }
+};
+
+struct AttentionParams {  // inputs: q, k, v, mask?, sinks?
+  double scale = 1.0;
+  bool causal = false;
+  bool has_mask = false;
+  bool has_sinks = false;
+  static auto fields(auto& p) { return std::tie(p.scale, p.causal, p.has_mask, p.has_sinks); }
+};
+
+using Params = std::variant<NoParams, CastParams, ReduceParams, AxisParams, AxesParams, ShapeParams,
+                            SliceParams, PadParams, GatherParams, FullParams, ArangeParams,
+                            RandomParams, NormParams, RopeParams, AttentionParams>;
+
+// Calls `size` for each size and `number` for each number among the fields, to be replaced in place.
+void for_each_symbol(Params& params, const std::function<void(Dim&)>& size,
+                     const std::function<void(Number&)>& number);
+
+bool equal_params(const Params& a, const Params& b);
+uint64_t hash_params(const Params& params);
+std::string print_params(const Params& params);  // the fields in order: "[0, 1], true"
+
+}  // namespace cermet

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+// Expansions of math codes into core codes, float32 and float64, and the accuracy each keeps.
+#pragma once
+
+#include <span>
+
+#include "kernel/builder.h"
+
+namespace cermet::ir {
+
+// The value of code(operands) in core codes only (Rare included). Operands have dtype float32 or
+// float64 (threefry: uint32). For threefry use expand_threefry.
+// Right at ±0, ±inf, NaN, subnormals and huge arguments; max error max_ulp(code, dtype).
+ExprId expand_math(Builder& builder, Code code, std::span<const ExprId> operands);
+
+// Threefry-2x32, 20 rounds (Salmon et al. 2011): {x0, x1}.
+std::array<ExprId, 2> expand_threefry(Builder& builder, std::span<const ExprId> operands);
+
+// Units in the last place, against the correctly rounded result.
+double max_ulp(Code code, Dtype dtype);
+
+}  // namespace cermet::ir

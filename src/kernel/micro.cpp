@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+#include "kernel/micro.h"
+
+#include <algorithm>
+#include <span>
+#include <tuple>
+
+namespace cermet::ir {
+
+namespace {
+
+struct Counts {
+  size_t constants, buffers, operands;
+};
+
+Counts counts_of(MicroKind kind) {
+  switch (kind) {
+    case MicroKind::gemm: return {6, 3, 7};
+    case MicroKind::transpose: return {3, 2, 4};
+    case MicroKind::panel_n:
+    case MicroKind::panel_k: return {1, 3, 7};
+  }
+  return {};
+}
+
+}  // namespace
+
+Micro GemmMicro::micro() const {
+  return {MicroKind::gemm,
+          {tile_rows, tile_columns, a_row, a_column, b_panel, c_row},
+          {c, a, b},
+          {rows, columns, depth, c_at, a_at, b_at, add}};
+}
+
+GemmMicro GemmMicro::of(const Micro& m) {
+  const auto& [k, b, e] = std::tie(m.constants, m.buffers, m.operands);
+  return {k[0], k[1], k[2], k[3], k[4], k[5], b[0], b[1],
+          b[2], e[0], e[1], e[2], e[3], e[4], e[5], e[6]};
+}
+
+Micro TransposeMicro::micro() const {
+  return {
+      MicroKind::transpose, {tile, to_row, from_row}, {to, from}, {rows, columns, to_at, from_at}};
+}
+
+TransposeMicro TransposeMicro::of(const Micro& m) {
+  const auto& [k, b, e] = std::tie(m.constants, m.buffers, m.operands);
+  return {k[0], k[1], k[2], b[0], b[1], e[0], e[1], e[2], e[3]};
+}
+
+Micro PanelMicro::micro() const {
+  return {along_k ? MicroKind::panel_k : MicroKind::panel_n,
+          {rows},
+          {c, a, b},
+          {columns, depth, c_at, a_at, b_at, b_stride, add}};
+}
+
+PanelMicro PanelMicro::of(const Micro& m) {
+  const auto& [k, b, e] = std::tie(m.constants, m.buffers, m.operands);
+  return {m.kind == MicroKind::panel_k,
+          k[0],
+          b[0],
+          b[1],
+          b[2],
+          e[0],
+          e[1],
+          e[2],
+          e[3],
+          e[4],
+          e[5],
+          e[6]};
+}
+
+namespace {
+
+// Of the last buffer of a panel.
+std::string fault_of_panel(const Kernel& kernel, BufferRef b, Dtype dtype) {
+  if (!is_floating(dtype)) return "a panel's locals are of a floating dtype";
+  if (!b.local && kernel.params[b.id].access != Access::in) return "a panel reads a buffer `in`";
+  const Dtype own = b.local ? kernel.locals[b.id].dtype : kernel.params[b.id].dtype;
+  if (own != dtype && !(is_half(own) && dtype == Dtype::float32))
+    return "a panel's matrix is of its locals' dtype, or of a half dtype beside float32";
+  return "";
+}
+
+}  // namespace
+
+std::string fault_of(const Kernel& kernel, const Micro& micro) {
+  const Counts counts = counts_of(micro.kind);
+  if (micro.constants.size() != counts.constants || micro.buffers.size() != counts.buffers ||
+      micro.operands.size() != counts.operands)
+    return "a micro with another number of constants, buffers or operands";
+  if (std::ranges::any_of(micro.constants, [](int64_t c) { return c < 1; }))
+    return "a micro's constants are sizes and strides, at least 1";
+  const bool panel = micro.kind == MicroKind::panel_n || micro.kind == MicroKind::panel_k;
+  const std::span<const BufferRef> alike(micro.buffers.begin(),
+                                         micro.buffers.end() - (panel ? 1 : 0));
+  if (!std::ranges::all_of(alike, &BufferRef::local)) return "a micro works on locals";
+  const Dtype dtype = kernel.locals[micro.buffers[0].id].dtype;
+  for (BufferRef b : alike)
+    if (kernel.locals[b.id].dtype != dtype) return "a micro's locals are of one dtype";
+  if (size_of(dtype) < 4) return "a micro's locals have elements of 4 or 8 bytes";
+  for (ExprId id : micro.operands)
+    if (kernel.exprs[id].dtype != Dtype::int64) return "a micro's operands are int64";
+  return panel ? fault_of_panel(kernel, micro.buffers[2], dtype) : "";
+}
+
+}  // namespace cermet::ir

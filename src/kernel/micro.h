@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+// What each template (Micro) means: its constants, buffers and operands by name. The one place that
+// knows their order; tiler, verifier, interpreter and code generators go through it.
+//
+// All buffers are thread or kernel Locals of one dtype, but for b of a panel; strides and offsets count
+// elements. A template works in tiles: what it computes past the wanted rows and columns, up to the
+// next whole tile, is left undefined in the target, and the source is read there, whatever it holds.
+#pragma once
+
+#include <string>
+
+#include "kernel/ir.h"
+
+namespace cermet::ir {
+
+// For i < rows, j < columns:
+//   c[c_at + i·c_row + j] = (add ? c[...] : 0) + Σ_k<depth a[a_at + i·a_row + k·a_column]
+//                           · b[b_at + (j / tile_columns)·b_panel + k·tile_columns + j % tile_columns]
+// B lies in panels of tile_columns, so that the panel in use fills few pages and no more of L1 than it
+// has to. The order of the sum, and fma in it, are free.
+struct GemmMicro {
+  // Constants.
+  int64_t tile_rows, tile_columns;
+  int64_t a_row, a_column, b_panel, c_row;
+  // Buffers.
+  BufferRef c, a, b;
+  // Operands, int64; add: not 0.
+  ExprId rows, columns, depth, c_at, a_at, b_at, add;
+
+  Micro micro() const;
+  static GemmMicro of(const Micro& micro);
+};
+
+// For i < rows, j < columns: to[to_at + j·to_row + i] = from[from_at + i·from_row + j]. Tiles are
+// tile x tile.
+struct TransposeMicro {
+  // Constants.
+  int64_t tile, to_row, from_row;
+  // Buffers.
+  BufferRef to, from;
+  // Operands, int64.
+  ExprId rows, columns, to_at, from_at;
+
+  Micro micro() const;
+  static TransposeMicro of(const Micro& micro);
+};
+
+// A few rows times b as it lies in memory, unpacked: a parameter that is read or a Local, of the
+// others' dtype or, for float32, of a half dtype; nothing of it outside depth x columns is read.
+// For i < rows, j < columns:
+//   c[c_at + (j / kPanelColumns)·rows·kPanelColumns + i·kPanelColumns + j % kPanelColumns] =
+//       (add ? c[...] : 0)
+//       + Σ_k<depth a[a_at + (k / kPanelDepth)·rows·kPanelDepth + i·kPanelDepth + k % kPanelDepth]
+//                   · b[b_at + k·b_k + j·b_n]
+// with b_n = 1 and b_k = b_stride (along n), or b_k = 1 and b_n = b_stride (along k; a is defined up to
+// the next multiple of kPanelDepth, and 0 past depth). The order of the sum, and fma in it, are free.
+inline constexpr int64_t kPanelColumns = 64, kPanelDepth = 16;
+struct PanelMicro {
+  bool along_k;  // the template: panel_n or panel_k
+  int64_t rows;  // constant
+  // Buffers.
+  BufferRef c, a, b;
+  // Operands, int64; add: not 0.
+  ExprId columns, depth, c_at, a_at, b_at, b_stride, add;
+
+  Micro micro() const;
+  static PanelMicro of(const Micro& micro);
+};
+
+// Empty, or what is wrong with a template's constants, buffers or operands. Buffers must exist.
+std::string fault_of(const Kernel& kernel, const Micro& micro);
+
+}  // namespace cermet::ir

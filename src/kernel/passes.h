@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+// The passes over kernel IR and the runner. Each pass is a free function; lower.cpp holds the flat list.
+// The runner names, times, dumps (CERMET_DUMP), verifies, and leaves out optional passes by name
+// (CERMET_SKIP_PASS).
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "kernel/ir.h"
+
+namespace cermet::ir {
+
+// What lowering must know of a target; codegen/target.h gives one row for each.
+struct TargetFacts {
+  std::string name;       // "cpu" or "cuda"
+  int vector_bytes = 16;  // width of one vector register
+  bool fma = false;       // fused multiply-add in one instruction
+  bool dot_bf16 = false;
+  bool amx_bf16 = false;
+  int64_t l1_bytes = 32 << 10;
+  int64_t l2_bytes = 1 << 20;
+  uint64_t native_math = 0;  // bit (code - Code::exp) set: that math code needs no expansion
+};
+
+// Raises an internal error that names the statement and prints the kernel: dtypes, arity, values
+// defined before use and read where they live, one writer per value, indices int64, State/Other only
+// inside folds, masks bool, only core codes where `lowered`.
+void verify(const Kernel& kernel, bool lowered = false);
+
+// The text form; without names the names of kernel, parameters, axes and values are left out.
+std::string print(const Kernel& kernel, bool names = true);
+Kernel parse(
+    std::string_view text);  // print(parse(print(k))) == print(k); raises [ir] value with line
+
+// 128 bits over the printed text's content (names excluded): equal kernels hash alike.
+struct Hash {
+  uint64_t lo = 0, hi = 0;
+  bool operator==(const Hash&) const = default;
+  std::string hex() const;
+};
+Hash hash_of(const Kernel& kernel);
+Hash hash_bytes(std::string_view bytes);
+
+// Constant folding and identities that keep the bits (x*1, select of equal arms, casts of casts that
+// lose nothing, integer index arithmetic); removes dead values and checks that cannot fail. Parameters,
+// axes and strides keep their numbers: the caller fills the record by them.
+Kernel simplify(const Kernel& kernel);
+
+// Replaces math codes by their expansions (math.h).
+Kernel expand(const Kernel& kernel, const TargetFacts& target);
+
+// Chooses a form and turns stages into loops.
+Kernel tile(const Kernel& kernel, const TargetFacts& target);
+// The form `tile` chooses: map, row, column, full, row_column, transpose, gather, scan, gemm.
+std::string_view form_of(const Kernel& kernel, const TargetFacts& target);
+
+// simplify, expand, tile, simplify: ready for codegen.
+Kernel lower(const Kernel& kernel, const TargetFacts& target);
+
+}  // namespace cermet::ir

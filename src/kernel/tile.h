@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+// The tiler's parts, and the contract of its result: the loops that a code generator has to expect.
+//
+// A tiled kernel's body holds chunk loops only, in the order in which they run. Locals are declared by
+// kernel.locals alone (no Local statements); those of scope kernel pass values from one entry point to
+// the next, those of scope thread hold nothing from one item to the next.
+//
+// Loops.      chunk { (statement | serial | lane)* }, serial loops may hold serial and lane loops, a lane
+//             loop holds no loop. Every loop has a variable of its own (an axis without extent). Lane
+//             and serial loops have step 1; begin and end are defined outside the loop, end may be at or
+//             below begin (no iteration). Outside lane loops everything is scalar: Lets, Stores, Checks,
+//             Updates and Merges, once per iteration of what is around them.
+// Decoding.   A chunk's body opens with Lets that decode `item` into indices of outer axes (rem and div
+//             by extents) and the bounds of tiles (min(begin + tile, extent)). A grid may have more
+//             items than there is work: such items find empty loops.
+// Lets.       What does not depend on a loop's variable is a Let in front of the loop, never inside it
+//             (constants, scalars, extents and single refs excepted): strength reduction and hoisting are
+//             done. Inside a loop equal expressions have equal ids: evaluate each id once an iteration.
+//             A load that is evaluated before a store to its buffer in the same iteration stands in a
+//             Let before the store; after a store nothing of that buffer is loaded anew at another index
+//             of that iteration.
+// Indices.    Each term's expression is either (1) invariant: defined outside the loop; (2) the loop
+//             variable; (3) linear in it: sums, differences and products of it with invariants (used for
+//             Locals: (e - begin) · constant + ...); (4) anything else: a gather or scatter. A term of
+//             kind (2) with stride kUnit and all else invariant is contiguous. Locals are indexed by unit
+//             terms: an invariant base, and the variable.
+// Folds.      emit last, order lanes: directly in a lane loop, several in one loop, their steps using any
+//             Lets of the loop; the value is read after the loop. emit last, order serial: directly in a
+//             serial loop. emit each: directly in a serial loop, read in the same iteration after it.
+//             A row form's loop covers the whole range (any number of blocks); a full form's one block.
+// Column      accumulators are no Folds: the states lie in a Local of scope kernel, [block][columns], and
+// sums        are loaded, stepped and stored in a lane loop inside the serial loop over <= 256 rows;
+//             each iteration of the lane loop touches its own element.
+// Merges      stand in a lane loop (at = an expression linear in the variable with factor 1; count and
+//             stride invariant) or are scalar.
+// Transposes  pass a 64 x 64 thread Local: stored along one axis, loaded with a constant stride
+//             (64 + one cache line's worth of elements) along the other.
+// Updates     in a lane loop touch distinct elements in distinct lanes; those that may collide stand in
+//             serial loops.
+#pragma once
+
+#include "kernel/passes.h"
+
+namespace cermet::ir {
+
+bool has_contract(const Kernel& kernel);
+
+// The tiled form of a kernel with Contracts.
+Kernel tile_gemm(const Kernel& kernel, const TargetFacts& target);
+
+}  // namespace cermet::ir

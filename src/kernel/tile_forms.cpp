@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: MIT
+#include "kernel/tile_forms.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "kernel/tile_passes.h"
+#include "kernel/tile_tasks.h"
+
+namespace cermet::ir {
+
+namespace {
+
+std::vector<AxisId> without(std::vector<AxisId> axes, const std::vector<AxisId>& taken) {
+  std::erase_if(axes, [&](AxisId axis) { return std::ranges::count(taken, axis) > 0; });
+  return axes;
+}
+
+std::vector<GridDim> each_of(const std::vector<AxisId>& axes) {
+  std::vector<GridDim> dims;
+  for (AxisId axis : axes) dims.push_back({{axis}, 1});
+  return dims;
+}
+
+class FormWriter {
+ public:
+  FormWriter(Source& source, const Plan& plan)
+      : source_(source), plan_(plan), out_(source), tasks_(source, plan, out_) {}
+
+  Kernel run() {
+    for (size_t i = 0; i < plan_.groups.size(); ++i) {
+      suffix_ = i == 0 ? "" : fmt::format("{}", i);
+      write(plan_.groups[i]);
+      tasks_.end();
+    }
+    return out_.take();
+  }
+
+ private:
+  void write(const Group& group) {
+    switch (group.kind) {
+      case GroupKind::map: return write_map(group);
+      case GroupKind::row: return write_row(group);
+      case GroupKind::full: return write_full(group);
+      case GroupKind::column: return write_column(group);
+      case GroupKind::update: return write_update(group);
+    }
+  }
+
+  std::vector<ExprId> open_chunk(const char* form, const std::vector<GridDim>& dims) {
+    return out_.open_chunk(form + suffix_, dims);
+  }
+  void bind_each(const std::vector<AxisId>& axes, const std::vector<ExprId>& indices) {
+    for (size_t i = 0; i < axes.size(); ++i) out_.bind(axes[i], indices[i]);
+  }
+
+  // A loop over the flattened axes from begin to end, with the axes bound.
+  AxisId open_over(ForKind kind, const std::vector<AxisId>& axes, ExprId begin, ExprId end) {
+    const std::string name = axes.empty() ? "" : source_.kernel().axes[axes.back()].name;
+    const AxisId variable = out_.open_loop(kind, begin, end, name);
+    out_.bind(axes, out_.to().axis_ref(variable));
+    return variable;
+  }
+  AxisId open_whole(ForKind kind, const std::vector<AxisId>& axes) {
+    return open_over(kind, axes, out_.integer(0), out_.extent_of(axes));
+  }
+  // Bounds of a tile are made before the loops that they serve.
+  using Bounds = std::pair<ExprId, ExprId>;
+  Bounds bounds_of(const GridDim& dim, ExprId index) {
+    return out_.bounds(index, dim.tile, out_.extent_of(dim.axes));
+  }
+  AxisId open_tile(ForKind kind, const GridDim& dim, const Bounds& bounds) {
+    return open_over(kind, dim.axes, bounds.first, bounds.second);
+  }
+
+  void write_map(const Group& group) {
+    if (group.axes.empty()) {
+      tasks_.begin(group, 0);
+      open_chunk("map", {});
+      tasks_.run(tasks_.tasks_of(group), kNone);
+      return out_.close();
+    }
+    const AxisId lane = lane_axis(source_, plan_, group, group.axes);
+    tasks_.begin(group, axis_bit(lane));
+    const Crossing crossing = crossing_of(source_, plan_, group, lane);
+    if (crossing.axis != kNone) return write_transpose(group, lane, crossing);
+    const bool merges = std::ranges::any_of(
+        group.tasks, [&](int number) { return plan_.tasks[number].kind == TaskKind::merge; });
+    const std::vector<AxisId> outer = without(group.axes, {lane});
+    std::vector<GridDim> dims = each_of(outer);
+    if (!outer.empty()) dims.back().tile = kRowBlock;
+    dims.push_back({{lane}, merges ? kMergeTile : kLaneTile});
+    const std::vector<ExprId> at = open_chunk("map", dims);
+    const Bounds lanes = bounds_of(dims.back(), at.back());
+    if (!outer.empty()) {
+      const size_t block = outer.size() - 1;
+      bind_each({outer.begin(), outer.end() - 1}, at);
+      open_tile(ForKind::serial, dims[block], bounds_of(dims[block], at[block]));
+    }
+    tasks_.run(tasks_.tasks_of(group), open_tile(ForKind::lane, dims.back(), lanes));
+    out_.close();
+    if (!outer.empty()) out_.close();
+    out_.close();
+  }
+
+  // Row length of a transposing tile: one cache line more than it holds, so that a column of it does
+  // not fall into one cache set.
+  int64_t pitch_of(ExprId load) const {
+    return kTransposeTile + 64 / static_cast<int64_t>(size_of(source_[load].dtype));
+  }
+
+  // 64 x 64 tiles: crossing loads are made along their own unit axis into thread Locals, then read
+  // along the other.
+  void write_transpose(const Group& group, AxisId lane, const Crossing& crossing) {
+    const std::vector<AxisId> outer = without(group.axes, {lane, crossing.axis});
+    std::vector<GridDim> dims = each_of(outer);
+    const GridDim rows{{crossing.axis}, kTransposeTile}, columns{{lane}, kTransposeTile};
+    dims.push_back(rows);
+    dims.push_back(columns);
+    const std::vector<ExprId> at = open_chunk("transpose", dims);
+    bind_each(outer, at);
+    const Bounds row = bounds_of(rows, at[outer.size()]), column = bounds_of(columns, at.back());
+    Builder& to = out_.to();
+    std::vector<LocalId> tiles;
+    for (ExprId load : crossing.loads)
+      tiles.push_back(
+          to.local(source_[load].dtype, {kTransposeTile * pitch_of(load), {}}, LocalScope::thread));
+
+    const AxisId i = open_tile(ForKind::serial, columns, column);
+    std::vector<ExprId> bases;
+    for (ExprId load : crossing.loads) {
+      const ExprId place =
+          to.mul(to.sub(to.axis_ref(i), column.first), out_.integer(pitch_of(load)));
+      bases.push_back(out_.let(to.sub(place, row.first)));
+    }
+    const AxisId j = open_tile(ForKind::lane, rows, row);
+    for (size_t k = 0; k < tiles.size(); ++k)
+      out_.append(Store{{true, tiles[k]},
+                        {{bases[k], kUnit}, {to.axis_ref(j), kUnit}},
+                        out_.expr(crossing.loads[k])});
+    out_.close();
+    out_.close();
+    read_transposed(group, lane, crossing, tiles, row, column);
+    out_.close();
+  }
+
+  void read_transposed(const Group& group, AxisId lane, const Crossing& crossing,
+                       const std::vector<LocalId>& tiles, const Bounds& row, const Bounds& column) {
+    Builder& to = out_.to();
+    const AxisId j = open_over(ForKind::serial, {crossing.axis}, row.first, row.second);
+    std::vector<ExprId> bases;
+    for (ExprId load : crossing.loads) {
+      const ExprId skipped = to.mul(column.first, out_.integer(pitch_of(load)));
+      bases.push_back(out_.let(to.sub(to.sub(to.axis_ref(j), row.first), skipped)));
+    }
+    const AxisId i = open_over(ForKind::lane, {lane}, column.first, column.second);
+    for (size_t k = 0; k < tiles.size(); ++k) {
+      const ExprId place = to.mul(to.axis_ref(i), out_.integer(pitch_of(crossing.loads[k])));
+      out_.define(crossing.loads[k],
+                  to.load({true, tiles[k]}, {{bases[k], kUnit}, {place, kUnit}}));
+    }
+    tasks_.run(tasks_.tasks_of(group), i);
+    out_.close();
+    out_.close();
+  }
+
+  void write_row(const Group& group) {
+    tasks_.begin(group, set_of(group.rows));
+    const std::vector<AxisId> outer = without(without(group.axes, group.rows), group.columns);
+    std::vector<GridDim> dims = each_of(outer);
+    const GridDim blocks{group.columns, kSerialBlock};
+    if (!group.columns.empty()) dims.push_back(blocks);
+    const std::vector<ExprId> at = open_chunk("row", dims);
+    bind_each(outer, at);
+    if (group.columns.empty()) {
+      write_passes(group, kNone);
+      return out_.close();
+    }
+    tasks_.open_partials(group, blocks, at.back());
+    if (tasks_.any_in_memory(group)) {
+      open_whole(ForKind::lane, group.rows);
+      tasks_.init_in_memory(group);
+      out_.close();
+    }
+    const AxisId row = open_tile(ForKind::serial, blocks, bounds_of(blocks, at.back()));
+    const std::vector<OpenFold> folds = write_passes(group, row);
+    out_.close();
+    tasks_.finish(folds);
+    out_.close();
+  }
+
+  // The passes over one row; gives the folds over `variable`, the loop over rows.
+  std::vector<OpenFold> write_passes(const Group& group, AxisId variable) {
+    const std::vector<KeptRow> kept = kept_rows(source_, plan_, group, kRecomputeCost);
+    std::vector<LocalId> locals;
+    for (const KeptRow& row : kept)
+      locals.push_back(
+          out_.to().local(source_[row.expr].dtype, size_over(group.rows), LocalScope::thread));
+    int last = 0;
+    for (int number : group.tasks) last = std::max(last, plan_.tasks[number].pass);
+    std::vector<OpenFold> folds;
+    for (int pass = 0; pass <= last; ++pass) {
+      Tasks outside, inside;
+      for (const Task* task : tasks_.tasks_of(group))
+        if (task->pass == pass)
+          (task->range == set_of(group.axes) ? inside : outside).push_back(task);
+      for (const OpenFold& fold : tasks_.run(outside, variable)) folds.push_back(fold);
+      if (!inside.empty()) write_pass(group, pass, inside, kept, locals);
+    }
+    return folds;
+  }
+
+  void write_pass(const Group& group, int pass, const Tasks& tasks,
+                  const std::vector<KeptRow>& kept, const std::vector<LocalId>& locals) {
+    const ForKind kind = pass % 2 == 0 ? ForKind::lane : ForKind::serial;
+    const AxisId variable = open_whole(kind, group.rows);
+    const Index here = {{out_.to().axis_ref(variable), kUnit}};
+    for (size_t i = 0; i < kept.size(); ++i)
+      if (kept[i].made_in < pass && pass <= kept[i].last_use)
+        out_.define(kept[i].expr, out_.to().load({true, locals[i]}, here));
+    const std::vector<OpenFold> folds = tasks_.run(tasks, variable);
+    for (size_t i = 0; i < kept.size(); ++i) {
+      if (kept[i].made_in != pass) continue;
+      out_.name(kept[i].expr);
+      out_.append(Store{{true, locals[i]}, here, out_.expr(kept[i].expr)});
+    }
+    out_.close();
+    tasks_.finish(folds);
+  }
+
+  void write_full(const Group& group) {
+    tasks_.begin(group, set_of(group.rows));
+    const GridDim blocks{group.rows, group.block};
+    const std::vector<ExprId> at = open_chunk("full", {blocks});
+    tasks_.open_partials(group, blocks, at[0]);
+    const AxisId variable = open_tile(ForKind::lane, blocks, bounds_of(blocks, at[0]));
+    const std::vector<OpenFold> folds = tasks_.run(tasks_.tasks_of(group), variable);
+    out_.close();
+    tasks_.finish(folds);
+    out_.close();
+  }
+
+  void write_column(const Group& group) {
+    const std::vector<AxisId> inner = without(group.axes, group.columns);
+    const AxisId lane = inner.empty() ? kNone : lane_axis(source_, plan_, group, inner);
+    tasks_.begin(group, lane == kNone ? 0 : axis_bit(lane));
+    const std::vector<AxisId> outer = without(inner, {lane});
+    std::vector<GridDim> dims = each_of(outer);
+    const GridDim blocks{group.columns, kSerialBlock}, columns{{lane}, kColumnTile};
+    dims.push_back(blocks);
+    if (lane != kNone) dims.push_back(columns);
+    const std::vector<ExprId> at = open_chunk("column", dims);
+    bind_each(outer, at);
+    tasks_.open_partials(group, blocks, at[outer.size()]);
+    const Bounds rows = bounds_of(blocks, at[outer.size()]);
+    Bounds lanes;
+    if (lane != kNone) {
+      lanes = bounds_of(columns, at.back());
+      open_tile(ForKind::lane, columns, lanes);
+      tasks_.init_in_memory(group);
+      out_.close();
+    }
+    const AxisId row = open_tile(ForKind::serial, blocks, rows);
+    const AxisId variable = lane == kNone ? row : open_tile(ForKind::lane, columns, lanes);
+    const std::vector<OpenFold> folds = tasks_.run(tasks_.tasks_of(group), variable);
+    if (lane != kNone) out_.close();
+    out_.close();
+    tasks_.finish(folds);
+    out_.close();
+  }
+
+  void write_update(const Group& group) {
+    const AxisSet apart = apart_axes(source_, plan_.tasks[group.tasks[0]]);
+    std::vector<AxisId> parallel, serial;
+    for (AxisId axis : group.axes)
+      ((apart & axis_bit(axis)) != 0 ? parallel : serial).push_back(axis);
+    const AxisId lane = parallel.empty() ? kNone : lane_axis(source_, plan_, group, parallel);
+    tasks_.begin(group, lane == kNone ? 0 : axis_bit(lane));
+    const std::vector<AxisId> outer = without(parallel, {lane});
+    std::vector<GridDim> dims = each_of(outer);
+    const GridDim columns{{lane}, kUpdateTile};
+    if (lane != kNone) dims.push_back(columns);
+    const std::vector<ExprId> at = open_chunk("update", dims);
+    bind_each(outer, at);
+    const Bounds lanes = lane == kNone ? Bounds{} : bounds_of(columns, at.back());
+    for (AxisId axis : serial) open_whole(ForKind::serial, {axis});
+    if (lane != kNone) open_tile(ForKind::lane, columns, lanes);
+    tasks_.run(tasks_.tasks_of(group), kNone);
+    for (size_t i = 0; i < serial.size() + (lane == kNone ? 0 : 1); ++i) out_.close();
+    out_.close();
+  }
+
+  Source& source_;
+  const Plan& plan_;
+  Emitter out_;
+  TaskWriter tasks_;
+  std::string suffix_;
+};
+
+}  // namespace
+
+Kernel write_loops(Source& source, const Plan& plan) { return FormWriter(source, plan).run(); }
+
+}  // namespace cermet::ir

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: MIT
+// Kernels with Contracts as blocked matrix products. One entry point packs the operand that lanes
+// run along (B) into a Local of the kernel; the next makes blocks of C: it packs the other operand
+// (A), multiplies block by block over k, and runs what follows the Contract on the finished block.
+// What stands before it is computed while packing, so neither costs a pass over memory.
+//
+// C is stored contiguously along n, or along m with the roles of the operands exchanged. A is
+// packed as it lies, in rows along k or columns along m. Products without m or n are bound by
+// memory: folds.
+#include <algorithm>
+
+#include "base/error.h"
+#include "kernel/micro.h"
+#include "kernel/rebuild.h"
+#include "kernel/tile.h"
+#include "kernel/tile_forms.h"
+#include "kernel/tile_product.h"
+
+namespace cermet::ir {
+
+namespace {
+
+constexpr int64_t kLine = 64;           // bytes of a cache line
+constexpr int64_t kBlockRows = 48;      // about so many rows of C has an item
+constexpr int64_t kBlockBytes = 1024;   // of a row of an item's block of C
+constexpr int64_t kPanelBytes = 32768;  // of B: it stays in L1
+constexpr int64_t kMaxDepth = 256;      // of k between two visits to C
+
+// Sizes in elements. A packed block of B (depth x columns, in panels of tile_columns) stays in L2
+// while a thread takes the blocks of C below each other; one panel, and tile_rows of A, stay in L1.
+struct Blocking {
+  int64_t rows, columns, depth;
+  int64_t tile_rows, tile_columns;
+  int64_t lanes;
+  int64_t line;  // added to the rows of blocks: whole powers of two fall into one cache set
+
+  int64_t b_panel() const { return depth * tile_columns; }
+  int64_t b_block() const { return depth * columns; }
+  int64_t c_row() const { return columns + line; }
+};
+
+int64_t round_up(int64_t n, int64_t tile) { return (n + tile - 1) / tile * tile; }
+
+// Tiles of 6 x 4 vectors fill 32 registers, 6 x 2 fill 16; without a fused multiply-add the product
+// needs one more.
+Blocking blocking_of(Dtype acc, const TargetFacts& target) {
+  const int64_t size = static_cast<int64_t>(size_of(acc));
+  const int64_t lanes = std::max<int64_t>(1, target.vector_bytes / size);
+  const int64_t tile_rows = target.fma ? 6 : 4;
+  const int64_t tile_columns = (target.vector_bytes >= 64 ? 4 : 2) * lanes;
+  return {.rows = round_up(kBlockRows, tile_rows),
+          .columns = kBlockBytes / size,
+          .depth = std::min(kMaxDepth, kPanelBytes / (tile_columns * size)),
+          .tile_rows = tile_rows,
+          .tile_columns = tile_columns,
+          .lanes = lanes,
+          .line = kLine / size};
+}
+
+bool is_float(Dtype dtype) { return dtype == Dtype::float32 || dtype == Dtype::float64; }
+
+// --- As folds.
+
+// The axes of a stage with a Contract as a fold: if the matrix lies along its free axis, that axis
+// comes last and k is folded serially.
+std::vector<AxisId> fold_stage(Source& source, const Line& line, Order& order) {
+  const Contract& contract = std::get<Contract>(*line.stmt);
+  std::vector<AxisId> axes = line.stage;
+  order = Order::lanes;
+  if (contract.axes.size() != 1 || axes.size() < 2) return axes;
+  const AxisId k = contract.axes[0];
+  std::erase(axes, k);
+  const AxisId free = axes.back();
+  const AxisSet in_a = source.axes(contract.a) & axis_bit(free);
+  if (!lies_along(source, in_a != 0 ? contract.a : contract.b, free, k)) return line.stage;
+  order = Order::serial;
+  axes.insert(axes.end() - 1, k);
+  return axes;
+}
+
+Fold fold_of(Builder& to, const Contract& contract, Order order, bool fma) {
+  const Dtype dtype = contract.acc;
+  const ExprId zero = to.constant(dtype, 0), state = to.state(0, dtype);
+  const ExprId a = to.cast(contract.a, dtype), b = to.cast(contract.b, dtype);
+  const ExprId step = fma && is_float(dtype) ? to.fma(a, b, state) : to.add(state, to.mul(a, b));
+  return {contract.value,
+          contract.axes,
+          Emit::last,
+          order,
+          {{dtype, zero, step, to.add(state, to.other(0, dtype))}}};
+}
+
+Kernel with_folds(const Kernel& kernel, bool fma) {
+  Source source(kernel);
+  Rebuilder rebuilder(kernel);
+  for (const Line& line : source.lines()) {
+    For stage{.kind = ForKind::stage, .axes = line.stage};
+    Stmt made = rebuilder(*line.stmt);
+    if (const Contract* contract = std::get_if<Contract>(&made)) {
+      Order order;
+      stage.axes = fold_stage(source, line, order);
+      made = fold_of(rebuilder.to(), Contract(*contract), order, fma);
+    }
+    stage.body.push_back(std::move(made));
+    rebuilder.to().kernel().body.push_back(std::move(stage));
+  }
+  return rebuilder.take();
+}
+
+// --- As blocks.
+
+// One packed operand.
+struct Packed {
+  ExprId expr;
+  LocalId local;
+  bool along_k;  // how it lies in memory
+};
+
+class GemmWriter : ProductWriter {
+ public:
+  GemmWriter(Source& source, const ProductAnalysis& analysis, const TargetFacts& target,
+             Emitter& out)
+      : ProductWriter(source, analysis, out),
+        size_(blocking_of(acc(), target)),
+        lanes_(size_.lanes) {}
+
+  void run() {
+    declare();
+    pack_b();
+    multiply();
+  }
+
+ private:
+  void declare() {
+    for (const Product& p : analysis_.products) {
+      declare_operand(b_, p.b, roles_.n);
+      declare_operand(a_, p.a, roles_.m);
+      c_.push_back(local(size_.rows * size_.c_row()));
+    }
+    for (Packed& b : b_) {
+      Size whole{.constant = size_.b_block(), .terms = {}};
+      for (AxisId axis : roles_.b_batch) whole.terms.push_back({axis, 1});
+      whole.terms.push_back({roles_.n, size_.columns});
+      whole.terms.push_back({roles_.k, size_.depth});
+      b.local = to_.local(acc(), whole, LocalScope::kernel);
+      if (b.along_k && strip_ == kNone) strip_ = local(strip_rows() * strip_row());
+    }
+    for (Packed& a : a_)
+      a.local = local(a.along_k ? size_.rows * a_row() : size_.depth * size_.rows);
+  }
+
+  void declare_operand(std::vector<Packed>& list, ExprId expr, AxisId free) {
+    const auto same = [&](const Packed& p) { return p.expr == expr; };
+    if (std::ranges::any_of(list, same)) return;
+    const bool by_default = free == roles_.m;
+    const bool along_k = lies_along(source_, expr, roles_.k, free) ||
+                         (by_default && !lies_along(source_, expr, free, roles_.k));
+    list.push_back({expr, kNone, along_k});
+  }
+
+  LocalId local(int64_t elements) {
+    return to_.local(acc(), {.constant = elements, .terms = {}}, LocalScope::thread);
+  }
+
+  // Rows of A along k, and of the strips of B that are transposed: a strip lies in one panel.
+  int64_t a_row() const { return size_.depth + size_.line; }
+  int64_t strip_row() const { return size_.depth + size_.line; }
+  int64_t strip_rows() const { return std::min(std::max(size_.line, lanes_), size_.tile_columns); }
+
+  // Where the packed block (n, k) of B begins.
+  ExprId block_at(const std::vector<ExprId>& batch, ExprId n_block, ExprId k_block) {
+    ExprId number = kNone;
+    const auto digit = [&](ExprId index, ExprId count) {
+      number = number == kNone ? index : to_.add(to_.mul(number, count), index);
+    };
+    for (size_t i = 0; i < batch.size(); ++i) digit(batch[i], to_.extent(roles_.b_batch[i]));
+    digit(n_block, out_.ceil_div(to_.extent(roles_.n), size_.columns));
+    digit(k_block, out_.ceil_div(to_.extent(roles_.k), size_.depth));
+    return out_.let(to_.mul(number, integer(size_.b_block())));
+  }
+
+  void pack_b() {
+    std::vector<GridDim> dims = each_of(roles_.b_batch);
+    dims.push_back({{roles_.n}, size_.columns});
+    dims.push_back({{roles_.k}, size_.depth});
+    std::vector<ExprId> at = out_.open_chunk("pack", dims);
+    const ExprId k_block = at.back(), n_block = at[at.size() - 2];
+    at.resize(at.size() - 2);
+    bind_each(roles_.b_batch, at);
+    const Range n = range_of(n_block, size_.columns, roles_.n);
+    const Range k = range_of(k_block, size_.depth, roles_.k);
+    const ExprId base = block_at(at, n_block, k_block);
+    for (const Packed& b : b_) {
+      if (b.along_k) {
+        pack_transposed(b, base, n, k);
+      } else {
+        pack_panels(b, base, n, k);
+      }
+    }
+    out_.close();
+  }
+
+  // Row by row of B, each to its places in the panels.
+  void pack_panels(const Packed& b, ExprId base, Range n, Range k) {
+    const ExprId panels = out_.ceil_div(to_.sub(n.end, n.begin), size_.tile_columns);
+    const AxisId i = open(ForKind::serial, roles_.k, k);
+    const ExprId row = out_.let(to_.add(base, row_at(variable(i), k.begin, size_.tile_columns)));
+    const AxisId p = out_.open_loop(ForKind::serial, integer(0), out_.let(panels), "panel");
+    const ExprId first =
+        out_.let(to_.add(n.begin, to_.mul(variable(p), integer(size_.tile_columns))));
+    const ExprId end = out_.let(to_.min(to_.add(first, integer(size_.tile_columns)), n.end));
+    const ExprId place =
+        out_.let(to_.sub(to_.add(row, to_.mul(variable(p), integer(size_.b_panel()))), first));
+    const AxisId j = open(ForKind::lane, roles_.n, {first, end});
+    const ExprId value = out_.expr(b.expr);
+    out_.append(Store{{true, b.local}, {{place, kUnit}, {variable(j), kUnit}}, value});
+    for (int loops = 0; loops < 3; ++loops) out_.close();
+  }
+
+  // Strips of a few columns: along k into a thread's Local, from there transposed.
+  void pack_transposed(const Packed& b, ExprId base, Range n, Range k) {
+    const ExprId columns = to_.sub(n.end, n.begin);
+    const AxisId s =
+        out_.open_loop(ForKind::serial, integer(0), out_.ceil_div(columns, strip_rows()), "strip");
+    const ExprId first = out_.let(to_.mul(variable(s), integer(strip_rows())));
+    const ExprId begin = out_.let(to_.add(n.begin, first));
+    const ExprId end = out_.let(to_.min(to_.add(begin, integer(strip_rows())), n.end));
+    copy(b.expr, strip_, kNone, strip_row(), roles_.n, {begin, end}, roles_.k, k);
+    TransposeMicro micro{.tile = lanes_,
+                         .to_row = size_.tile_columns,
+                         .from_row = strip_row(),
+                         .to = {true, b.local},
+                         .from = {true, strip_},
+                         .rows = out_.let(to_.sub(end, begin)),
+                         .columns = out_.let(to_.sub(k.end, k.begin)),
+                         .to_at = out_.let(to_.add(base, panel_at(first))),
+                         .from_at = integer(0)};
+    out_.append(micro.micro());
+    out_.close();
+  }
+
+  // Where the column of a block of B begins, a multiple of the strips' width.
+  ExprId panel_at(ExprId column) {
+    const ExprId panel =
+        to_.mul(to_.op(Code::div, Dtype::int64, {column, integer(size_.tile_columns)}),
+                integer(size_.b_panel()));
+    return to_.add(panel, to_.op(Code::rem, Dtype::int64, {column, integer(size_.tile_columns)}));
+  }
+
+  void multiply() {
+    // Consecutive items share a block of B.
+    std::vector<GridDim> dims = each_of(roles_.b_batch);
+    dims.push_back({{roles_.n}, size_.columns});
+    for (const GridDim& dim : each_of(roles_.a_batch)) dims.push_back(dim);
+    dims.push_back({{roles_.m}, size_.rows});
+    const std::vector<ExprId> at = out_.open_chunk("gemm", dims);
+    const auto after_b = at.begin() + static_cast<ptrdiff_t>(roles_.b_batch.size());
+    const std::vector<ExprId> b_batch(at.begin(), after_b);
+    bind_each(roles_.b_batch, b_batch);
+    bind_each(roles_.a_batch, {after_b + 1, at.end() - 1});
+    const ExprId n_block = *after_b;
+    const Range n = range_of(n_block, size_.columns, roles_.n);
+    const Range m = range_of(at.back(), size_.rows, roles_.m);
+
+    // At least one step, so that C is defined when k is empty.
+    const ExprId blocks = out_.ceil_div(to_.extent(roles_.k), size_.depth);
+    const AxisId step = out_.open_loop(ForKind::serial, integer(0),
+                                       out_.let(to_.max(blocks, integer(1))), "k_block");
+    const Range k = range_of(variable(step), size_.depth, roles_.k);
+    for (const Packed& a : a_) {
+      if (a.along_k) {
+        copy(a.expr, a.local, kNone, a_row(), roles_.m, m, roles_.k, k);
+      } else {
+        copy(a.expr, a.local, kNone, size_.rows, roles_.k, k, roles_.m, m);
+      }
+    }
+    multiply_blocks(m, n, k, block_at(b_batch, n_block, variable(step)), variable(step));
+    out_.close();
+    epilogue(m, n);
+    out_.close();
+  }
+
+  void multiply_blocks(Range m, Range n, Range k, ExprId b_at, ExprId step) {
+    const ExprId rows = out_.let(to_.sub(m.end, m.begin));
+    const ExprId columns = out_.let(to_.sub(n.end, n.begin));
+    const ExprId depth = out_.let(to_.sub(k.end, k.begin));
+    for (size_t i = 0; i < c_.size(); ++i) {
+      const Product& p = analysis_.products[i];
+      const Packed& a = *std::ranges::find(a_, p.a, &Packed::expr);
+      const Packed& b = *std::ranges::find(b_, p.b, &Packed::expr);
+      GemmMicro micro{.tile_rows = size_.tile_rows,
+                      .tile_columns = size_.tile_columns,
+                      .a_row = a.along_k ? a_row() : 1,
+                      .a_column = a.along_k ? 1 : size_.rows,
+                      .b_panel = size_.b_panel(),
+                      .c_row = size_.c_row(),
+                      .c = {true, c_[i]},
+                      .a = {true, a.local},
+                      .b = {true, b.local},
+                      .rows = rows,
+                      .columns = columns,
+                      .depth = depth,
+                      .c_at = integer(0),
+                      .a_at = integer(0),
+                      .b_at = b_at,
+                      .add = step};
+      out_.append(micro.micro());
+    }
+  }
+
+  void epilogue(Range m, Range n) {
+    const int around = open_further_axes();
+    const AxisId i = open(ForKind::serial, roles_.m, m);
+    const ExprId row = out_.let(to_.sub(row_at(variable(i), m.begin, size_.c_row()), n.begin));
+    const AxisId j = open(ForKind::lane, roles_.n, n);
+    std::vector<ExprId> sums;
+    for (LocalId c : c_) sums.push_back(to_.load({true, c}, {{row, kUnit}, {variable(j), kUnit}}));
+    write_epilogue(sums);
+    for (int loops = around + 2; loops > 0; --loops) out_.close();
+  }
+
+  const Blocking size_;
+  const int64_t lanes_;
+  std::vector<Packed> a_, b_;
+  std::vector<LocalId> c_;  // by product
+  LocalId strip_ = kNone;
+};
+
+// The kernel with these lines, and the Lets, alone.
+Kernel only(const Kernel& kernel, const std::vector<Line>& wanted) {
+  Rebuilder rebuilder(kernel);
+  for (const Stmt& stmt : kernel.body) {
+    const For& stage = std::get<For>(stmt);
+    For kept{.kind = ForKind::stage, .axes = stage.axes};
+    for (const Stmt& inner : stage.body) {
+      const auto is_inner = [&](const Line& line) { return line.stmt == &inner; };
+      if (std::holds_alternative<Let>(inner) || std::ranges::any_of(wanted, is_inner))
+        kept.body.push_back(rebuilder(inner));
+    }
+    rebuilder.to().kernel().body.push_back(std::move(kept));
+  }
+  return rebuilder.take();
+}
+
+}  // namespace
+
+void write_gemm(Source& source, const ProductAnalysis& analysis, const TargetFacts& target,
+                Emitter& out) {
+  GemmWriter(source, analysis, target, out).run();
+}
+
+Kernel tile_gemm(const Kernel& kernel, const TargetFacts& target) {
+  Source source(kernel);
+  ProductAnalysis analysis(source);
+  if (!analysis.run()) {
+    Source folds(with_folds(kernel, target.fma));
+    const Plan plan = plan_of(folds);
+    return write_loops(folds, plan);
+  }
+  const auto write = [&](Emitter out) {
+    if (analysis.scheme == Scheme::panel) {
+      write_panels(source, analysis, out);
+    } else {
+      write_gemm(source, analysis, target, out);
+    }
+    return out.take();
+  };
+  if (analysis.parts.rest.empty()) return write(Emitter(source));
+  Source rest(only(source.kernel(), analysis.parts.rest));
+  const Plan plan = plan_of(rest);
+  return write(Emitter(source, write_loops(rest, plan)));
+}
+
+}  // namespace cermet::ir

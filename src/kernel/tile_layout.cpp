@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+// Which axis is contiguous where.
+#include <algorithm>
+#include <map>
+
+#include "kernel/tile_forms.h"
+
+namespace cermet::ir {
+
+namespace {
+
+const Index* written_index(const Stmt& stmt) {
+  if (const Store* store = std::get_if<Store>(&stmt)) return &store->index;
+  if (const Update* update = std::get_if<Update>(&stmt)) return &update->index;
+  return nullptr;
+}
+
+// f(id) for each load that the group's tasks need.
+template <typename F>
+void for_each_load(Source& source, const Plan& plan, const Group& group, F&& f) {
+  std::vector<ExprId> roots;
+  for (int number : group.tasks)
+    for (ExprId root : roots_of(plan.tasks[number])) roots.push_back(root);
+  std::vector<ExprId> loads;
+  source.walk(roots, [&](ExprId id) {
+    if (source[id].kind == ExprKind::load && source.alias_of(id) == id) loads.push_back(id);
+    return true;
+  });
+  std::ranges::sort(loads);
+  for (ExprId id : loads) f(id);
+}
+
+}  // namespace
+
+AxisId unit_axis(Source& source, const Index& index) {
+  for (const IndexTerm& term : index) {
+    const Expr& e = source[source.behind(term.expr)];
+    if (term.stride == kUnit && e.kind == ExprKind::axis) return e.id;
+  }
+  return kNone;
+}
+
+AxisId lane_axis(Source& source, const Plan& plan, const Group& group,
+                 const std::vector<AxisId>& among) {
+  std::map<AxisId, size_t> votes;
+  for (int number : group.tasks)
+    if (const Index* index = written_index(*plan.tasks[number].line.stmt))
+      votes[unit_axis(source, *index)] += size_t{1} << 20;
+  for_each_load(source, plan, group,
+                [&](ExprId id) { ++votes[unit_axis(source, source[id].index)]; });
+  AxisId best = among.back();
+  for (size_t i = among.size(); i-- > 0;)
+    if (votes[among[i]] > votes[best]) best = among[i];
+  return best;
+}
+
+Crossing crossing_of(Source& source, const Plan& plan, const Group& group, AxisId lane) {
+  std::map<AxisId, std::vector<ExprId>> found;
+  const AxisSet range = set_of(group.axes);
+  for_each_load(source, plan, group, [&](ExprId id) {
+    const AxisId unit = unit_axis(source, source[id].index);
+    if (unit == kNone || unit == lane || (range & axis_bit(unit)) == 0) return;
+    if ((source.axes(source[id].index) & axis_bit(lane)) == 0) return;
+    found[unit].push_back(id);
+  });
+  Crossing crossing;
+  for (auto& [axis, loads] : found)
+    if (loads.size() > crossing.loads.size()) crossing = {axis, std::move(loads)};
+  return crossing;
+}
+
+}  // namespace cermet::ir

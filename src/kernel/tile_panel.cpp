@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: MIT
+// Products whose A has few rows (Scheme::panel): bound by reading B, which is read once and in place.
+// One entry point packs A whole, eight rows side by side; the next multiplies it with pieces of B,
+// each item into its own part of a Local; the last adds up what belongs together and runs what
+// follows the Contract. B that is not simply in memory is made block by block in L1 or L2.
+#include <algorithm>
+
+#include "kernel/micro.h"
+#include "kernel/tile_product.h"
+
+namespace cermet::ir {
+
+namespace {
+
+constexpr int64_t kStripBytes = 4096;   // of a row of B along n that an item takes: a page
+constexpr int64_t kStripDepth = 512;    // of k that an item takes of such rows
+constexpr int64_t kWholeDepth = 16384;  // of k that an item takes if B lies along k
+constexpr int64_t kMadeColumns = 256;   // of a block of B that is made, along n
+constexpr int64_t kMadeRows = 32;
+constexpr int64_t kMadeDepth = 512;   // along k
+constexpr int64_t kPackDepth = 1024;  // of k: items that pack A
+constexpr int64_t kEndColumns = 512;  // items of the end
+
+constexpr int64_t kMostRows = 8;  // of A side by side
+
+class PanelWriter : ProductWriter {
+ public:
+  PanelWriter(Source& source, const ProductAnalysis& analysis, Emitter& out)
+      : ProductWriter(source, analysis, out), rows_(roles_.m == kNone ? 1 : kMostRows) {}
+
+  void run() {
+    find_operands();
+    choose_sizes();
+    declare();
+    pack_a();
+    multiply();
+    end();
+  }
+
+ private:
+  // B as it is in memory: the strides of its axes.
+  struct Place {
+    ExprId load;
+    int32_t n, k;
+  };
+  struct OperandA {
+    ExprId expr;
+    LocalId local = kNone;
+  };
+  struct OperandB {
+    ExprId expr;
+    Place place = {};
+    LocalId made = kNone;
+  };
+
+  int64_t a_tile() const { return rows_ * kPanelDepth; }
+  int64_t c_tile() const { return rows_ * kPanelColumns; }
+
+  void find_operands() {
+    for (const Product& p : analysis_.products) {
+      if (std::ranges::find(a_, p.a, &OperandA::expr) == a_.end()) a_.push_back({p.a});
+      if (std::ranges::find(b_, p.b, &OperandB::expr) == b_.end()) b_.push_back({p.b});
+      a_axes_ |= source_.axes(p.a);
+    }
+    for (AxisId axis : roles_.b_batch) batch_.push_back(axis);
+    for (AxisId axis : roles_.a_batch) batch_.push_back(axis);
+    for (AxisId axis : batch_)
+      if ((a_axes_ & axis_bit(axis)) != 0) packed_batch_.push_back(axis);
+    along_k_ = lies_along(source_, b_[0].expr, roles_.k, roles_.n);
+    in_place_ = std::ranges::all_of(b_, [&](OperandB& b) { return find_place(b); });
+  }
+
+  // Whether B is a load that the template can make: one unit stride, along the same axis for all.
+  bool find_place(OperandB& b) {
+    ExprId id = source_.behind(b.expr);
+    const Dtype dtype = source_[id].dtype;
+    const Expr& cast = source_[id];
+    const bool casts = cast.kind == ExprKind::op && cast.code == Code::cast;
+    if (casts) id = source_.behind(cast.operands[0]);
+    const Expr& load = source_[id];
+    if (load.kind != ExprKind::load || load.operands[0] != kNone || load.buffer.local) return false;
+    if (source_.kernel().params[load.buffer.id].access != Access::in) return false;
+    if (casts && !(is_half(load.dtype) && dtype == Dtype::float32)) return false;
+    b.place = {id, kNoTerm, kNoTerm};
+    for (const IndexTerm& term : load.index) {
+      const Expr& e = source_[source_.behind(term.expr)];
+      if (e.kind == ExprKind::axis && (e.id == roles_.n || e.id == roles_.k)) {
+        int32_t& stride = e.id == roles_.n ? b.place.n : b.place.k;
+        if (stride != kNoTerm) return false;
+        stride = term.stride;
+      } else if ((source_.axes(term.expr) & (axis_bit(roles_.n) | axis_bit(roles_.k))) != 0) {
+        return false;
+      }
+    }
+    const auto [unit, other] =
+        along_k_ ? std::pair(b.place.k, b.place.n) : std::pair(b.place.n, b.place.k);
+    return unit == kUnit && other != kNoTerm;
+  }
+
+  void choose_sizes() {
+    if (along_k_) {
+      columns_ = kPanelColumns;
+      depth_ = kWholeDepth;
+      return;
+    }
+    size_t size = size_of(acc());
+    for (const OperandB& b : b_)
+      if (in_place_) size = std::min(size, size_of(source_[b.place.load].dtype));
+    columns_ = in_place_ ? kStripBytes / static_cast<int64_t>(size) : kMadeColumns;
+    depth_ = kStripDepth;
+  }
+
+  void declare() {
+    Size packed{.constant = a_tile(), .terms = {}}, sums{.constant = c_tile(), .terms = {}};
+    for (AxisId axis : packed_batch_) packed.terms.push_back({axis, 1});
+    for (AxisId axis : batch_) sums.terms.push_back({axis, 1});
+    for (AxisId axis : roles_.rows())
+      for (Size* size : {&packed, &sums}) size->terms.push_back({axis, rows_});
+    packed.terms.push_back({roles_.k, kPanelDepth});
+    sums.terms.push_back({roles_.k, depth_});
+    sums.terms.push_back({roles_.n, kPanelColumns});
+    for (OperandA& a : a_) a.local = to_.local(acc(), packed, LocalScope::kernel);
+    for (size_t i = 0; i < analysis_.products.size(); ++i)
+      c_.push_back(to_.local(acc(), sums, LocalScope::kernel));
+    if (in_place_) return;
+    const int64_t made = along_k_ ? kPanelColumns * made_row() : kMadeRows * made_row();
+    for (OperandB& b : b_)
+      b.made = to_.local(acc(), {.constant = made, .terms = {}}, LocalScope::thread);
+  }
+
+  // One cache line more than a power of two.
+  int64_t made_row() const { return (along_k_ ? kMadeDepth : kMadeColumns) + kPanelDepth; }
+
+  // Row-major number of indices along these axes, in tiles.
+  struct Digit {
+    ExprId index, count;
+  };
+  ExprId number(const std::vector<Digit>& digits) {
+    ExprId number = integer(0);
+    for (const Digit& digit : digits) number = to_.add(to_.mul(number, digit.count), digit.index);
+    return number;
+  }
+  ExprId tiles(AxisId axis, int64_t tile) {
+    return out_.let(out_.ceil_div(to_.extent(axis), tile));
+  }
+
+  // Where in the packed A the eight rows `m_block` begin, at k / kPanelDepth = unit.
+  ExprId packed_at(const std::vector<ExprId>& batch, ExprId m_block, ExprId unit) {
+    std::vector<Digit> digits;
+    for (size_t i = 0; i < batch.size(); ++i)
+      if ((a_axes_ & axis_bit(batch_[i])) != 0) digits.push_back({batch[i], to_.extent(batch_[i])});
+    for (AxisId axis : roles_.rows()) digits.push_back({m_block, tiles(axis, rows_)});
+    digits.push_back({unit, tiles(roles_.k, kPanelDepth)});
+    return to_.mul(number(digits), integer(a_tile()));
+  }
+
+  // Where in C the piece k_block of the columns from n_tile · kPanelColumns begins.
+  ExprId sums_at(const std::vector<ExprId>& batch, ExprId m_block, ExprId k_block, ExprId n_tile) {
+    std::vector<Digit> digits;
+    for (size_t i = 0; i < batch.size(); ++i) digits.push_back({batch[i], to_.extent(batch_[i])});
+    for (AxisId axis : roles_.rows()) digits.push_back({m_block, tiles(axis, rows_)});
+    digits.push_back({k_block, tiles(roles_.k, depth_)});
+    digits.push_back({n_tile, tiles(roles_.n, kPanelColumns)});
+    return to_.mul(number(digits), integer(c_tile()));
+  }
+
+  void pack_a() {
+    std::vector<GridDim> dims = each_of(packed_batch_);
+    dims.push_back({roles_.rows(), rows_});
+    dims.push_back({{roles_.k}, kPackDepth});
+    std::vector<ExprId> at = out_.open_chunk("pack", dims);
+    const ExprId k_block = at.back(), m_block = at[at.size() - 2];
+    at.resize(at.size() - 2);
+    bind_each(packed_batch_, at);
+    std::vector<ExprId> batch;  // by batch_
+    for (AxisId axis : batch_) {
+      const auto found = std::ranges::find(packed_batch_, axis);
+      batch.push_back(found == packed_batch_.end() ? kNone : at[found - packed_batch_.begin()]);
+    }
+    const Range k = range_of(k_block, kPackDepth, roles_.k);
+    const ExprId first_unit = out_.let(to_.mul(k_block, integer(kPackDepth / kPanelDepth)));
+    const ExprId base = out_.let(packed_at(batch, m_block, first_unit));
+    const ExprId units = out_.let(out_.ceil_div(to_.sub(k.end, k.begin), kPanelDepth));
+    const ExprId last_row =
+        roles_.m == kNone ? kNone : out_.let(to_.sub(to_.extent(roles_.m), integer(1)));
+    const ExprId first_row = out_.let(to_.mul(m_block, integer(rows_)));
+    const AxisId unit = out_.open_loop(ForKind::serial, integer(0), units, "unit");
+    const AxisId i = out_.open_loop(ForKind::serial, integer(0), integer(rows_), "row");
+    // Rows that are not there repeat the last one.
+    for (AxisId axis : roles_.rows())
+      out_.bind(axis, out_.let(to_.min(to_.add(first_row, variable(i)), last_row)));
+    const ExprId begin = out_.let(to_.add(k.begin, to_.mul(variable(unit), integer(kPanelDepth))));
+    const ExprId full = out_.let(to_.add(begin, integer(kPanelDepth)));
+    const ExprId end = out_.let(to_.min(full, k.end));
+    const ExprId row = to_.add(to_.mul(variable(unit), integer(rows_)), variable(i));
+    const ExprId place =
+        out_.let(to_.sub(to_.add(base, to_.mul(row, integer(kPanelDepth))), begin));
+    for (const OperandA& a : a_) {
+      const AxisId j = open(ForKind::lane, roles_.k, {begin, end});
+      const ExprId value = out_.expr(a.expr);
+      out_.append(Store{{true, a.local}, {{place, kUnit}, {variable(j), kUnit}}, value});
+      out_.close();
+    }
+    pad(place, end, full);
+    for (int loops = 0; loops < 3; ++loops) out_.close();
+  }
+
+  // Zeros in the rest of the last unit.
+  void pad(ExprId place, ExprId begin, ExprId end) {
+    const AxisId j = out_.open_loop(ForKind::lane, begin, end, "rest");
+    for (const OperandA& a : a_)
+      out_.append(
+          Store{{true, a.local}, {{place, kUnit}, {variable(j), kUnit}}, to_.constant(acc(), 0)});
+    out_.close();
+  }
+
+  void multiply() {
+    std::vector<GridDim> dims = each_of(batch_);
+    dims.push_back({{roles_.k}, depth_});
+    dims.push_back({{roles_.n}, columns_});
+    dims.push_back({roles_.rows(), rows_});
+    std::vector<ExprId> at = out_.open_chunk("panel", dims);
+    const ExprId m_block = at.back(), n_block = at[at.size() - 2], k_block = at[at.size() - 3];
+    at.resize(at.size() - 3);
+    bind_each(batch_, at);
+    const Range n = range_of(n_block, columns_, roles_.n);
+    const Range k = range_of(k_block, depth_, roles_.k);
+    const ExprId n_tile = out_.let(to_.mul(n_block, integer(columns_ / kPanelColumns)));
+    const ExprId c_at = out_.let(sums_at(at, m_block, k_block, n_tile));
+    const ExprId unit = out_.let(to_.mul(k_block, integer(depth_ / kPanelDepth)));
+    const ExprId a_at = out_.let(packed_at(at, m_block, unit));
+    if (in_place_) {
+      multiply_in_place(n, k, c_at, a_at);
+    } else {
+      multiply_made(n, k, c_at, a_at);
+    }
+    out_.close();
+  }
+
+  void multiply_in_place(Range n, Range k, ExprId c_at, ExprId a_at) {
+    PanelMicro micro = micro_of(n, k, c_at, a_at, integer(0));
+    for (size_t i = 0; i < c_.size(); ++i) {
+      const Place& place = operands(i, micro).place;
+      const Expr load = source_[place.load];
+      ExprId b_at = integer(0);
+      for (const IndexTerm& term : load.index) {
+        const Expr& e = source_[source_.behind(term.expr)];
+        const bool is_n = e.kind == ExprKind::axis && e.id == roles_.n;
+        const bool is_k = e.kind == ExprKind::axis && e.id == roles_.k;
+        const ExprId index = is_n ? n.begin : is_k ? k.begin : out_.expr(term.expr);
+        b_at = to_.add(b_at, to_.mul(index, stride(term.stride)));
+      }
+      micro.b = load.buffer;
+      micro.b_at = out_.let(b_at);
+      micro.b_stride = stride(along_k_ ? place.n : place.k);
+      out_.append(micro.micro());
+    }
+  }
+
+  void multiply_made(Range n, Range k, ExprId c_at, ExprId a_at) {
+    const int64_t tile = along_k_ ? kMadeDepth : kMadeRows;
+    const ExprId blocks = out_.let(out_.ceil_div(to_.sub(k.end, k.begin), tile));
+    const AxisId block = out_.open_loop(ForKind::serial, integer(0), blocks, "k_block");
+    const ExprId skipped = out_.let(to_.mul(variable(block), integer(tile)));
+    const ExprId begin = out_.let(to_.add(k.begin, skipped));
+    const Range part = {begin, out_.let(to_.min(to_.add(begin, integer(tile)), k.end))};
+    for (const OperandB& b : b_) {
+      if (along_k_) {
+        copy(b.expr, b.made, kNone, made_row(), roles_.n, n, roles_.k, part);
+      } else {
+        copy(b.expr, b.made, kNone, made_row(), roles_.k, part, roles_.n, n);
+      }
+    }
+    const ExprId a_part = out_.let(to_.add(a_at, to_.mul(skipped, integer(rows_))));
+    PanelMicro micro = micro_of(n, part, c_at, a_part, variable(block));
+    for (size_t i = 0; i < c_.size(); ++i) {
+      micro.b = {true, operands(i, micro).made};
+      micro.b_at = integer(0);
+      micro.b_stride = integer(made_row());
+      out_.append(micro.micro());
+    }
+    out_.close();
+  }
+
+  PanelMicro micro_of(Range n, Range k, ExprId c_at, ExprId a_at, ExprId add) {
+    return {.along_k = along_k_,
+            .rows = rows_,
+            .c = {},
+            .a = {},
+            .b = {},
+            .columns = out_.let(to_.sub(n.end, n.begin)),
+            .depth = out_.let(to_.sub(k.end, k.begin)),
+            .c_at = c_at,
+            .a_at = a_at,
+            .b_at = kNone,
+            .b_stride = kNone,
+            .add = add};
+  }
+
+  // Sets c and a of product i; gives its B.
+  const OperandB& operands(size_t i, PanelMicro& micro) {
+    const Product& p = analysis_.products[i];
+    micro.c = {true, c_[i]};
+    micro.a = {true, std::ranges::find(a_, p.a, &OperandA::expr)->local};
+    return *std::ranges::find(b_, p.b, &OperandB::expr);
+  }
+
+  ExprId stride(int32_t stride) { return stride == kUnit ? integer(1) : to_.stride_ref(stride); }
+
+  void end() {
+    std::vector<GridDim> dims = each_of(batch_);
+    dims.push_back({{roles_.n}, kEndColumns});
+    dims.push_back({roles_.rows(), rows_});
+    std::vector<ExprId> at = out_.open_chunk("end", dims);
+    const ExprId m_block = at.back(), n_block = at[at.size() - 2];
+    at.resize(at.size() - 2);
+    bind_each(batch_, at);
+    const Range n = range_of(n_block, kEndColumns, roles_.n);
+    const Range m =
+        roles_.m == kNone ? Range{integer(0), integer(1)} : range_of(m_block, rows_, roles_.m);
+    const ExprId n_tile = out_.let(to_.mul(n_block, integer(kEndColumns / kPanelColumns)));
+    const ExprId base = out_.let(sums_at(at, m_block, integer(0), n_tile));
+    const ExprId piece = out_.let(to_.mul(tiles(roles_.n, kPanelColumns), integer(c_tile())));
+    const ExprId count = out_.let(out_.ceil_div(to_.sub(n.end, n.begin), kPanelColumns));
+    const AxisId tile = out_.open_loop(ForKind::serial, integer(0), count, "tile");
+    const ExprId begin =
+        out_.let(to_.add(n.begin, to_.mul(variable(tile), integer(kPanelColumns))));
+    const Range columns = {begin, out_.let(to_.min(to_.add(begin, integer(kPanelColumns)), n.end))};
+    const ExprId at_tile =
+        out_.let(to_.sub(to_.add(base, to_.mul(variable(tile), integer(c_tile()))), begin));
+    add_pieces(columns, m, at_tile, piece);
+    finish(columns, m, at_tile);
+    out_.close();
+    out_.close();
+  }
+
+  // The pieces of k onto the first one.
+  void add_pieces(Range n, Range m, ExprId at, ExprId piece) {
+    const AxisId p = out_.open_loop(ForKind::serial, integer(1), tiles(roles_.k, depth_), "piece");
+    const AxisId i = out_.open_loop(ForKind::serial, m.begin, m.end, "row");
+    const ExprId first = out_.let(to_.add(at, row_at(variable(i), m.begin, kPanelColumns)));
+    const ExprId other = out_.let(to_.add(first, to_.mul(variable(p), piece)));
+    for (LocalId c : c_) {
+      const AxisId j = out_.open_loop(ForKind::lane, n.begin, n.end, "column");
+      const Index to = {{first, kUnit}, {variable(j), kUnit}};
+      const Index from = {{other, kUnit}, {variable(j), kUnit}};
+      out_.append(
+          Store{{true, c}, to, to_.add(to_.load({true, c}, to), to_.load({true, c}, from))});
+      out_.close();
+    }
+    out_.close();
+    out_.close();
+  }
+
+  void finish(Range n, Range m, ExprId at) {
+    const ExprId summed = out_.let(to_.compare(Code::lt, integer(0), to_.extent(roles_.k)));
+    const int around = open_further_axes();
+    const AxisId i = out_.open_loop(ForKind::serial, m.begin, m.end, "row");
+    for (AxisId axis : roles_.rows()) out_.bind(axis, variable(i));
+    const ExprId row = out_.let(to_.add(at, row_at(variable(i), m.begin, kPanelColumns)));
+    const AxisId j = open(ForKind::lane, roles_.n, n);
+    std::vector<ExprId> sums;
+    for (LocalId c : c_)
+      sums.push_back(to_.load({true, c}, {{row, kUnit}, {variable(j), kUnit}}, summed,
+                              to_.constant(acc(), 0)));
+    write_epilogue(sums);
+    for (int loops = around + 2; loops > 0; --loops) out_.close();
+  }
+
+  static constexpr int32_t kNoTerm = -2;
+
+  const int64_t rows_;
+
+  std::vector<OperandA> a_;
+  std::vector<OperandB> b_;
+  std::vector<LocalId> c_;  // by product
+  AxisSet a_axes_ = 0;      // of all A
+  std::vector<AxisId> batch_, packed_batch_;
+  bool along_k_ = false, in_place_ = false;
+  int64_t columns_ = 0, depth_ = 0;
+};
+
+}  // namespace
+
+void write_panels(Source& source, const ProductAnalysis& analysis, Emitter& out) {
+  PanelWriter(source, analysis, out).run();
+}
+
+}  // namespace cermet::ir

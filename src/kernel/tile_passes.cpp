@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+#include "kernel/tile_passes.h"
+
+#include <algorithm>
+#include <map>
+
+namespace cermet::ir {
+
+namespace {
+
+class RowKeeper {
+ public:
+  RowKeeper(Source& source, const Plan& plan, const Group& group, int limit)
+      : source_(source), plan_(plan), rows_(set_of(group.rows)), limit_(limit) {}
+
+  std::vector<KeptRow> run(const Group& group) {
+    int last = 0;
+    for (int number : group.tasks) last = std::max(last, plan_.tasks[number].pass);
+    for (int pass = 0; pass <= last; ++pass) {
+      std::vector<ExprId> roots;
+      for (int number : group.tasks) {
+        const Task& task = plan_.tasks[number];
+        if (task.pass != pass || (task.range & rows_) == 0) continue;
+        for (ExprId root : roots_of(task)) roots.push_back(root);
+      }
+      source_.walk(roots, [&](ExprId id) { return enter(id, pass); });
+    }
+    std::vector<KeptRow> rows;
+    for (const auto& [id, row] : kept_) rows.push_back(row);
+    return rows;
+  }
+
+ private:
+  // Whether this pass has to make the parts of `id` itself.
+  bool enter(ExprId id, int pass) {
+    const AxisSet axes = source_.axes(id);
+    if ((axes & kStateAxis) != 0) return true;
+    if ((axes & rows_) == 0 || source_[id].kind == ExprKind::axis) return false;
+    if (source_.behind(id) != id) return true;
+    if (const Task* maker = maker_of(id)) {
+      // A tuple is kept by its parts, which are seen first.
+      if (maker->pass < pass &&
+          source_.kernel().values[tuple_of(id)].dtypes.size() == part_count(id))
+        keep(id, maker->pass, pass);
+      return false;
+    }
+    const auto [seen, fresh] = first_.emplace(id, pass);
+    if (fresh || seen->second == pass) return true;
+    if (source_[id].kind == ExprKind::op && source_[id].code == Code::threefry) return true;
+    if (!kept_.contains(id) && source_.cost(id, rows_, limit_) <= limit_) return true;
+    keep(id, seen->second, pass);
+    return false;
+  }
+
+  void keep(ExprId id, int made_in, int use) {
+    const auto [it, fresh] = kept_.emplace(id, KeptRow{id, made_in, use});
+    it->second.last_use = use;
+  }
+
+  // The value that a ref, or a get of one, reads; kNone otherwise.
+  ValueId tuple_of(ExprId id) const {
+    const Expr& e = source_[id];
+    if (e.kind == ExprKind::ref) return e.id;
+    return e.kind == ExprKind::get ? tuple_of(e.operands[0]) : kNone;
+  }
+  // Values that the expression stands for: a ref all of them, which fits only single ones.
+  size_t part_count(ExprId id) const {
+    if (source_[id].kind == ExprKind::ref) return 1;
+    return source_.kernel().values[tuple_of(id)].dtypes.size();
+  }
+  const Task* maker_of(ExprId id) const {
+    const ValueId value = tuple_of(id);
+    return value == kNone || plan_.maker[value] < 0 ? nullptr : &plan_.tasks[plan_.maker[value]];
+  }
+
+  Source& source_;
+  const Plan& plan_;
+  AxisSet rows_;
+  int limit_;
+  std::map<ExprId, int> first_;  // the pass that makes it first
+  std::map<ExprId, KeptRow> kept_;
+};
+
+}  // namespace
+
+std::vector<KeptRow> kept_rows(Source& source, const Plan& plan, const Group& group, int limit) {
+  return RowKeeper(source, plan, group, limit).run(group);
+}
+
+}  // namespace cermet::ir

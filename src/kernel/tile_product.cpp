@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT
+#include "kernel/tile_product.h"
+
+#include "kernel/tile_forms.h"
+
+namespace cermet::ir {
+
+bool lies_along(Source& source, ExprId operand, AxisId axis, AxisId other) {
+  int votes = 0;
+  source.walk({operand}, [&](ExprId id) {
+    if (source[id].kind != ExprKind::load) return true;
+    const AxisId unit = unit_axis(source, source[id].index);
+    votes += unit == axis ? 1 : unit == other ? -1 : 0;
+    return true;
+  });
+  return votes > 0;
+}
+
+bool ProductAnalysis::run() {
+  for (const Line& line : source_.lines()) sort(line);
+  if (parts.contracts.empty() || !supported_ || !find_roles()) return false;
+  const AxisSet c = roles.of_c();
+  for (const Line& line : parts.epilogue)
+    if ((range_of(line) & c) != c) return false;
+  return !parts.epilogue.empty();
+}
+
+AxisSet ProductAnalysis::range_of(const Line& line) {
+  AxisSet range = 0;
+  for (ExprId root : roots_of(*line.stmt)) range |= source_.axes(root);
+  return range & ~kStateAxis;
+}
+
+// The values among contracts and folds that the statement needs.
+bool ProductAnalysis::needs(const Line& line, bool (*wanted)(const Stmt&)) {
+  bool found = false;
+  source_.walk(roots_of(*line.stmt), [&](ExprId id) {
+    const Expr& e = source_[id];
+    if (e.kind == ExprKind::ref && makers_[e.id] != nullptr) found |= wanted(*makers_[e.id]);
+    return true;
+  });
+  return found;
+}
+
+void ProductAnalysis::sort(const Line& line) {
+  makers_.resize(source_.kernel().values.size());
+  const auto is_contract = [](const Stmt& s) { return std::holds_alternative<Contract>(s); };
+  const auto is_fold = [](const Stmt& s) { return std::holds_alternative<Fold>(s); };
+  const bool after = needs(line, is_contract);
+  if (const Contract* contract = std::get_if<Contract>(line.stmt)) {
+    supported_ &=
+        !after && !needs(line, is_fold) && (parts.contracts.empty() || contract->scheme == scheme);
+    scheme = contract->scheme;
+    parts.contracts.push_back(line);
+    makers_[contract->value] = line.stmt;
+  } else if (const Fold* fold = std::get_if<Fold>(line.stmt)) {
+    supported_ &= !after;
+    parts.rest.push_back(line);
+    makers_[fold->value] = line.stmt;
+  } else if (!std::holds_alternative<Let>(*line.stmt)) {
+    supported_ &= !after || !needs(line, is_fold);
+    (after ? parts.epilogue : parts.rest).push_back(line);
+  }
+  if (const Store* store = std::get_if<Store>(line.stmt))
+    supported_ &= source_.kernel().params[store->buffer.id].access != Access::inout;
+  if (std::holds_alternative<Update>(*line.stmt)) supported_ = false;
+}
+
+bool ProductAnalysis::find_roles() {
+  AxisSet in_a = 0, in_b = 0;
+  const Contract& first = std::get<Contract>(*parts.contracts[0].stmt);
+  const std::vector<AxisId>& stage = parts.contracts[0].stage;
+  for (const Line& line : parts.contracts) {
+    const Contract& contract = std::get<Contract>(*line.stmt);
+    if (line.stage != stage || contract.axes != first.axes || contract.acc != first.acc)
+      return false;
+    in_a |= source_.axes(contract.a);
+    in_b |= source_.axes(contract.b);
+    Builder& b = source_.builder();
+    products.push_back(
+        {&contract, b.cast(contract.a, contract.acc), b.cast(contract.b, contract.acc)});
+  }
+  if (first.axes.size() != 1) return false;
+  roles.k = first.axes[0];
+  for (AxisId axis : stage) {
+    const AxisSet bit = axis_bit(axis);
+    if ((in_a & bit) != 0 && (in_b & bit) == 0) roles.m = axis;
+    if ((in_b & bit) != 0 && (in_a & bit) == 0) roles.n = axis;
+  }
+  if (roles.n == kNone || (roles.m == kNone && scheme != Scheme::panel)) return false;
+  if (scheme != Scheme::panel && stores_along(roles.m) > stores_along(roles.n))
+    exchange(in_a, in_b);
+  for (AxisId axis : stage) {
+    if (axis == roles.m || axis == roles.n || axis == roles.k) continue;
+    ((in_b & axis_bit(axis)) != 0 ? roles.b_batch : roles.a_batch).push_back(axis);
+  }
+  return true;
+}
+
+int ProductAnalysis::stores_along(AxisId axis) {
+  int count = 0;
+  for (const Line& line : parts.epilogue)
+    if (const Store* store = std::get_if<Store>(line.stmt))
+      count += unit_axis(source_, store->index) == axis ? 1 : 0;
+  return count;
+}
+
+void ProductAnalysis::exchange(AxisSet& in_a, AxisSet& in_b) {
+  std::swap(in_a, in_b);
+  std::swap(roles.m, roles.n);
+  for (Product& p : products) std::swap(p.a, p.b);
+}
+
+// --- ProductWriter.
+
+ProductWriter::Range ProductWriter::range_of(ExprId index, int64_t tile, AxisId axis) {
+  const auto [begin, end] = out_.bounds(index, tile, to_.extent(axis));
+  return {begin, end};
+}
+
+AxisId ProductWriter::open(ForKind kind, AxisId axis, Range range) {
+  const AxisId loop =
+      out_.open_loop(kind, range.begin, range.end, source_.kernel().axes[axis].name);
+  out_.bind(axis, variable(loop));
+  return loop;
+}
+
+void ProductWriter::copy(ExprId expr, LocalId local, ExprId base, int64_t row, AxisId outer,
+                         Range outer_range, AxisId inner, Range inner_range) {
+  const AxisId i = open(ForKind::serial, outer, outer_range);
+  ExprId place = to_.sub(row_at(variable(i), outer_range.begin, row), inner_range.begin);
+  if (base != kNone) place = to_.add(place, base);
+  place = out_.let(place);
+  const AxisId j = open(ForKind::lane, inner, inner_range);
+  const ExprId value = out_.expr(expr);
+  out_.append(Store{{true, local}, {{place, kUnit}, {variable(j), kUnit}}, value});
+  out_.close();
+  out_.close();
+}
+
+std::vector<GridDim> ProductWriter::each_of(const std::vector<AxisId>& axes) {
+  std::vector<GridDim> dims;
+  for (AxisId axis : axes) dims.push_back({{axis}, 1});
+  return dims;
+}
+
+void ProductWriter::bind_each(const std::vector<AxisId>& axes, const std::vector<ExprId>& indices) {
+  for (size_t i = 0; i < axes.size(); ++i) out_.bind(axes[i], indices[i]);
+}
+
+int ProductWriter::open_further_axes() {
+  AxisSet more = 0;
+  for (const Line& line : analysis_.parts.epilogue)
+    for (AxisId axis : line.stage) more |= axis_bit(axis);
+  more &= ~roles_.of_c();
+  int opened = 0;
+  for (AxisId axis : analysis_.parts.epilogue[0].stage) {
+    if ((more & axis_bit(axis)) == 0) continue;
+    open(ForKind::serial, axis, {integer(0), to_.extent(axis)});
+    ++opened;
+  }
+  return opened;
+}
+
+void ProductWriter::write_epilogue(const std::vector<ExprId>& sums) {
+  for (size_t c = 0; c < sums.size(); ++c)
+    out_.define(source_.builder().ref(analysis_.products[c].contract->value), sums[c]);
+  for (const Line& line : analysis_.parts.epilogue) write(line);
+}
+
+void ProductWriter::write(const Line& line) {
+  if (const Store* store = std::get_if<Store>(line.stmt)) {
+    Index index = out_.index(store->index);
+    const ExprId value = out_.expr(store->value);
+    out_.append(Store{store->buffer, std::move(index), value, out_.expr(store->mask)});
+  } else {
+    const Check& check = std::get<Check>(*line.stmt);
+    const ExprId ok = out_.expr(check.ok);
+    out_.append(Check{ok, check.site, out_.expr(check.index)});
+  }
+}
+
+}  // namespace cermet::ir

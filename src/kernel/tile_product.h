@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+// What the writers of matrix products share: the parts of a kernel with Contracts and the roles of its
+// axes. The operands are A (rows m) and B (columns n); k is summed.
+#pragma once
+
+#include "kernel/passes.h"
+#include "kernel/tile_emit.h"
+
+namespace cermet::ir {
+
+// Which axes play which part. The axes of C are batch, m, n; every one but k is a batch axis if it
+// is not in exactly one operand.
+struct Roles {
+  AxisId m = kNone, n = kNone, k = kNone;
+  std::vector<AxisId> b_batch, a_batch;  // in B or in both; not in B
+
+  // m, if there is one; only panels do without.
+  std::vector<AxisId> rows() const { return m == kNone ? std::vector<AxisId>() : std::vector{m}; }
+  AxisSet of_c() const { return set_of(b_batch) | set_of(a_batch) | set_of(rows()) | axis_bit(n); }
+};
+
+struct Product {
+  const Contract* contract;
+  ExprId a, b;  // of the source, as the accumulator's dtype
+};
+
+// The lines of a kernel: the products, what needs them, and all else.
+struct Parts {
+  std::vector<Line> contracts, epilogue, rest;
+};
+
+// Whether the operand lies along `axis`: more loads are contiguous there than along `other`.
+bool lies_along(Source& source, ExprId operand, AxisId axis, AxisId other);
+
+class ProductAnalysis {
+ public:
+  explicit ProductAnalysis(Source& source) : source_(source) {}
+
+  // False: the kernel is not one that blocks or panels are made for.
+  bool run();
+
+  Parts parts;
+  Roles roles;
+  std::vector<Product> products;
+  Scheme scheme = Scheme::fma;  // of all products
+
+ private:
+  bool needs(const Line& line, bool (*wanted)(const Stmt&));
+  void sort(const Line& line);
+  bool find_roles();
+  int stores_along(AxisId axis);
+  void exchange(AxisSet& in_a, AxisSet& in_b);
+  AxisSet range_of(const Line& line);
+
+  Source& source_;
+  std::vector<const Stmt*> makers_;
+  bool supported_ = true;
+};
+
+// What writers of products do alike.
+class ProductWriter {
+ protected:
+  ProductWriter(Source& source, const ProductAnalysis& analysis, Emitter& out)
+      : source_(source), roles_(analysis.roles), analysis_(analysis), out_(out), to_(out.to()) {}
+
+  // A tile of an axis.
+  struct Range {
+    ExprId begin, end;
+  };
+
+  Dtype acc() const { return analysis_.products[0].contract->acc; }
+  ExprId integer(int64_t v) { return out_.integer(v); }
+  ExprId variable(AxisId axis) { return to_.axis_ref(axis); }
+  Range range_of(ExprId index, int64_t tile, AxisId axis);
+  AxisId open(ForKind kind, AxisId axis, Range range);
+  // (at - begin) · row: where a row of a block begins.
+  ExprId row_at(ExprId at, ExprId begin, int64_t row) {
+    return to_.mul(to_.sub(at, begin), integer(row));
+  }
+  // Stores the operand's block outer x inner into rows of the Local, along the inner axis.
+  void copy(ExprId expr, LocalId local, ExprId base, int64_t row, AxisId outer, Range outer_range,
+            AxisId inner, Range inner_range);
+
+  static std::vector<GridDim> each_of(const std::vector<AxisId>& axes);
+  void bind_each(const std::vector<AxisId>& axes, const std::vector<ExprId>& indices);
+
+  // Loops over the axes that only the epilogue has; gives how many.
+  int open_further_axes();
+  // What follows the products, in a loop over n, with their sums.
+  void write_epilogue(const std::vector<ExprId>& sums);
+
+  Source& source_;
+  const Roles& roles_;
+  const ProductAnalysis& analysis_;
+  Emitter& out_;
+  Builder& to_;
+
+ private:
+  void write(const Line& line);
+};
+
+// Appends the products' entry points.
+void write_gemm(Source& source, const ProductAnalysis& analysis, const TargetFacts& target,
+                Emitter& out);
+void write_panels(Source& source, const ProductAnalysis& analysis, Emitter& out);
+
+}  // namespace cermet::ir

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT
+// Builders that combine elementwise ops, and the rows that choose, convert or pass on values.
+#include "ops/rules.h"
+
+namespace cermet {
+
+using namespace rules;
+
+constinit const OpRow rows::select = {
+    .id = OpId::Select,
+    .name = "select",
+    .accepts = kAny,
+    .dtype = second_dtype,
+    .shape = same_shape,
+    .derivative = Elementwise{[](auto& c, auto&, int k, auto& g) {
+      const array zero = full_like(g, 0);
+      return k == 1 ? cermet::select(c.inputs[0], g, zero) : cermet::select(c.inputs[0], zero, g);
+    }},
+    .vmap = BroadcastVmap{},
+    .lowering = MapLowering{[](auto& cx, auto&, auto a) {
+      return select_lane(cx.builder(), truth(cx.builder(), a[0]), a[1], a[2]);
+    }},
+    .effect = Effect::none,
+    .domain = Domain{},
+    .max_ulp = 0,
+    .doc = "Elements of x where the condition holds, else of y; three arguments of one shape.",
+};
+
+constinit const OpRow rows::cast = {
+    .id = OpId::Cast,
+    .name = "cast",
+    .accepts = kAny,
+    .dtype = [](auto& c) { return c.template get<CastParams>().dtype; },
+    .shape = same_shape,
+    .derivative = Linear{[](auto& c, int, auto& g) { return astype(g, c.inputs[0].dtype()); }},
+    .vmap = BroadcastVmap{},
+    .lowering = MapLowering{[](auto& cx, auto& n, auto a) {
+      return cast_lane(cx.builder(), a[0], n.input_dtypes[0], n.dtype);
+    }},
+    .effect = Effect::none,
+    .domain = Domain{},
+    .max_ulp = 0,
+    .doc =
+        "The values in another dtype. Floats become integers by truncation, saturating; complex "
+        "values lose their imaginary part.",
+};
+
+constinit const OpRow rows::stop_gradient = {
+    .id = OpId::StopGradient,
+    .name = "stop_gradient",
+    .accepts = kAny,
+    .dtype = same_dtype,
+    .shape = same_shape,
+    .derivative = Zero{},
+    .vmap = BroadcastVmap{},
+    .lowering = CompositeLowering{[](const OpCall& call) { return call.inputs[0]; }},
+    .effect = Effect::none,
+    .domain = Domain{},
+    .max_ulp = 0,
+    .doc = "The same values, taken as constants by derivatives.",
+};
+
+constinit const OpRow rows::barrier = {
+    .id = OpId::Barrier,
+    .name = "barrier",
+    .accepts = kAny,
+    .dtype = same_dtype,
+    .shape = same_shape,
+    .derivative = Linear{[](auto&, int, auto& g) { return g; }},
+    .vmap = BroadcastVmap{},
+    .lowering = MapLowering{[](auto&, auto&, auto a) { return a[0]; }},
+    .effect = Effect::barrier,
+    .domain = Domain{},
+    .max_ulp = 0,
+    .doc = "The same values; nothing is shared with or moved across it.",
+};
+
+constinit const OpRow rows::real = {
+    .id = OpId::Real,
+    .name = "real",
+    .accepts = kAny,
+    .dtype = real_dtype,
+    .shape = same_shape,
+    .derivative = Linear{[](auto& c, int, auto& g) { return astype(g, c.inputs[0].dtype()); }},
+    .vmap = BroadcastVmap{},
+    .lowering = MapLowering{[](auto&, auto&, auto a) -> Lane { return {a[0].re}; }},
+    .effect = Effect::none,
+    .domain = Domain{},
+    .max_ulp = 0,
+    .doc = "The real part.",
+};
+
+constinit const OpRow rows::imag = {
+    .id = OpId::Imag,
+    .name = "imag",
+    .accepts = kAny,
+    .dtype = real_dtype,
+    .shape = same_shape,
+    .derivative = Linear{[](auto& c, int, auto& g) {
+      const array& x = c.inputs[0];
+      if (!is_complex(x.dtype())) return full_like(x, 0);
+      const array i = cermet::full(x.shape(), number(std::complex<double>(0, 1)), x.dtype());
+      return astype(g, x.dtype()) * i;
+    }},
+    .vmap = BroadcastVmap{},
+    .lowering = MapLowering{[](auto& cx, auto&, auto a) -> Lane {
+      const Dtype dtype = cx.builder().dtype(a[0].re);
+      return {a[0].im == ir::kNone ? cx.builder().constant(dtype, 0) : a[0].im};
+    }},
+    .effect = Effect::none,
+    .domain = Domain{},
+    .max_ulp = 0,
+    .doc = "The imaginary part; 0 for real arrays.",
+};
+
+constinit const OpRow rows::conjugate = {
+    .id = OpId::Conjugate,
+    .name = "conjugate",
+    .accepts = kAny,
+    .dtype = same_dtype,
+    .shape = same_shape,
+    .derivative = Linear{[](auto&, int, auto& g) { return conjugate_if_complex(g); }},
+    .vmap = BroadcastVmap{},
+    .lowering = MapLowering{[](auto& cx, auto&, auto a) -> Lane {
+      if (a[0].im == ir::kNone) return a[0];
+      return {a[0].re, cx.builder().unary(ir::Code::neg, a[0].im)};
+    }},
+    .effect = Effect::none,
+    .domain = Domain{},
+    .max_ulp = 0,
+    .doc = "The complex conjugate; real arrays are unchanged.",
+};
+
+array real(const array& a, const S& s) { return unary(rows::real, a, s); }
+array imag(const array& a, const S& s) { return unary(rows::imag, a, s); }
+array conjugate(const array& a, const S& s) { return unary(rows::conjugate, a, s); }
+array stop_gradient(const array& a, const S& s) { return unary(rows::stop_gradient, a, s); }
+array barrier(const array& a, const S& s) { return unary(rows::barrier, a, s); }
+
+array astype(const array& a, Dtype dtype, const S& s) {
+  if (a.dtype() == dtype) return a;
+  if (const FullParams* params = full_params(a)) return full(a.shape(), params->value, dtype, s);
+  return make_node(rows::cast, pack(a), CastParams{dtype}, s);
+}
+
+array select(const array& condition, const array& x, const array& y, const S& s) {
+  CERMET_CHECK(condition.shape() == x.shape() && x.shape() == y.shape(), value, "select",
+               "shapes {}, {} and {} differ; where() broadcasts", condition.shape(), x.shape(),
+               y.shape());
+  CERMET_CHECK(x.dtype() == y.dtype(), dtype, "select", "dtypes {} and {} differ; where() promotes",
+               x.dtype(), y.dtype());
+  return make_node(rows::select, pack(astype(condition, Dtype::boolean, s), x, y), NoParams{}, s);
+}
+
+array where(const array& condition, const array& x, const array& y, const S& s) {
+  const Dtype dtype = promote(x.dtype(), y.dtype());
+  Shape shape = x.shape();
+  if (!(shape == y.shape())) shape = broadcast_shapes("where", shape, y.shape());
+  if (!(shape == condition.shape())) shape = broadcast_shapes("where", shape, condition.shape());
+  return make_node(rows::select,
+                   pack(fit(condition, shape, Dtype::boolean, s), fit(x, shape, dtype, s),
+                        fit(y, shape, dtype, s)),
+                   NoParams{}, s);
+}
+
+array clip(const array& a, const std::optional<array>& low, const std::optional<array>& high,
+           const S& s) {
+  CERMET_CHECK(low || high, value, "clip", "neither bound is given; give at least one");
+  const array raised = low ? maximum(a, *low, s) : a;
+  return high ? minimum(raised, *high, s) : raised;
+}
+
+array round(const array& a, int decimals, const S& s) {
+  if (decimals == 0 || a.dtype() == Dtype::boolean) return rint(a, s);
+  if (!is_inexact(a.dtype()) && decimals > 0) return a;
+  // float64 holds the integers of 32 bits exactly, float32 those of 16.
+  const bool is_small = size_of(a.dtype()) <= 2;
+  const Dtype dtype = is_inexact(a.dtype()) ? a.dtype()
+                      : is_small            ? Dtype::float32
+                                            : Dtype::float64;
+  const array x = astype(a, dtype, s);
+  double factor = 1;
+  for (int i = std::abs(decimals); i > 0; --i) factor *= 10;
+  const array scale = full(x.shape(), number(factor), dtype, s);
+  const array rounded = decimals > 0 ? divide(rint(multiply(x, scale, s), s), scale, s)
+                                     : multiply(rint(divide(x, scale, s), s), scale, s);
+  return astype(rounded, a.dtype(), s);
+}
+
+std::vector<array> divmod(const array& a, const array& b, const S& s) {
+  const auto [x, y] = broadcast_promote("divmod", a, b, s);
+  return {floor_divide(x, y, s), remainder(x, y, s)};
+}
+
+std::pair<array, array> broadcast_promote(const char* op, const array& a, const array& b,
+                                          const S& s) {
+  const Dtype dtype = promote(a.dtype(), b.dtype());
+  const Shape shape =
+      a.shape() == b.shape() ? a.shape() : broadcast_shapes(op, a.shape(), b.shape());
+  return {fit(a, shape, dtype, s), fit(b, shape, dtype, s)};
+}
+
+std::vector<array> broadcast_arrays(const Arrays& arrays, const S& s) {
+  if (arrays.empty()) return {};
+  Shape shape = arrays[0].shape();
+  for (const array& a : arrays) shape = broadcast_shapes("broadcast_arrays", shape, a.shape());
+  Arrays result;
+  for (const array& a : arrays) result.push_back(broadcast_to(a, shape, s));
+  return result;
+}
+
+}  // namespace cermet

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT
+// Arithmetic of two arguments of one dtype. Integers wrap; integer division by 0 gives 0; remainder
+// and floor_divide follow Python's signs. On bools: add and maximum are or, multiply and minimum
+// and, subtract exclusive or.
+#include <limits>
+
+#include "ops/complex_math.h"
+#include "ops/rules.h"
+
+namespace cermet {
+
+using namespace rules;
+using ir::Code;
+using ir::ExprId;
+
+namespace {
+
+using Lanes = std::span<const Lane>;
+
+ComplexMath complex_math(ir::Builder& b, Lanes a) { return {b, b.dtype(a[0].re)}; }
+
+template <Code code, Code bool_code, Lane (ComplexMath::*method)(Lane, Lane)>
+Lane arithmetic(LowerContext& cx, const NodeView&, Lanes a) {
+  ir::Builder& b = cx.builder();
+  const Dtype dtype = b.dtype(a[0].re);
+  if (a[0].im != ir::kNone) return (complex_math(b, a).*method)(a[0], a[1]);
+  return {b.op(dtype == Dtype::boolean ? bool_code : code, dtype, {a[0].re, a[1].re})};
+}
+
+Lane divide_lane(LowerContext& cx, const NodeView& n, Lanes a) {
+  if (a[0].im != ir::kNone) return complex_math(cx.builder(), a).div(a[0], a[1]);
+  return binary_code<Code::div>(cx, n, a);
+}
+
+// Both are numbers of unlike sign (of integers or floats).
+ExprId signs_differ(ir::Builder& b, ExprId x, ExprId y) {
+  const ExprId zero = b.constant(b.dtype(x), 0);
+  return b.op(Code::bit_xor, Dtype::boolean,
+              {b.compare(Code::lt, x, zero), b.compare(Code::lt, y, zero)});
+}
+
+Lane remainder_lane(LowerContext& cx, const NodeView&, Lanes a) {
+  ir::Builder& b = cx.builder();
+  const Dtype dtype = b.dtype(a[0].re);
+  if (dtype == Dtype::boolean) return {b.constant(dtype, 0)};
+  const ExprId rest = b.rem(a[0].re, a[1].re);
+  if (!is_signed(dtype)) return {rest};
+  const ExprId is_off = b.logical_and(b.compare(Code::ne, rest, b.constant(dtype, 0)),
+                                      signs_differ(b, rest, a[1].re));
+  return {b.select(is_off, b.add(rest, a[1].re), rest)};
+}
+
+Lane floor_divide_lane(LowerContext& cx, const NodeView&, Lanes a) {
+  ir::Builder& b = cx.builder();
+  const ExprId x = a[0].re, y = a[1].re;
+  const Dtype dtype = b.dtype(x);
+  if (dtype == Dtype::boolean) return {b.logical_and(x, y)};
+  const ExprId quotient = b.div(x, y);
+  if (is_floating(dtype)) return {b.unary(Code::floor, quotient)};
+  if (!is_signed(dtype)) return {quotient};
+  const ExprId rest = b.rem(x, y);
+  const ExprId is_off =
+      b.logical_and(b.compare(Code::ne, rest, b.constant(dtype, 0)), signs_differ(b, rest, y));
+  return {b.select(is_off, b.sub(quotient, b.constant(dtype, 1)), quotient)};
+}
+
+template <bool want_max>
+Lane extremum(LowerContext& cx, const NodeView& n, Lanes a) {
+  ir::Builder& b = cx.builder();
+  if (a[0].im == ir::kNone) {
+    if (b.dtype(a[0].re) == Dtype::boolean)
+      return binary_code<want_max ? Code::bit_or : Code::bit_and>(cx, n, a);
+    return binary_code<want_max ? Code::max : Code::min>(cx, n, a);
+  }
+  ComplexMath math = complex_math(b, a);
+  const ExprId second = want_max ? math.less(a[0], a[1]) : math.less(a[1], a[0]);
+  const ExprId take =
+      b.logical_and(b.logical_or(second, math.is_nan(a[1])), b.logical_not(math.is_nan(a[0])));
+  return select_lane(b, take, a[1], a[0]);
+}
+
+// base^exponent over the lowest `bits` bits of the exponent, by squaring.
+ExprId power_by_squaring(ir::Builder& b, ExprId base, ExprId exponent, int bits) {
+  const Dtype dtype = b.dtype(base);
+  const ExprId zero = b.integer(dtype, 0);
+  ExprId result = b.integer(dtype, 1);
+  for (int i = 0; i < bits; ++i) {
+    const ExprId bit = b.op(Code::bit_and, dtype,
+                            {exponent, b.integer(dtype, static_cast<int64_t>(uint64_t{1} << i))});
+    result = b.select(b.compare(Code::ne, bit, zero), b.mul(result, base), result);
+    if (i + 1 < bits) base = b.mul(base, base);
+  }
+  return result;
+}
+
+ExprId integer_power(ir::Builder& b, ExprId base, ExprId exponent) {
+  constexpr int kUsualBits = 4;
+  const Dtype dtype = b.dtype(base);
+  const int width = 8 * static_cast<int>(size_of(dtype));
+  const ExprId zero = b.integer(dtype, 0), one = b.integer(dtype, 1);
+  const ExprId usual = power_by_squaring(b, base, exponent, kUsualBits);
+  ExprId full = power_by_squaring(b, base, exponent, is_signed(dtype) ? width - 1 : width);
+  ExprId is_unusual = b.compare(Code::lt, b.integer(dtype, (1 << kUsualBits) - 1), exponent);
+  if (is_signed(dtype)) {
+    // The reciprocal of the power, truncated: only 1 and -1 have one.
+    const ExprId is_negative = b.compare(Code::lt, exponent, zero);
+    const ExprId minus_one = b.integer(dtype, -1);
+    const ExprId is_even = b.compare(Code::eq, b.op(Code::bit_and, dtype, {exponent, one}), zero);
+    const ExprId of_minus_one = b.select(is_even, one, minus_one);
+    const ExprId inverse =
+        b.select(b.compare(Code::eq, base, one), one,
+                 b.select(b.compare(Code::eq, base, minus_one), of_minus_one, zero));
+    full = b.select(is_negative, inverse, full);
+    is_unusual = b.logical_or(is_unusual, is_negative);
+  }
+  return b.rare(is_unusual, usual, full);
+}
+
+Lane power_lane(LowerContext& cx, const NodeView& n, Lanes a) {
+  ir::Builder& b = cx.builder();
+  const Dtype dtype = b.dtype(a[0].re);
+  if (a[0].im != ir::kNone) return complex_math(b, a).pow(a[0], a[1]);
+  if (is_floating(dtype)) return binary_code<Code::pow>(cx, n, a);
+  if (dtype == Dtype::boolean) return {b.logical_or(a[0].re, b.logical_not(a[1].re))};
+  return {integer_power(b, a[0].re, a[1].re)};
+}
+
+Lane logaddexp_lane(LowerContext& cx, const NodeView&, Lanes a) {
+  ir::Builder& b = cx.builder();
+  if (a[0].im != ir::kNone) return complex_math(b, a).logaddexp(a[0], a[1]);
+  const Dtype dtype = b.dtype(a[0].re);
+  const double infinity = std::numeric_limits<double>::infinity();
+  const ExprId large = b.max(a[0].re, a[1].re), small = b.min(a[0].re, a[1].re);
+  const ExprId ratio = b.unary(Code::exp, b.sub(small, large));
+  const ExprId is_large = b.logical_or(b.compare(Code::eq, large, b.constant(dtype, infinity)),
+                                       b.compare(Code::eq, small, b.constant(dtype, -infinity)));
+  return {b.select(is_large, large, b.add(large, b.unary(Code::log1p, ratio)))};
+}
+
+array power_diff(const OpCall& c, const array& y, int k, const array& g) {
+  const array& a = c.inputs[0];
+  const array& b = c.inputs[1];
+  const array zero = full_like(a, 0), one = full_like(a, 1);
+  // 0 where the exponent is 0 and no logarithm of 0: limits that the plain formulas miss.
+  if (k == 0) return g * (b * cermet::power(a, cermet::select(b == zero, one, b - one)));
+  return g * (cermet::log(cermet::select(a == zero, one, a)) * y);
+}
+
+array logaddexp_diff(const OpCall& c, const array& y, int k, const array& g) {
+  const array& x = c.inputs[k];
+  return g * (is_complex(x.dtype()) ? cermet::exp(x - y) : cermet::sigmoid(x - c.inputs[1 - k]));
+}
+
+array arctan2_diff(const OpCall& c, const array&, int k, const array& g) {
+  const array& a = c.inputs[0];
+  const array& b = c.inputs[1];
+  const array scaled = g / (cermet::square(a) + cermet::square(b));
+  return k == 0 ? scaled * b : -scaled * a;
+}
+
+// Of equal arguments, the second takes the whole derivative.
+array choice_diff(const array& takes_first, int k, const array& g) {
+  const array zero = full_like(g, 0);
+  return k == 0 ? select(takes_first, g, zero) : select(takes_first, zero, g);
+}
+
+}  // namespace
+
+// X(enumerator, name, accepts, builder, domain low, domain high, max ulp, lowering, doc, derivative
+// with respect to argument k applied to g, given arguments a and b and the result y)
+#define CERMET_BINARY_ROWS(X)                                                                      \
+  X(Add, add, kAny, binary, -4, 4, 0, (arithmetic<Code::add, Code::bit_or, &ComplexMath::add>),    \
+    "a + b.", g)                                                                                   \
+  X(Subtract, subtract, kAny, binary, -4, 4, 0,                                                    \
+    (arithmetic<Code::sub, Code::bit_xor, &ComplexMath::sub>), "a - b.", k == 0 ? g : -g)          \
+  X(Multiply, multiply, kAny, binary, -4, 4, 0,                                                    \
+    (arithmetic<Code::mul, Code::bit_and, &ComplexMath::mul>), "a * b.", g * c.inputs[1 - k])      \
+  X(Divide, divide, kInexact, binary_inexact, 0.1, 4, 0, divide_lane,                              \
+    "a / b; integers are divided as float32.", k == 0 ? g / b : -(g / b) * y)                      \
+  X(Remainder, remainder, kReals, binary, 0.1, 4, 0, remainder_lane,                               \
+    "The remainder of a / b, with the sign of b.", k == 0 ? g : -g * cermet::floor_divide(a, b))   \
+  X(Power, power, kAny, binary, 0.1, 4, 4, power_lane,                                             \
+    "a to the power b. Integers stay integers: a negative exponent gives 0 unless a is 1 or -1.",  \
+    power_diff(c, y, k, g))                                                                        \
+  X(Maximum, maximum, kAny, binary, -4, 4, 0, extremum<true>,                                      \
+    "The larger of a and b; NaN if either is NaN. Complex values are ordered by (real, imag).",    \
+    choice_diff(a > b, k, g))                                                                      \
+  X(Minimum, minimum, kAny, binary, -4, 4, 0, extremum<false>,                                     \
+    "The smaller of a and b; NaN if either is NaN. Complex values are ordered by (real, imag).",   \
+    choice_diff(a < b, k, g))                                                                      \
+  X(LogAddExp, logaddexp, kInexact, binary_inexact, -4, 4, 4, logaddexp_lane,                      \
+    "log(exp(a) + exp(b)) without overflow.", logaddexp_diff(c, y, k, g))                          \
+  X(ArcTan2, arctan2, kFloats, binary_inexact, 0.1, 4, 4, binary_code<Code::atan2>,                \
+    "The angle of the point (b, a), in radians.", arctan2_diff(c, y, k, g))
+
+#define X(enumerator, row_name, set, build, low_value, high_value, ulp, lane, text, partial)       \
+  constinit const OpRow rows::row_name = {                                                         \
+      .id = OpId::enumerator,                                                                      \
+      .name = #row_name,                                                                           \
+      .accepts = set,                                                                              \
+      .dtype = same_dtype,                                                                         \
+      .shape = same_shape,                                                                         \
+      .derivative = Elementwise{[]([[maybe_unused]] auto& c, [[maybe_unused]] auto& y,             \
+                                   [[maybe_unused]] int k, auto& g) -> array {                     \
+        [[maybe_unused]] const array& a = c.inputs[0];                                             \
+        [[maybe_unused]] const array& b = c.inputs[1];                                             \
+        return partial;                                                                            \
+      }},                                                                                          \
+      .vmap = BroadcastVmap{},                                                                     \
+      .lowering = MapLowering{lane},                                                               \
+      .effect = Effect::none,                                                                      \
+      .domain = Domain{low_value, high_value},                                                     \
+      .max_ulp = ulp,                                                                              \
+      .doc = text,                                                                                 \
+  };                                                                                               \
+  array row_name(const array& a, const array& b, const S& s) {                                     \
+    return build(rows::row_name, a, b, s);                                                         \
+  }
+CERMET_BINARY_ROWS(X)
+#undef X
+
+constinit const OpRow rows::floor_divide = {
+    .id = OpId::FloorDivide,
+    .name = "floor_divide",
+    .accepts = kReals,
+    .dtype = same_dtype,
+    .shape = same_shape,
+    .derivative = Zero{},
+    .vmap = BroadcastVmap{},
+    .lowering = MapLowering{floor_divide_lane},
+    .effect = Effect::none,
+    .domain = Domain{0.1, 4},
+    .max_ulp = 0,
+    .doc = "a / b rounded down.",
+};
+
+array floor_divide(const array& a, const array& b, const S& s) {
+  return binary(rows::floor_divide, a, b, s);
+}
+
+}  // namespace cermet

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT
+// Reading at computed places: gather and take_along_axis. Indices may be of any integer dtype;
+// negative ones count from the end; on the CPU an index out of range raises when the value is
+// computed.
+#include <algorithm>
+
+#include "ops/rules.h"
+
+namespace cermet {
+
+using namespace rules;
+
+namespace {
+
+// --- gather ---
+
+Shape gather_shape(const OpCall& call) {
+  Shape shape = call.inputs[1].shape();
+  for (const Dim& dim : call.get<GatherParams>().slice_sizes) shape.push_back(dim);
+  return shape;
+}
+
+Lane pull_gather(LowerContext& cx, const NodeView& n, const Coords& at) {
+  const GatherParams& p = n.get<GatherParams>();
+  const Shape& in = *n.input_shapes[0];
+  const int index_ndim = n.input_shapes[1]->ndim();
+  const Coords index_at(at.begin(), at.begin() + index_ndim);
+  Coords from(at.begin() + index_ndim, at.end());
+  for (size_t k = 0; k < p.axes.size(); ++k) {
+    const int axis = p.axes[k];
+    const ir::ExprId index = cx.input(static_cast<int>(k) + 1, index_at).re;
+    const Coord base = index_coord(cx, index, axis, in[axis], p.slice_sizes[axis]);
+    const Coord parts[] = {base, from[axis]};
+    constexpr int64_t kOnes[] = {1, 1};
+    from[axis] = p.slice_sizes[axis] == 1 ? base : combine(cx, parts, kOnes);
+  }
+  return cx.input(0, from);
+}
+
+array vmap_gather(const OpCall& c, std::span<const bool> batched, int64_t size) {
+  const GatherParams& p = c.get<GatherParams>();
+  const array& x = c.inputs[0];
+  const bool index_batched = std::ranges::any_of(batched.subspan(1), [](bool b) { return b; });
+  Arrays indices;
+  for (size_t k = 1; k < c.inputs.size(); ++k)
+    indices.push_back(index_batched ? batched_input(c.inputs[k], batched[k], size) : c.inputs[k]);
+  if (!batched[0]) return gather(x, indices, p.axes, p.slice_sizes);
+
+  Axes axes = p.axes;
+  for (int& axis : axes) ++axis;
+  Shape sizes = p.slice_sizes;
+  const int index_ndim = indices[0].ndim();
+  if (!index_batched) {  // the batch axis is a slice axis, and moves to the front
+    sizes.insert(0, size);
+    return moveaxis(gather(x, indices, axes, sizes), index_ndim, 0);
+  }
+  Shape rest = indices[0].shape();
+  rest.erase(0);
+  indices.insert(indices.begin(), batch_index(size, rest));
+  axes.insert(axes.begin(), 0);
+  sizes.insert(0, 1);
+  return squeeze(gather(x, indices, axes, sizes), AxisList{index_ndim});
+}
+
+// --- take_along_axis ---
+
+Lane pull_along_axis(LowerContext& cx, const NodeView& n, const Coords& at) {
+  const int axis = n.get<AxisParams>().axis;
+  Coords from = at;
+  from[axis] = index_coord(cx, cx.input(1, at).re, axis, (*n.input_shapes[0])[axis], 1);
+  return cx.input(0, from);
+}
+
+// The transpose. One index for each line along the axis compares with the positions there, which
+// fuses with its neighbours; several may repeat and are scattered.
+array spread_along_axis(const OpCall& call, const array& g) {
+  const int axis = call.get<AxisParams>().axis;
+  const Shape& shape = call.inputs[0].shape();
+  const array& indices = call.inputs[1];
+  if (indices.shape()[axis] != 1)
+    return cermet::scatter_along_axis(zeros(shape, g.dtype()), indices, g, axis,
+                                      ScatterReduce::add);
+  const int64_t size = shape[axis];
+  ShapeList line(static_cast<size_t>(shape.ndim()), 1);
+  line[static_cast<size_t>(axis)] = size;
+  const array positions =
+      reshape(arange(number(int64_t{0}), number(size), number(int64_t{1}), Dtype::int64), line);
+  const array index = astype(indices, Dtype::int64);
+  const array wrapped = where(less(index, full(Shape{}, number(int64_t{0}), Dtype::int64)),
+                              add(index, full(Shape{}, number(size), Dtype::int64)), index);
+  return where(equal(positions, wrapped), broadcast_to(g, shape),
+               full(Shape{}, number(0.0), g.dtype()));
+}
+
+std::optional<Layout> no_view(const NodeView&, const Shape&, const Layout&) { return {}; }
+
+}  // namespace
+
+Arrays rules::broadcast_indices(const char* op, const Arrays& indices, const S& s) {
+  Shape shape;
+  for (const array& index : indices) {
+    CERMET_CHECK(is_integer(index.dtype()), dtype, op,
+                 "an index has dtype {}, shape {}; indices must be integers", index.dtype(),
+                 index.shape());
+    shape = broadcast_shapes(op, shape, index.shape());
+  }
+  Arrays result;
+  for (const array& index : indices) result.push_back(broadcast_to(index, shape, s));
+  return result;
+}
+
+array rules::batch_index(int64_t size, const Shape& rest) {
+  const array numbers = arange(number(int64_t{0}), number(size), number(int64_t{1}), Dtype::int64);
+  Shape column{size};
+  for (int i = 0; i < rest.ndim(); ++i) column.push_back(1);
+  Shape shape = rest;
+  shape.insert(0, size);
+  return broadcast_to(make_node(rows::reshape, {numbers}, ShapeParams{column}, {}), shape);
+}
+
+constinit const OpRow rows::gather = {
+    .id = OpId::Gather,
+    .name = "gather",
+    .accepts = kAny,
+    .dtype = same_dtype,
+    .shape = gather_shape,
+    .derivative = Linear{[](auto& c, int, auto& g) {
+      const Arrays indices(c.inputs.begin() + 1, c.inputs.end());
+      return cermet::scatter(zeros(c.inputs[0].shape(), g.dtype()), indices, g,
+                             c.template get<GatherParams>().axes, ScatterReduce::add);
+    }},
+    .vmap = CustomVmap{vmap_gather},
+    .lowering = MoveLowering{pull_gather, no_view},
+    .effect = Effect::none,
+    .domain = Domain{},
+    .max_ulp = 0,
+    .doc =
+        "Slices of x, each from where the indices into some of its axes point; the axes of the "
+        "indices come first.",
+};
+
+constinit const OpRow rows::take_along_axis = {
+    .id = OpId::TakeAlongAxis,
+    .name = "take_along_axis",
+    .accepts = kAny,
+    .dtype = same_dtype,
+    .shape = [](auto& c) -> Shape { return c.inputs[1].shape(); },
+    .derivative = Linear{[](auto& c, int, auto& g) { return spread_along_axis(c, g); }},
+    .vmap = AxisMapVmap{[](auto& c, auto batched, int64_t size) {
+      return make_node(rows::take_along_axis,
+                       {batched_input(c.inputs[0], batched[0], size),
+                        batched_input(c.inputs[1], batched[1], size)},
+                       shift_axes(c.params), {});
+    }},
+    .lowering = MoveLowering{pull_along_axis, no_view},
+    .effect = Effect::none,
+    .domain = Domain{},
+    .max_ulp = 0,
+    .doc = "Elements of x at the indices along one axis, and at the same place along the others.",
+};
+
+array gather(const array& a, const Arrays& indices, const Axes& axes, const Shape& slice_sizes,
+             const S& s) {
+  CERMET_CHECK(!indices.empty() && indices.size() == axes.size(), value, "gather",
+               "{} indices for {} axes; give one for each, at least one", indices.size(),
+               axes.size());
+  CERMET_CHECK(slice_sizes.ndim() == a.ndim(), value, "gather",
+               "{} slice sizes for shape {}; give one for each axis", slice_sizes.ndim(),
+               a.shape());
+  Arrays inputs = broadcast_indices("gather", indices, s);
+  const bool is_empty = same_size(inputs[0].shape().count(), 0);
+  for (int axis = 0; axis < a.ndim(); ++axis) {
+    const Dim& whole = a.shape().dim(axis);
+    if (whole.expr != 0 && slice_sizes.dim(axis).expr == whole.expr) continue;
+    CERMET_CHECK(
+        is_empty || (!is_less(slice_sizes.dim(axis), 0) && !is_less(whole, slice_sizes.dim(axis))),
+        value, "gather", "a slice of size {} along axis {} of shape {}; it must fit",
+        slice_sizes.dim(axis).value, axis, a.shape());
+  }
+  for (int axis : axes) normalize_axis("gather", axis, a.ndim());
+  inputs.insert(inputs.begin(), a);
+  return make_node(rows::gather, std::move(inputs), GatherParams{axes, slice_sizes, 0}, s);
+}
+
+array take(const array& a, const array& indices, std::optional<int64_t> axis, const S& s) {
+  if (!axis) return take(flatten(a, 0, -1, s), indices, 0, s);
+  const int along = normalize_axis("take", *axis, a.ndim());
+  CERMET_CHECK(!is_zero(a.shape().dim(along)) || indices.size() == 0, value, "take",
+               "axis {} of shape {} has no elements to take; the indices have shape {}", along,
+               a.shape(), indices.shape());
+  Shape sizes = a.shape();
+  sizes.dim(along) = 1;
+  const array slices = gather(a, {indices}, {along}, sizes, s);
+  const int count = indices.ndim();
+  const array taken = squeeze(slices, AxisList{count + along}, s);
+  if (along == 0 || count == 0) return taken;
+  AxisList order;  // the index axes go where the axis was
+  for (int i = 0; i < along; ++i) order.push_back(count + i);
+  for (int i = 0; i < count; ++i) order.push_back(i);
+  for (int i = count + along; i < taken.ndim(); ++i) order.push_back(i);
+  return transpose(taken, order, s);
+}
+
+array take_along_axis(const array& a, const array& indices, std::optional<int64_t> axis,
+                      const S& s) {
+  if (!axis) return take_along_axis(flatten(a, 0, -1, s), flatten(indices, 0, -1, s), 0, s);
+  const int along = normalize_axis("take_along_axis", *axis, a.ndim());
+  CERMET_CHECK(indices.ndim() == a.ndim(), value, "take_along_axis",
+               "indices of shape {} for an array of shape {}; they must have as many axes",
+               indices.shape(), a.shape());
+  CERMET_CHECK(is_integer(indices.dtype()), dtype, "take_along_axis",
+               "the indices have dtype {}; they must be integers", indices.dtype());
+  CERMET_CHECK(!is_zero(a.shape().dim(along)) || indices.size() == 0, value, "take_along_axis",
+               "axis {} of shape {} has no elements to take; the indices have shape {}", along,
+               a.shape(), indices.shape());
+  Shape a_shape = a.shape(), index_shape = indices.shape();
+  a_shape.dim(along) = index_shape.dim(along) = 1;
+  Shape shape =
+      a_shape == index_shape ? a_shape : broadcast_shapes("take_along_axis", a_shape, index_shape);
+  index_shape = shape;
+  shape.dim(along) = a.shape().dim(along);
+  index_shape.dim(along) = indices.shape().dim(along);
+  return make_node(rows::take_along_axis,
+                   {broadcast_to(a, shape, s), broadcast_to(indices, index_shape, s)},
+                   AxisParams{along, false}, s);
+}
+
+}  // namespace cermet

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT
+// Builders on the movement rows: names for common reshapes, and cutting and repeating.
+#include <algorithm>
+
+#include "ops/rules.h"
+
+namespace cermet {
+
+using namespace rules;
+
+namespace {
+
+array reshaped(const array& a, Shape shape, const S& s) {
+  if (shape == a.shape()) return a;
+  return make_node(rows::reshape, pack(a), ShapeParams{std::move(shape)}, s);
+}
+
+// The product of axes [first, last).
+Dim merged_dim(const Shape& shape, int first, int last) {
+  Dim merged = 1;
+  for (int axis = first; axis < last; ++axis) merged = times(merged, shape.dim(axis));
+  return merged;
+}
+
+array part_of(const array& a, int axis, int64_t first, int64_t last, const S& s) {
+  std::vector<int64_t> start(a.ndim(), 0);
+  Shape size = a.shape();
+  start[axis] = first;
+  size.dim(axis) = std::max<int64_t>(last - first, 0);
+  return slice(a, std::move(start), std::vector<int64_t>(a.ndim(), 1), std::move(size), s);
+}
+
+}  // namespace
+
+array flatten(const array& a, int64_t start_axis, int64_t end_axis, const S& s) {
+  if (a.ndim() == 0) return reshaped(a, {1}, s);
+  // Axes past the ends are cut to them, as slices are.
+  const int64_t ndim = a.ndim();
+  auto clamped = [ndim](int64_t axis) {
+    return static_cast<int>(std::clamp<int64_t>(axis < 0 ? axis + ndim : axis, 0, ndim - 1));
+  };
+  CERMET_CHECK(start_axis < ndim && end_axis >= -ndim, axis, "flatten",
+               "axes {} to {} for shape {}; use axes of the array", start_axis, end_axis,
+               a.shape());
+  const int first = clamped(start_axis), last = clamped(end_axis);
+  CERMET_CHECK(first <= last, value, "flatten",
+               "start_axis {} comes after end_axis {}; it must not", start_axis, end_axis);
+  Shape shape;
+  for (int axis = 0; axis < first; ++axis) shape.push_back(a.shape().dim(axis));
+  shape.push_back(merged_dim(a.shape(), first, last + 1));
+  for (int axis = last + 1; axis < a.ndim(); ++axis) shape.push_back(a.shape().dim(axis));
+  return reshaped(a, std::move(shape), s);
+}
+
+array unflatten(const array& a, int64_t axis, const ShapeList& shape, const S& s) {
+  CERMET_CHECK(!shape.empty(), value, "unflatten", "the shape is empty; give at least one size");
+  const int at = normalize_axis("unflatten", axis, a.ndim());
+  const Dim size = a.shape().dim(at);
+  const auto is_open = [](const Dim& dim) { return dim.expr == 0 && dim.value == -1; };
+  Dim known = 1;
+  for (const Dim& dim : shape) known = is_open(dim) ? known : times(known, dim);
+  const Dim inferred = same_size(known, 0) ? Dim(0) : quotient(size, known);
+  Shape result = a.shape();
+  result.erase(at);
+  Dim total = 1;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    const Dim dim = is_open(shape[i]) ? inferred : shape[i];
+    total = times(total, dim);
+    result.insert(at + static_cast<int>(i), dim);
+  }
+  CERMET_CHECK(std::ranges::count_if(shape, is_open) <= 1 && same_size(total, size), value,
+               "unflatten", "axis {} of shape {} cannot become {}; its size is {}", axis, a.shape(),
+               Shape(std::vector<Dim>(shape)), size.value);
+  return reshaped(a, std::move(result), s);
+}
+
+array squeeze(const array& a, const OptionalAxes& axes, const S& s) {
+  Axes out;
+  if (axes) {
+    out = resolve_axes("squeeze", axes, a.ndim());
+  } else {
+    for (int axis = 0; axis < a.ndim(); ++axis)
+      if (a.shape()[axis] == 1) out.push_back(axis);
+  }
+  for (int axis : out)
+    CERMET_CHECK(a.shape()[axis] == 1, value, "squeeze",
+                 "axis {} of shape {} has size {}; only axes of size 1 can go", axis, a.shape(),
+                 a.shape()[axis]);
+  return reshaped(a, reduced_shape(a.shape(), out, false), s);
+}
+
+array expand_dims(const array& a, const AxisList& axes, const S& s) {
+  const int ndim = a.ndim() + static_cast<int>(axes.size());
+  const Axes added = resolve_axes("expand_dims", axes, ndim);
+  Shape shape = a.shape();
+  for (int axis : added) shape.insert(axis, 1);
+  return reshaped(a, std::move(shape), s);
+}
+
+std::vector<array> split(const array& a, int64_t sections, int64_t axis, const S& s) {
+  const int along = normalize_axis("split", axis, a.ndim());
+  CERMET_CHECK(sections > 0, value, "split", "{} sections; give at least 1", sections);
+  const int64_t size = a.shape()[along];
+  CERMET_CHECK(size % sections == 0, value, "split",
+               "axis {} of shape {} cannot be cut into {} equal parts; give indices, or a number "
+               "that divides {}",
+               axis, a.shape(), sections, size);
+  std::vector<array> parts;
+  const int64_t length = size / sections;
+  for (int64_t i = 0; i < sections; ++i)
+    parts.push_back(part_of(a, along, i * length, (i + 1) * length, s));
+  return parts;
+}
+
+std::vector<array> split(const array& a, const std::vector<int64_t>& indices, int64_t axis,
+                         const S& s) {
+  const int along = normalize_axis("split", axis, a.ndim());
+  const int64_t size = a.shape()[along];
+  std::vector<array> parts;
+  int64_t first = 0;
+  for (size_t i = 0; i <= indices.size(); ++i) {
+    int64_t last = i == indices.size() ? size : indices[i];
+    last = std::clamp<int64_t>(last < 0 ? last + size : last, 0, size);
+    parts.push_back(part_of(a, along, first, last, s));
+    first = last;
+  }
+  return parts;
+}
+
+array tile(const array& a, const std::vector<int64_t>& repetitions, const S& s) {
+  const size_t ndim = std::max<size_t>(a.ndim(), repetitions.size());
+  std::vector<int64_t> times(ndim - repetitions.size(), 1);
+  times.insert(times.end(), repetitions.begin(), repetitions.end());
+  Shape apart, repeated, result;
+  for (size_t i = 0; i < ndim; ++i) {
+    CERMET_CHECK(times[i] >= 0, value, "tile", "{} repetitions; they must be >= 0", times[i]);
+    const size_t added = ndim - a.ndim();
+    const Dim dim = i < added ? Dim(1) : a.shape().dim(static_cast<int>(i - added));
+    if (times[i] != 1) {
+      apart.push_back(1);
+      repeated.push_back(times[i]);
+    }
+    apart.push_back(dim);
+    repeated.push_back(dim);
+    result.push_back(times[i] == 1 ? dim : Dim(times[i] * static_cast<int64_t>(dim)));
+  }
+  return reshaped(broadcast_to(reshaped(a, std::move(apart), s), repeated, s), std::move(result),
+                  s);
+}
+
+array repeat(const array& a, int64_t repeats, std::optional<int64_t> axis, const S& s) {
+  CERMET_CHECK(repeats >= 0, value, "repeat", "{} repeats; they must be >= 0", repeats);
+  if (!axis) return repeat(flatten(a, 0, -1, s), repeats, 0, s);
+  const int along = normalize_axis("repeat", *axis, a.ndim());
+  if (repeats == 1) return a;
+  Shape apart = a.shape(), repeated = a.shape(), result = a.shape();
+  apart.insert(along + 1, 1);
+  repeated.insert(along + 1, repeats);
+  result.dim(along) = result[along] * repeats;
+  return reshaped(broadcast_to(reshaped(a, std::move(apart), s), repeated, s), std::move(result),
+                  s);
+}
+
+}  // namespace cermet

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT
+// Ops whose result is put together from several parts: pad and concatenate, and the builders on
+// them.
+#include <algorithm>
+
+#include "ops/rules.h"
+
+namespace cermet {
+
+using namespace rules;
+using ir::Code;
+using ir::ExprId;
+
+namespace {
+
+using Widths = std::vector<std::pair<int64_t, int64_t>>;
+
+// --- pad ---
+
+Shape pad_shape(const OpCall& call) {
+  const PadParams& p = call.get<PadParams>();
+  Shape shape = call.inputs[0].shape();
+  for (int axis = 0; axis < shape.ndim(); ++axis)
+    if (p.low[axis] + p.high[axis] != 0) shape.dim(axis) = shape[axis] + p.low[axis] + p.high[axis];
+  return shape;
+}
+
+Lane pull_pad(LowerContext& cx, const NodeView& n, const Coords& at) {
+  const PadParams& p = n.get<PadParams>();
+  ir::Builder& b = cx.builder();
+  Coords from = at;
+  ExprId inside = ir::kNone;
+  auto require = [&](ExprId condition) {
+    inside = inside == ir::kNone ? condition : b.logical_and(inside, condition);
+  };
+  for (size_t axis = 0; axis < at.size(); ++axis) {
+    from[axis].offset -= p.low[axis];
+    if (p.low[axis] + p.high[axis] == 0) continue;
+    const ExprId i = cx.expr(from[axis]);
+    if (p.low[axis] > 0) require(b.compare(Code::le, b.integer(Dtype::int64, 0), i));
+    if (p.high[axis] > 0) require(b.compare(Code::lt, i, cx.size(0, static_cast<int>(axis))));
+  }
+  if (inside == ir::kNone) return cx.input(0, from);
+  return select_lane(b, inside, cx.input_where(inside, 0, from), cx.input(1, {}));
+}
+
+array transpose_pad(const OpCall& c, int k, const array& g) {
+  const PadParams& p = c.get<PadParams>();
+  const Shape& shape = c.inputs[0].shape();
+  std::vector<int64_t> step(shape.ndim(), 1);
+  if (k == 0) return slice(g, p.low, std::move(step), shape);
+  return sum(slice_update(g, zeros(shape, g.dtype()), p.low, std::move(step)));
+}
+
+array vmap_pad(const OpCall& c, std::span<const bool> batched, int64_t size) {
+  PadParams p = c.get<PadParams>();
+  p.low.insert(p.low.begin(), 0);
+  p.high.insert(p.high.begin(), 0);
+  const array x = batched_input(c.inputs[0], batched[0], size);
+  if (!batched[1]) return make_node(rows::pad, {x, c.inputs[1]}, p, {});
+  // A fill value for each item: pad a mask, and choose.
+  const array inside = make_node(
+      rows::pad,
+      {full(x.shape(), number(true), Dtype::boolean), full({}, number(false), Dtype::boolean)}, p,
+      {});
+  const array padded = make_node(rows::pad, {x, full({}, number(int64_t{0}), x.dtype())}, p, {});
+  ShapeList fill_shape(x.ndim(), 1);
+  fill_shape[0] = size;
+  return where(inside, padded, reshape(c.inputs[1], fill_shape));
+}
+
+array pad_constant(const array& a, const Widths& width, const array& value, const S& s) {
+  PadParams p;
+  bool is_same = true;
+  for (const auto& [low, high] : width) {
+    p.low.push_back(low);
+    p.high.push_back(high);
+    is_same &= low == 0 && high == 0;
+  }
+  if (is_same) return a;
+  CERMET_CHECK(value.ndim() == 0, value, "pad", "the value has shape {}; it must be one number",
+               value.shape());
+  return make_node(rows::pad, {a, astype(value, a.dtype(), s)}, std::move(p), s);
+}
+
+// The element of the source that stands at position i, which may be outside [0, size).
+int64_t source_of(int64_t i, int64_t size, const std::string& mode) {
+  if (mode == "edge" || size == 1) return std::clamp<int64_t>(i, 0, size - 1);
+  const int64_t period = mode == "reflect" ? 2 * (size - 1) : 2 * size;
+  const int64_t phase = ((i % period) + period) % period;
+  if (phase < size) return phase;
+  return mode == "reflect" ? period - phase : period - 1 - phase;
+}
+
+array pad_mirrored(const array& a, const Widths& width, const std::string& mode, const S& s) {
+  array result = a;
+  for (int axis = 0; axis < a.ndim(); ++axis) {
+    const auto [low, high] = width[axis];
+    if (low == 0 && high == 0) continue;
+    const int64_t size = a.shape()[axis];
+    CERMET_CHECK(size > 0, value, "pad",
+                 "mode {} of axis {} of shape {}, which has no elements; "
+                 "use mode constant",
+                 mode, axis, a.shape());
+    std::vector<int64_t> sources(low + size + high);
+    for (size_t i = 0; i < sources.size(); ++i)
+      sources[i] = source_of(static_cast<int64_t>(i) - low, size, mode);
+    const Shape shape{static_cast<int64_t>(sources.size())};
+    result = take(result, array::from_data(sources.data(), shape, Dtype::int64), axis, s);
+  }
+  return result;
+}
+
+// --- concatenate ---
+
+Shape concatenate_shape(const OpCall& call) {
+  const int axis = call.get<AxisParams>().axis;
+  Shape shape = call.inputs[0].shape();
+  for (const array& a : call.inputs.subspan(1))
+    shape.dim(axis) = plus(shape.dim(axis), a.shape().dim(axis));
+  return shape;
+}
+
+Lane pull_concatenate(LowerContext& cx, const NodeView& n, const Coords& at) {
+  const int axis = n.get<AxisParams>().axis;
+  ir::Builder& b = cx.builder();
+  const ExprId i = cx.expr(at[axis]);
+  const int last = static_cast<int>(n.input_shapes.size()) - 1;
+  // From the last part backwards, so that each part before it wins where i is below its end.
+  int64_t start = n.shape[axis];
+  Lane value;
+  for (int k = last; k >= 0; --k) {
+    const ExprId end = size_expr(cx, start);
+    start -= (*n.input_shapes[k])[axis];
+    ExprId mask = k == last ? ir::kNone : b.compare(Code::lt, i, end);
+    const ExprId below = mask;
+    if (k > 0) {
+      const ExprId after = b.compare(Code::le, size_expr(cx, start), i);
+      mask = mask == ir::kNone ? after : b.logical_and(mask, after);
+    }
+    Coords from = at;
+    from[axis].offset -= start;
+    const Lane part = mask == ir::kNone ? cx.input(k, from) : cx.input_where(mask, k, from);
+    value = k == last ? part : select_lane(b, below, part, value);
+  }
+  return value;
+}
+
+array transpose_concatenate(const OpCall& c, int k, const array& g) {
+  const int axis = c.get<AxisParams>().axis;
+  std::vector<int64_t> start(g.ndim(), 0);
+  for (int i = 0; i < k; ++i) start[axis] += c.inputs[i].shape()[axis];
+  return slice(g, std::move(start), std::vector<int64_t>(g.ndim(), 1), c.inputs[k].shape());
+}
+
+array vmap_concatenate(const OpCall& c, std::span<const bool> batched, int64_t size) {
+  Arrays parts;
+  for (size_t i = 0; i < c.inputs.size(); ++i)
+    parts.push_back(batched_input(c.inputs[i], batched[i], size));
+  return make_node(rows::concatenate, std::move(parts), shift_axes(c.params), {});
+}
+
+void check_parts(const Arrays& parts, int axis) {
+  const Shape& first = parts[0].shape();
+  for (const array& part : parts) {
+    CERMET_CHECK(part.ndim() == first.ndim(), value, "concatenate",
+                 "shapes {} and {} differ in their number of axes; it must be the same", first,
+                 part.shape());
+    for (int i = 0; i < first.ndim(); ++i)
+      CERMET_CHECK(i == axis || same_size(part.shape().dim(i), first.dim(i)), value, "concatenate",
+                   "shapes {} and {} differ along axis {}; only axis {} may", first, part.shape(),
+                   i, axis);
+  }
+}
+
+}  // namespace
+
+constinit const OpRow rows::pad = {
+    .id = OpId::Pad,
+    .name = "pad",
+    .accepts = kAny,
+    .dtype = same_dtype,
+    .shape = pad_shape,
+    .derivative = Linear{transpose_pad},
+    .vmap = AxisMapVmap{vmap_pad},
+    .lowering =
+        MoveLowering{pull_pad, [](auto&, auto&, auto&) -> std::optional<Layout> { return {}; }},
+    .effect = Effect::none,
+    .domain = Domain{},
+    .max_ulp = 0,
+    .doc = "x with low and high elements of one value put around each axis.",
+};
+
+constinit const OpRow rows::concatenate = {
+    .id = OpId::Concatenate,
+    .name = "concatenate",
+    .accepts = kAny,
+    .dtype = same_dtype,
+    .shape = concatenate_shape,
+    .derivative = Linear{transpose_concatenate},
+    .vmap = AxisMapVmap{vmap_concatenate},
+    .lowering = MoveLowering{pull_concatenate,
+                             [](auto&, auto&, auto&) -> std::optional<Layout> { return {}; }},
+    .effect = Effect::none,
+    .domain = Domain{},
+    .max_ulp = 0,
+    .doc = "Arrays one after another along an axis.",
+};
+
+array pad(const array& a, const std::vector<std::pair<int64_t, int64_t>>& width, const array& value,
+          const std::string& mode, const S& s) {
+  CERMET_CHECK(width.size() == 1 || static_cast<int>(width.size()) == a.ndim(), value, "pad",
+               "{} widths for shape {}; give one, or one for each axis", width.size(), a.shape());
+  const Widths widths = width.size() == 1 ? Widths(a.ndim(), width[0]) : width;
+  for (int axis = 0; axis < a.ndim(); ++axis)
+    CERMET_CHECK(widths[axis].first >= 0 && widths[axis].second >= 0, value, "pad",
+                 "width ({}, {}) of axis {}; widths must be >= 0", widths[axis].first,
+                 widths[axis].second, axis);
+  if (mode == "constant") return pad_constant(a, widths, value, s);
+  CERMET_CHECK(mode == "edge" || mode == "reflect" || mode == "symmetric", value, "pad",
+               "mode is '{}'; use constant, edge, reflect or symmetric", mode);
+  return pad_mirrored(a, widths, mode, s);
+}
+
+array concatenate(const Arrays& arrays, std::optional<int64_t> axis, const S& s) {
+  CERMET_CHECK(!arrays.empty(), value, "concatenate", "no arrays are given; give at least one");
+  if (!axis) {
+    Arrays flat;
+    for (const array& a : arrays) flat.push_back(flatten(a, 0, -1, s));
+    return concatenate(flat, 0, s);
+  }
+  const int along = normalize_axis("concatenate", *axis, arrays[0].ndim());
+  check_parts(arrays, along);
+  Dtype dtype = arrays[0].dtype();
+  for (const array& a : arrays) dtype = promote(dtype, a.dtype());
+  Arrays parts;
+  for (const array& a : arrays)
+    if (!is_zero(a.shape().dim(along))) parts.push_back(astype(a, dtype, s));
+  if (parts.empty()) return astype(arrays[0], dtype, s);
+  if (parts.size() == 1) return parts[0];
+  return make_node(rows::concatenate, std::move(parts), AxisParams{along, false}, s);
+}
+
+array stack(const Arrays& arrays, int64_t axis, const S& s) {
+  CERMET_CHECK(!arrays.empty(), value, "stack", "no arrays are given; give at least one");
+  const int along = normalize_axis("stack", axis, arrays[0].ndim() + 1);
+  Arrays parts;
+  for (const array& a : arrays) {
+    CERMET_CHECK(a.shape() == arrays[0].shape(), value, "stack",
+                 "shapes {} and {} differ; all must be the same", arrays[0].shape(), a.shape());
+    parts.push_back(expand_dims(a, {along}, s));
+  }
+  return concatenate(parts, along, s);
+}
+
+}  // namespace cermet

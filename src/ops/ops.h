@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT
+// The C++ functions of the everyday ops; names, argument order and defaults as in MLX. Each validates,
+// promotes and builds nodes; nothing is computed. Errors are raised here wherever shapes and dtypes
+// suffice. Binary functions broadcast and promote.
+#pragma once
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "graph/op.h"
+
+namespace cermet {
+
+using S = StreamOrDevice;
+using AxisList = std::vector<int64_t>;
+using OptionalAxes = std::optional<AxisList>;  // nullopt: all axes
+using ShapeList = std::vector<Dim>;
+
+#define CERMET_DECLARE_unary(name) array name(const array& a, const S& s = {});
+#define CERMET_DECLARE_binary(name) array name(const array& a, const array& b, const S& s = {});
+#define CERMET_DECLARE_reduce(name) \
+  array name(const array& a, const OptionalAxes& axes = {}, bool keepdims = false, const S& s = {});
+#define CERMET_DECLARE_node(name)
+#define X(id, name, family) CERMET_DECLARE_##family(name)
+CERMET_OPS(X)
+#undef X
+
+// elementwise
+array select(const array& condition, const array& x, const array& y, const S& s = {});  // one shape
+array where(const array& condition, const array& x, const array& y, const S& s = {});
+array clip(const array& a, const std::optional<array>& low, const std::optional<array>& high,
+           const S& s = {});
+array round(const array& a, int decimals = 0, const S& s = {});
+array astype(const array& a, Dtype dtype, const S& s = {});
+std::vector<array> divmod(const array& a, const array& b, const S& s = {});
+// Alike dtype and shape: (broadcast to one shape, promoted to one dtype).
+std::pair<array, array> broadcast_promote(const char* op, const array& a, const array& b,
+                                          const S& s);
+std::vector<array> broadcast_arrays(const Arrays& arrays, const S& s = {});
+
+// reductions
+array mean(const array& a, const OptionalAxes& axes = {}, bool keepdims = false, const S& s = {});
+array var(const array& a, const OptionalAxes& axes = {}, bool keepdims = false, int ddof = 0,
+          const S& s = {});
+array std_dev(const array& a, const OptionalAxes& axes = {}, bool keepdims = false, int ddof = 0,
+              const S& s = {});  // Python: std
+array argmin(const array& a, std::optional<int64_t> axis = {}, bool keepdims = false,
+             const S& s = {});
+array argmax(const array& a, std::optional<int64_t> axis = {}, bool keepdims = false,
+             const S& s = {});
+array softmax(const array& a, const OptionalAxes& axes = {}, bool precise = false, const S& s = {});
+
+// movement
+array reshape(const array& a, const ShapeList& shape, const S& s = {});  // one -1 is inferred
+array flatten(const array& a, int64_t start_axis = 0, int64_t end_axis = -1, const S& s = {});
+array unflatten(const array& a, int64_t axis, const ShapeList& shape, const S& s = {});
+array squeeze(const array& a, const OptionalAxes& axes = {}, const S& s = {});
+array expand_dims(const array& a, const AxisList& axes, const S& s = {});
+array transpose(const array& a, const OptionalAxes& axes = {}, const S& s = {});
+array swapaxes(const array& a, int64_t axis1, int64_t axis2, const S& s = {});
+array moveaxis(const array& a, int64_t source, int64_t destination, const S& s = {});
+array broadcast_to(const array& a, const Shape& shape, const S& s = {});
+// Elements start, start + step, ... while before stop (or after, for step < 0); normalised by the caller
+// (see python slices): size[i] elements from start[i].
+array slice(const array& a, std::vector<int64_t> start, std::vector<int64_t> step, Shape size,
+            const S& s = {});
+array slice_update(const array& a, const array& update, std::vector<int64_t> start,
+                   std::vector<int64_t> step, ScatterReduce reduce = ScatterReduce::assign,
+                   const S& s = {});
+array concatenate(const Arrays& arrays, std::optional<int64_t> axis = 0, const S& s = {});
+array stack(const Arrays& arrays, int64_t axis = 0, const S& s = {});
+std::vector<array> split(const array& a, int64_t sections, int64_t axis = 0, const S& s = {});
+std::vector<array> split(const array& a, const std::vector<int64_t>& indices, int64_t axis = 0,
+                         const S& s = {});
+array pad(const array& a, const std::vector<std::pair<int64_t, int64_t>>& width, const array& value,
+          const std::string& mode = "constant", const S& s = {});
+array flip(const array& a, const OptionalAxes& axes = {}, const S& s = {});
+array tile(const array& a, const std::vector<int64_t>& repetitions, const S& s = {});
+array repeat(const array& a, int64_t repeats, std::optional<int64_t> axis = {}, const S& s = {});
+array contiguous(const array& a, const S& s = {});
+
+// indexing; indices are integers (negative ones count from the end), checked on the CPU at run time
+array take(const array& a, const array& indices, std::optional<int64_t> axis = {}, const S& s = {});
+array take_along_axis(const array& a, const array& indices, std::optional<int64_t> axis = -1,
+                      const S& s = {});
+array put_along_axis(const array& a, const array& indices, const array& values,
+                     std::optional<int64_t> axis = {}, const S& s = {});
+array scatter_along_axis(const array& a, const array& indices, const array& values, int64_t axis,
+                         ScatterReduce reduce, const S& s = {});
+array gather(const array& a, const Arrays& indices, const Axes& axes, const Shape& slice_sizes,
+             const S& s = {});
+array scatter(const array& a, const Arrays& indices, const array& updates, const Axes& axes,
+              ScatterReduce reduce, const S& s = {});
+
+// contraction
+array matmul(const array& a, const array& b, const S& s = {});
+array addmm(const array& c, const array& a, const array& b, double alpha = 1, double beta = 1,
+            const S& s = {});
+
+// creation
+array full(const Shape& shape, const Number& value, Dtype dtype, const S& s = {});
+array full(const Shape& shape, const array& value, std::optional<Dtype> dtype, const S& s = {});
+array zeros(const Shape& shape, Dtype dtype = Dtype::float32, const S& s = {});
+array ones(const Shape& shape, Dtype dtype = Dtype::float32, const S& s = {});
+array zeros_like(const array& a, const S& s = {});
+array ones_like(const array& a, const S& s = {});
+array arange(const Number& start, const Number& stop, const Number& step,
+             std::optional<Dtype> dtype, const S& s = {});
+array linspace(double start, double stop, int64_t num = 50, bool endpoint = true,
+               Dtype dtype = Dtype::float32, const S& s = {});
+array eye(int64_t n, std::optional<int64_t> m = {}, int64_t k = 0, Dtype dtype = Dtype::float32,
+          const S& s = {});
+array tri(int64_t n, std::optional<int64_t> m, int64_t k, Dtype dtype, const S& s = {});
+array tril(const array& a, int64_t k = 0, const S& s = {});
+array triu(const array& a, int64_t k = 0, const S& s = {});
+
+// Numbers
+Number number(bool value);
+Number number(int64_t value);
+Number number(const Dim& size);  // keeps its symbol
+Number number(double value);
+Number number(std::complex<double> value);
+// A 0-d array holding a Python scalar next to an array of the given dtype (weak promotion);
+// raises [op] overflow when an integer does not fit.
+array weak_scalar(const char* op, const Number& value, Dtype beside, const S& s = {});
+Dtype default_dtype(const Number& value);  // bool, int32, float32, complex64
+
+namespace random {
+array key(uint64_t seed);
+std::vector<array> split_pair(const array& key, const S& s = {});
+array split(const array& key, int64_t num = 2, const S& s = {});  // [num, 2] uint32
+array bits(const Shape& shape, int width, const array& key, const S& s = {});
+array uniform(const array& low, const array& high, const Shape& shape, Dtype dtype,
+              const array& key, const S& s = {});
+array normal(const Shape& shape, Dtype dtype, const std::optional<array>& loc,
+             const std::optional<array>& scale, const array& key, const S& s = {});
+array bernoulli(const array& p, const std::optional<Shape>& shape, const array& key,
+                const S& s = {});
+array randint(const array& low, const array& high, const Shape& shape, Dtype dtype,
+              const array& key, const S& s = {});
+array categorical(const array& logits, int64_t axis, const std::optional<Shape>& shape,
+                  std::optional<int64_t> num_samples, const array& key, const S& s = {});
+array truncated_normal(const array& lower, const array& upper, const std::optional<Shape>& shape,
+                       Dtype dtype, const array& key, const S& s = {});
+array gumbel(const Shape& shape, Dtype dtype, const array& key, const S& s = {});
+array laplace(const Shape& shape, Dtype dtype, double loc, double scale, const array& key,
+              const S& s = {});
+}  // namespace random
+
+namespace fast {
+array rms_norm(const array& x, const std::optional<array>& weight, double eps = 1e-5,
+               const S& s = {});
+array layer_norm(const array& x, const std::optional<array>& weight,
+                 const std::optional<array>& bias, double eps = 1e-5, const S& s = {});
+array rope(const array& x, int dims, bool traditional, std::optional<double> base, double scale,
+           const array& offset, const std::optional<array>& freqs = {}, const S& s = {});
+// mask: none, causal (mask_kind "causal"), bool or additive array.
+array scaled_dot_product_attention(const array& q, const array& k, const array& v, double scale,
+                                   const std::string& mask_kind, const std::optional<array>& mask,
+                                   const std::optional<array>& sinks, const S& s = {});
+}  // namespace fast
+
+}  // namespace cermet

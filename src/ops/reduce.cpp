@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: MIT
+// Reductions that are one fold. Initial states are neutral under merging: the zero of sum is -0.
+// Sums and products of narrow integers widen to 32 bits; halves accumulate in float32. NaN wins
+// over numbers in min, max and their arg forms.
+#include <limits>
+
+#include "ops/complex_math.h"
+#include "ops/rules.h"
+
+namespace cermet {
+
+using namespace rules;
+using ir::Code;
+using ir::ExprId;
+using ir::FoldState;
+
+namespace {
+
+using States = std::vector<FoldState>;
+
+Axes folded_axes(const NodeView& n) { return n.get<ReduceParams>().axes; }
+
+Dtype accumulated_dtype(const OpCall& call) {
+  const Dtype dtype = call.inputs[0].dtype();
+  if (dtype == Dtype::boolean) return Dtype::int32;
+  if (!is_integer(dtype) || size_of(dtype) >= 4) return dtype;
+  return is_signed(dtype) ? Dtype::int32 : Dtype::uint32;
+}
+
+Shape reduce_shape(const OpCall& call) {
+  const ReduceParams& p = call.get<ReduceParams>();
+  return reduced_shape(call.inputs[0].shape(), p.axes, p.keepdims);
+}
+
+// A value per reduced group, with the reduced axes back as size 1.
+array with_reduced_axes(const OpCall& c, const array& value) {
+  const ReduceParams& p = c.get<ReduceParams>();
+  if (p.keepdims) return value;
+  AxisList axes(p.axes.begin(), p.axes.end());
+  return axes.empty() ? value : expand_dims(value, axes);
+}
+
+array spread(const OpCall& c, const array& value) {
+  return broadcast_to(with_reduced_axes(c, value), c.inputs[0].shape());
+}
+
+// --- sum and prod ---
+
+Lane finish_part(LowerContext&, const NodeView&, std::span<const ExprId> states) {
+  return {states[0], states.size() > 1 ? states[1] : ir::kNone};
+}
+
+States sum_states(LowerContext& cx, const NodeView& n, Lane element, ExprId) {
+  ir::Builder& b = cx.builder();
+  const Dtype dtype = compute_dtype(n.dtype);
+  States states;
+  const ExprId parts[] = {element.re, element.im};
+  for (int i = 0; i < (is_complex(n.dtype) ? 2 : 1); ++i) {
+    const ExprId state = b.state(i, dtype);
+    states.push_back({dtype, b.constant(dtype, -0.0), b.add(state, b.cast(parts[i], dtype)),
+                      b.add(state, b.other(i, dtype))});
+  }
+  return states;
+}
+
+States prod_states(LowerContext& cx, const NodeView& n, Lane element, ExprId) {
+  ir::Builder& b = cx.builder();
+  const Dtype dtype = compute_dtype(n.dtype);
+  const ExprId one = b.constant(dtype, 1), state = b.state(0, dtype);
+  if (!is_complex(n.dtype))
+    return {{dtype, one, b.mul(state, b.cast(element.re, dtype)), b.mul(state, b.other(0, dtype))}};
+  ComplexMath math(b, dtype);
+  const Lane so_far{state, b.state(1, dtype)};
+  const Lane step = math.mul(so_far, element);
+  const Lane merge = math.mul(so_far, {b.other(0, dtype), b.other(1, dtype)});
+  return {{dtype, one, step.re, merge.re}, {dtype, b.constant(dtype, 0), step.im, merge.im}};
+}
+
+// The product of the other elements of the group, right where elements are 0.
+array prod_of_others(const OpCall& c, const array& y) {
+  const array& x = c.inputs[0];
+  const array zero = full_like(x, 0), one = full_like(x, 1);
+  const array is_zero = x == zero;
+  const AxisList axes(c.get<ReduceParams>().axes.begin(), c.get<ReduceParams>().axes.end());
+  const array zeros_in_group = broadcast_to(cermet::sum(is_zero, axes, true), x.shape());
+  const array nonzero = cermet::prod(cermet::select(is_zero, one, x), axes, true);
+  const array of_zero = cermet::select(zeros_in_group == 1, broadcast_to(nonzero, x.shape()), zero);
+  const array of_nonzero =
+      cermet::select(zeros_in_group == 0, spread(c, y) / cermet::select(is_zero, one, x), zero);
+  return cermet::select(is_zero, of_zero, of_nonzero);
+}
+
+// --- min and max ---
+
+// The value that loses against every other, of a compute dtype.
+ExprId lowest(ir::Builder& b, Dtype dtype, bool want_max) {
+  if (is_floating(dtype)) {
+    const double infinity = std::numeric_limits<double>::infinity();
+    return b.constant(dtype, want_max ? -infinity : infinity);
+  }
+  return visit_dtype(dtype, [&]<typename T>(std::type_identity<T>) -> ExprId {
+    if constexpr (std::is_integral_v<T>) {
+      using Limits = std::numeric_limits<T>;
+      return b.integer(dtype, static_cast<int64_t>(want_max ? Limits::min() : Limits::max()));
+    } else {
+      return ir::kNone;
+    }
+  });
+}
+
+// Whether `a` is chosen over `b` by its value; a NaN is chosen over a number.
+template <bool want_max>
+ExprId beats(ir::Builder& b, const Lane& a, const Lane& other) {
+  const Lane& low = want_max ? other : a;
+  const Lane& high = want_max ? a : other;
+  if (a.im != ir::kNone) {
+    ComplexMath math(b, b.dtype(a.re));
+    const ExprId wins = b.logical_or(math.less(low, high), math.is_nan(a));
+    return b.logical_and(wins, b.logical_not(math.is_nan(other)));
+  }
+  const Dtype dtype = b.dtype(a.re);
+  if (dtype == Dtype::boolean) return b.logical_and(b.logical_not(low.re), high.re);
+  const ExprId less = b.compare(Code::lt, low.re, high.re);
+  if (!is_floating(dtype)) return less;
+  const ExprId wins = b.logical_or(less, b.compare(Code::ne, a.re, a.re));
+  return b.logical_and(wins, b.compare(Code::eq, other.re, other.re));
+}
+
+template <bool want_max>
+States extremum_states(LowerContext& cx, const NodeView& n, Lane element, ExprId) {
+  ir::Builder& b = cx.builder();
+  const Dtype dtype = compute_dtype(n.dtype);
+  const ExprId init = lowest(b, dtype, want_max), state = b.state(0, dtype);
+  const ExprId other = b.other(0, dtype);
+  if (is_complex(n.dtype)) {
+    const Lane so_far{state, b.state(1, dtype)}, right{other, b.other(1, dtype)};
+    const Lane step = select_lane(b, beats<want_max>(b, element, so_far), element, so_far);
+    const Lane merge = select_lane(b, beats<want_max>(b, right, so_far), right, so_far);
+    return {{dtype, init, step.re, merge.re}, {dtype, init, step.im, merge.im}};
+  }
+  const Code code = dtype == Dtype::boolean ? (want_max ? Code::bit_or : Code::bit_and)
+                                            : (want_max ? Code::max : Code::min);
+  return {{dtype, init, b.op(code, dtype, {state, element.re}), b.op(code, dtype, {state, other})}};
+}
+
+// 1 where an element is the extremum of its group, divided by how many are: ties share.
+array extremum_weights(const OpCall& c, const array& y) {
+  const array& x = c.inputs[0];
+  const array is_chosen = astype(x == spread(c, y), real_of(x.dtype()));
+  const AxisList axes(c.get<ReduceParams>().axes.begin(), c.get<ReduceParams>().axes.end());
+  return is_chosen / cermet::sum(is_chosen, axes, true);
+}
+
+constexpr Opaque kExtremumDerivative = {
+    .jvp =
+        [](const OpCall& c, const array& y, int, const array& t) {
+          const ReduceParams& p = c.get<ReduceParams>();
+          const AxisList axes(p.axes.begin(), p.axes.end());
+          return sum(t * extremum_weights(c, y), axes, p.keepdims);
+        },
+    .vjp = [](const OpCall& c, const array& y, int,
+              const array& g) { return spread(c, g) * extremum_weights(c, y); }};
+
+// --- any and all ---
+
+template <Code code>
+States truth_states(LowerContext& cx, const NodeView&, Lane element, ExprId) {
+  ir::Builder& b = cx.builder();
+  const ExprId state = b.state(0, Dtype::boolean);
+  return {{Dtype::boolean, b.constant(Dtype::boolean, code == Code::bit_and),
+           b.op(code, Dtype::boolean, {state, truth(b, element)}),
+           b.op(code, Dtype::boolean, {state, b.other(0, Dtype::boolean)})}};
+}
+
+// --- argmin and argmax: the value so far (one or two parts), then its position ---
+
+Shape arg_shape(const OpCall& call) {
+  const AxisParams& p = call.get<AxisParams>();
+  return reduced_shape(call.inputs[0].shape(), {p.axis}, p.flag);
+}
+
+ExprId same_value(ir::Builder& b, const Lane& x, const Lane& y) {
+  const ExprId re = b.compare(Code::eq, x.re, y.re);
+  ExprId same = x.im == ir::kNone ? re : b.logical_and(re, b.compare(Code::eq, x.im, y.im));
+  if (!is_floating(b.dtype(x.re))) return same;
+  ComplexMath math(b, b.dtype(x.re));
+  auto is_nan = [&](const Lane& a) {
+    return a.im == ir::kNone ? b.compare(Code::ne, a.re, a.re) : math.is_nan(a);
+  };
+  return b.logical_or(same, b.logical_and(is_nan(x), is_nan(y)));
+}
+
+struct Place {
+  Lane value;
+  ExprId position;
+};
+
+template <bool want_max>
+Place better_place(ir::Builder& b, const Place& so_far, const Place& next) {
+  const ExprId is_earlier = b.compare(Code::lt, next.position, so_far.position);
+  const ExprId take =
+      b.logical_or(beats<want_max>(b, next.value, so_far.value),
+                   b.logical_and(same_value(b, next.value, so_far.value), is_earlier));
+  return {select_lane(b, take, next.value, so_far.value),
+          b.select(take, next.position, so_far.position)};
+}
+
+constexpr uint32_t kNowhere = std::numeric_limits<uint32_t>::max();
+
+// As better_place, for elements that come in order: of equal ones the earlier is there already.
+template <bool want_max>
+Place next_place(ir::Builder& b, const Place& so_far, const Place& next) {
+  const ExprId none = b.compare(Code::eq, so_far.position, b.integer(Dtype::uint32, kNowhere));
+  const ExprId take = b.logical_or(beats<want_max>(b, next.value, so_far.value), none);
+  return {select_lane(b, take, next.value, so_far.value),
+          b.select(take, next.position, so_far.position)};
+}
+
+template <bool want_max>
+States arg_states(LowerContext& cx, const NodeView& n, Lane element, ExprId position) {
+  ir::Builder& b = cx.builder();
+  const Dtype dtype = compute_dtype(n.input_dtypes[0]), index = Dtype::uint32;
+  const bool two_parts = is_complex(n.input_dtypes[0]);
+  const int last = two_parts ? 2 : 1;
+  const Place so_far{{b.state(0, dtype), two_parts ? b.state(1, dtype) : ir::kNone},
+                     b.state(last, index)};
+  const Place right{{b.other(0, dtype), two_parts ? b.other(1, dtype) : ir::kNone},
+                    b.other(last, index)};
+  const Place step = next_place<want_max>(b, so_far, {element, b.cast(position, index)});
+  const Place merge = better_place<want_max>(b, so_far, right);
+  const ExprId init = lowest(b, dtype, want_max);
+  States states{{dtype, init, step.value.re, merge.value.re}};
+  if (two_parts) states.push_back({dtype, init, step.value.im, merge.value.im});
+  states.push_back({index, b.integer(index, kNowhere), step.position, merge.position});
+  return states;
+}
+
+Lane finish_arg(LowerContext&, const NodeView&, std::span<const ExprId> states) {
+  return {states.back()};
+}
+
+// --- builders ---
+
+struct Reduction {
+  const OpRow& row;
+  Dtype dtype;        // of the result
+  bool has_identity;  // else an empty group is an error
+  double identity = 0;
+};
+
+array reduce(const Reduction& r, const array& a, const OptionalAxes& axes, bool keepdims,
+             const S& s) {
+  Axes over = resolve_axes(r.row.name, axes, a.ndim());
+  if (over.empty()) return astype(a, r.dtype, s);
+  bool is_empty = false;
+  for (int axis : over) is_empty |= is_zero(a.shape().dim(axis));
+  if (is_empty) {
+    const Shape shape = reduced_shape(a.shape(), over, keepdims);
+    CERMET_CHECK(r.has_identity || shape.size() == 0, value, r.row.name,
+                 "shape {} has no elements along the reduced axes; reduce axes of size >= 1",
+                 a.shape());
+    return full(shape, number(r.identity), r.dtype, s);
+  }
+  return make_node(r.row, pack(a), ReduceParams{std::move(over), keepdims}, s);
+}
+
+Dtype widened(const array& a, const OpRow& row) {
+  const Params none = NoParams{};
+  return accumulated_dtype({row, none, {&a, 1}});
+}
+
+array arg_reduce(const OpRow& row, const array& a, std::optional<int64_t> axis, bool keepdims,
+                 const S& s) {
+  if (axis) {
+    const int over = normalize_axis(row.name, *axis, a.ndim());
+    CERMET_CHECK(!is_zero(a.shape().dim(over)), value, row.name,
+                 "shape {} has no elements along axis {}; reduce an axis of size >= 1", a.shape(),
+                 over);
+    return make_node(row, pack(a), AxisParams{over, keepdims}, s);
+  }
+  const array flat = flatten(a, 0, -1, s);
+  CERMET_CHECK(!is_zero(flat.shape().dim(0)), value, row.name,
+               "shape {} has no elements; there is no largest or smallest one", a.shape());
+  const array index = make_node(row, {flat}, AxisParams{0, false}, s);
+  return keepdims ? reshape(index, ShapeList(a.ndim(), 1), s) : index;
+}
+
+}  // namespace
+
+constinit const OpRow rows::sum = {
+    .id = OpId::Sum,
+    .name = "sum",
+    .accepts = kAny,
+    .dtype = accumulated_dtype,
+    .shape = reduce_shape,
+    .derivative = Linear{[](auto& c, int, auto& g) { return spread(c, g); }},
+    .vmap = AxisShiftVmap{},
+    .lowering = FoldLowering{sum_states, finish_part, folded_axes},
+    .effect = Effect::none,
+    .domain = Domain{},
+    .max_ulp = 0,
+    .doc = "The sum over the axes; 0 for none. Integers below 32 bits and bools sum in 32 bits.",
+};
+
+constinit const OpRow rows::prod = {
+    .id = OpId::Prod,
+    .name = "prod",
+    .accepts = kAny,
+    .dtype = accumulated_dtype,
+    .shape = reduce_shape,
+    .derivative = Opaque{
+        .jvp =
+            [](auto& c, auto& y, int, auto& t) {
+              const ReduceParams& p = c.template get<ReduceParams>();
+              const AxisList axes(p.axes.begin(), p.axes.end());
+              return cermet::sum(t * prod_of_others(c, y), axes, p.keepdims);
+            },
+        .vjp = [](auto& c, auto& y, int,
+                  auto& g) { return spread(c, g) * conjugate_if_complex(prod_of_others(c, y)); }},
+    .vmap = AxisShiftVmap{},
+    .lowering = FoldLowering{prod_states, finish_part, folded_axes},
+    .effect = Effect::none,
+    .domain = Domain{0.5, 1.5},
+    .max_ulp = 0,
+    .doc =
+        "The product over the axes; 1 for none. Integers below 32 bits and bools multiply in 32 "
+        "bits.",
+};
+
+#define CERMET_REDUCE_ROW(enumerator, row_name, result, rule, states, text)  \
+  constinit const OpRow rows::row_name = {                                   \
+      .id = OpId::enumerator,                                                \
+      .name = #row_name,                                                     \
+      .accepts = kAny,                                                       \
+      .dtype = result,                                                       \
+      .shape = reduce_shape,                                                 \
+      .derivative = rule,                                                    \
+      .vmap = AxisShiftVmap{},                                               \
+      .lowering = FoldLowering{states, finish_part, folded_axes},            \
+      .effect = Effect::none,                                                \
+      .domain = Domain{},                                                    \
+      .max_ulp = 0,                                                          \
+      .doc = text,                                                           \
+  };
+CERMET_REDUCE_ROW(Min, min, same_dtype, kExtremumDerivative, extremum_states<false>,
+                  "The smallest element over the axes, NaN if there is one. Ties share the "
+                  "derivative.")
+CERMET_REDUCE_ROW(Max, max, same_dtype, kExtremumDerivative, extremum_states<true>,
+                  "The largest element over the axes, NaN if there is one. Ties share the "
+                  "derivative.")
+CERMET_REDUCE_ROW(Any, any, boolean_dtype, Zero{}, truth_states<Code::bit_or>,
+                  "Whether an element over the axes is not zero.")
+CERMET_REDUCE_ROW(All, all, boolean_dtype, Zero{}, truth_states<Code::bit_and>,
+                  "Whether no element over the axes is zero.")
+#undef CERMET_REDUCE_ROW
+
+#define CERMET_ARG_ROW(enumerator, row_name, want_max, text)                                \
+  constinit const OpRow rows::row_name = {                                                  \
+      .id = OpId::enumerator,                                                               \
+      .name = #row_name,                                                                    \
+      .accepts = kAny,                                                                      \
+      .dtype = [](auto&) { return Dtype::uint32; },                                         \
+      .shape = arg_shape,                                                                   \
+      .derivative = Zero{},                                                                 \
+      .vmap = AxisShiftVmap{},                                                              \
+      .lowering = FoldLowering{arg_states<want_max>, finish_arg,                            \
+                               [](auto& n) -> Axes {                                        \
+                                 return {n.template get<AxisParams>().axis};                \
+                               }},                                                          \
+      .effect = Effect::none,                                                               \
+      .domain = Domain{},                                                                   \
+      .max_ulp = 0,                                                                         \
+      .doc = text,                                                                          \
+  };
+CERMET_ARG_ROW(ArgMin, argmin, false,
+               "The position of the smallest element along the axis, the first of equal ones; the "
+               "first NaN if there is one.")
+CERMET_ARG_ROW(ArgMax, argmax, true,
+               "The position of the largest element along the axis, the first of equal ones; the "
+               "first NaN if there is one.")
+#undef CERMET_ARG_ROW
+
+array sum(const array& a, const OptionalAxes& axes, bool keepdims, const S& s) {
+  return reduce({rows::sum, widened(a, rows::sum), true, 0}, a, axes, keepdims, s);
+}
+
+array prod(const array& a, const OptionalAxes& axes, bool keepdims, const S& s) {
+  return reduce({rows::prod, widened(a, rows::prod), true, 1}, a, axes, keepdims, s);
+}
+
+array min(const array& a, const OptionalAxes& axes, bool keepdims, const S& s) {
+  return reduce({rows::min, a.dtype(), false}, a, axes, keepdims, s);
+}
+
+array max(const array& a, const OptionalAxes& axes, bool keepdims, const S& s) {
+  return reduce({rows::max, a.dtype(), false}, a, axes, keepdims, s);
+}
+
+array any(const array& a, const OptionalAxes& axes, bool keepdims, const S& s) {
+  return reduce({rows::any, Dtype::boolean, true, 0}, a, axes, keepdims, s);
+}
+
+array all(const array& a, const OptionalAxes& axes, bool keepdims, const S& s) {
+  return reduce({rows::all, Dtype::boolean, true, 1}, a, axes, keepdims, s);
+}
+
+array argmin(const array& a, std::optional<int64_t> axis, bool keepdims, const S& s) {
+  return arg_reduce(rows::argmin, a, axis, keepdims, s);
+}
+
+array argmax(const array& a, std::optional<int64_t> axis, bool keepdims, const S& s) {
+  return arg_reduce(rows::argmax, a, axis, keepdims, s);
+}
+
+}  // namespace cermet

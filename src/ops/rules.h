@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+// What the rows of several families share: dtype sets, dtype and shape rules, small lowerings, and
+// the steps that builders take before make_node. Rows give a node inputs of one shape and dtype
+// wherever the op is elementwise; builders broadcast and promote, so rules never do.
+#pragma once
+
+#include <span>
+#include <utility>
+
+#include "base/error.h"
+#include "base/format.h"
+#include "graph/op.h"
+#include "ops/operators.h"
+#include "ops/ops.h"
+
+namespace cermet::rules {
+
+// --- dtype sets ---
+template <typename... D>
+constexpr DtypeSet dtype_set(D... dtypes) {
+  return ((DtypeSet{1} << static_cast<int>(dtypes)) | ...);
+}
+#define X(id, name, type, bytes, category)                                                 \
+  | (DtypeCategory::category == c ? DtypeSet{1} << static_cast<int>(Dtype::id) : DtypeSet{0})
+constexpr DtypeSet category_set(DtypeCategory c) { return DtypeSet{0} CERMET_DTYPES(X); }
+#undef X
+inline constexpr DtypeSet kBool = category_set(DtypeCategory::boolean);
+inline constexpr DtypeSet kIntegers =
+    category_set(DtypeCategory::unsigned_integer) | category_set(DtypeCategory::signed_integer);
+inline constexpr DtypeSet kFloats = category_set(DtypeCategory::floating);
+inline constexpr DtypeSet kComplex = category_set(DtypeCategory::complex);
+inline constexpr DtypeSet kReals = kBool | kIntegers | kFloats;
+inline constexpr DtypeSet kInexact = kFloats | kComplex;
+inline constexpr DtypeSet kAny = kReals | kComplex;
+
+// --- result dtypes and shapes ---
+Dtype same_dtype(const OpCall& call);    // that of input 0
+Dtype second_dtype(const OpCall& call);  // that of input 1
+Dtype boolean_dtype(const OpCall& call);
+Dtype real_dtype(const OpCall& call);    // real_of input 0
+Shape same_shape(const OpCall& call);    // that of input 0
+Shape params_shape(const OpCall& call);  // ShapeParams
+
+// Parameters whose axes have moved up by one, for AxisShiftVmap: ReduceParams, AxisParams,
+// AxesParams (as a list of axes, not a permutation).
+Params shift_axes(const Params& params);
+
+// --- lowering ---
+template <ir::Code code>
+Lane unary_code(LowerContext& cx, const NodeView&, std::span<const Lane> a) {
+  return {cx.builder().unary(code, a[0].re)};
+}
+template <ir::Code code>
+Lane binary_code(LowerContext& cx, const NodeView&, std::span<const Lane> a) {
+  return {cx.builder().op(code, cx.builder().dtype(a[0].re), {a[0].re, a[1].re})};
+}
+// The lane as a bool: not zero.
+ir::ExprId truth(ir::Builder& b, const Lane& a);
+Lane cast_lane(ir::Builder& b, const Lane& a, Dtype from, Dtype to);
+Lane select_lane(ir::Builder& b, ir::ExprId condition, const Lane& x, const Lane& y);
+// A size as a runtime scalar: sizes are no part of a kernel.
+ir::ExprId size_expr(LowerContext& cx, int64_t size);
+// Σ coefficient · coordinate + offset; affine when every coordinate is.
+Coord combine(LowerContext& cx, std::span<const Coord> coords,
+              std::span<const int64_t> coefficients, int64_t offset = 0);
+// The coordinate of an index value (any integer dtype): negative ones count from the end; raises at
+// run time unless extent elements from there lie inside the axis.
+Coord index_coord(LowerContext& cx, ir::ExprId index, int axis, int64_t size, int64_t extent);
+
+// --- builders ---
+// A node's inputs, moved rather than copied: copies cost atomic counts.
+template <typename... A>
+Arrays pack(A&&... inputs) {
+  Arrays result;
+  result.reserve(sizeof...(inputs));
+  (result.push_back(std::forward<A>(inputs)), ...);
+  return result;
+}
+// make_node on the input as it is / cast to an inexact dtype.
+array unary(const OpRow& row, const array& a, const S& s);
+array unary_inexact(const OpRow& row, const array& a, const S& s);
+array binary(const OpRow& row, const array& a, const array& b, const S& s);
+array binary_inexact(const OpRow& row, const array& a, const array& b, const S& s);
+// `a` in the given dtype and shape; a full array is built anew instead of being cast and broadcast.
+array fit(const array& a, const Shape& shape, Dtype dtype, const S& s);
+// The value of an array whose elements are all one number known now, else null.
+const FullParams* full_params(const array& a);
+// The number as an array of this dtype holds it.
+Number convert_number(const Number& value, Dtype dtype);
+// Normalised axes, in the given order; nullopt: all. A repeat raises [op] value.
+Axes resolve_axes(const char* op, const OptionalAxes& axes, int ndim);
+Axes resolve_axes_in_order(const char* op, std::span<const int64_t> axes, int ndim);
+// The shape with `axes` (sorted) left out, or of size 1 with keepdims.
+Shape reduced_shape(const Shape& shape, const Axes& axes, bool keepdims);
+// A size that is 0 for sure; a symbolic size counts as not 0 and records no guard.
+bool is_zero(const Dim& dim);
+// Raises [op] value unless the slice stays inside; starts of empty axes become 0. Whether it is
+// all.
+bool check_slice(const char* op, const Shape& shape, std::vector<int64_t>& start,
+                 const std::vector<int64_t>& step, const Shape& size);
+// The indices, which must be integers, broadcast to one shape.
+Arrays broadcast_indices(const char* op, const Arrays& indices, const S& s);
+
+// --- derivatives and batching ---
+array full_like(const array& a, double value);
+array conjugate_if_complex(const array& a);
+// Row numbers 0 .. size - 1 as an index for the batch axis, in the shape [size, rest...].
+array batch_index(int64_t size, const Shape& rest);
+// The input with a new leading axis of `size`, unless it is batched already.
+array batched_input(const array& a, bool is_batched, int64_t size);
+
+}  // namespace cermet::rules

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: MIT
+// Writing at given or computed places of a copy: slice_update, scatter, scatter_along_axis, each
+// with a reduction of what was there and what comes. Their derivatives are written once, on reading
+// from and writing to those places.
+#include <algorithm>
+
+#include "ops/rules.h"
+
+namespace cermet {
+
+using namespace rules;
+
+namespace {
+
+ScatterReduce reduce_of(const Params& params) {
+  if (const auto* slice = std::get_if<SliceParams>(&params))
+    return static_cast<ScatterReduce>(slice->reduce);
+  return static_cast<ScatterReduce>(std::get<GatherParams>(params).reduce);
+}
+
+ScatterReduce node_reduce(const NodeView& n) { return reduce_of(n.params); }
+
+// The places that a call writes: reads them from an array like the target, writes them to one.
+class Places {
+ public:
+  explicit Places(const OpCall& call) : call_(call) {}
+
+  const array& target() const { return call_.inputs.front(); }
+  const array& update() const { return call_.inputs.back(); }
+  bool is_update(int k) const { return k == static_cast<int>(call_.inputs.size()) - 1; }
+  ScatterReduce reduce() const { return reduce_of(call_.params); }
+  bool can_repeat() const { return !std::holds_alternative<SliceParams>(call_.params); }
+
+  array read(const array& a) const {
+    if (const auto* p = std::get_if<SliceParams>(&call_.params))
+      return slice(a, p->start, p->step, p->size);
+    const GatherParams& p = call_.get<GatherParams>();
+    if (call_.row.id == OpId::Scatter) return gather(a, indices(), p.axes, p.slice_sizes);
+    return take_along_axis(a, call_.inputs[1], p.axes[0]);
+  }
+
+  array write(const array& to, const array& values, ScatterReduce reduce) const {
+    if (const auto* p = std::get_if<SliceParams>(&call_.params))
+      return slice_update(to, values, p->start, p->step, reduce);
+    const Axes& axes = call_.get<GatherParams>().axes;
+    if (call_.row.id == OpId::Scatter) return scatter(to, indices(), values, axes, reduce);
+    return scatter_along_axis(to, call_.inputs[1], values, axes[0], reduce);
+  }
+
+ private:
+  Arrays indices() const { return {call_.inputs.begin() + 1, call_.inputs.end() - 1}; }
+
+  const OpCall& call_;
+};
+
+// What multiplies an update in the product at its place: the old value and the other updates there.
+array other_factors(const Places& places) {
+  if (!places.can_repeat()) return places.read(places.target());
+  const array& u = places.update();
+  const array zero = full_like(u, 0), one = full_like(u, 1), is_zero = u == zero;
+  const array nonzero =
+      places.read(places.write(places.target(), select(is_zero, one, u), ScatterReduce::multiply));
+  const array zeros_there =
+      places.read(places.write(zeros(places.target().shape(), Dtype::int32),
+                               astype(is_zero, Dtype::int32), ScatterReduce::add));
+  const array of_zero = select(zeros_there == 1, nonzero, zero);
+  const array of_nonzero = select(zeros_there == 0, nonzero / select(is_zero, one, u), zero);
+  return select(is_zero, of_zero, of_nonzero);
+}
+
+// The derivative with respect to the target keeps its shape both ways.
+array through_target(const Places& places, const array& y, const array& g, bool is_adjoint) {
+  const array& u = places.update();
+  switch (places.reduce()) {
+    case ScatterReduce::assign: return places.write(g, zeros_like(u), ScatterReduce::assign);
+    case ScatterReduce::add: return g;
+    case ScatterReduce::multiply:
+      return places.write(g, is_adjoint ? conjugate_if_complex(u) : u, ScatterReduce::multiply);
+    default: return select(places.target() == y, g, full_like(g, 0));
+  }
+}
+
+array update_vjp(const Places& places, const array& y, const array& g) {
+  const array there = places.read(g);
+  switch (places.reduce()) {
+    case ScatterReduce::assign:
+    case ScatterReduce::add: return there;
+    case ScatterReduce::multiply: return there * conjugate_if_complex(other_factors(places));
+    default: return select(places.update() == places.read(y), there, full_like(there, 0));
+  }
+}
+
+array update_jvp(const Places& places, const array& y, const array& t) {
+  const array none = zeros(places.target().shape(), t.dtype());
+  switch (places.reduce()) {
+    case ScatterReduce::assign: return places.write(none, t, ScatterReduce::assign);
+    case ScatterReduce::add: return places.write(none, t, ScatterReduce::add);
+    case ScatterReduce::multiply:
+      return places.write(none, t * other_factors(places), ScatterReduce::add);
+    default: {
+      const array kept = select(places.update() == places.read(y), t, full_like(t, 0));
+      return places.write(none, kept, ScatterReduce::add);
+    }
+  }
+}
+
+constexpr Opaque kWriteDerivative = {
+    .jvp =
+        [](const OpCall& c, const array& y, int k, const array& t) {
+          const Places places(c);
+          return places.is_update(k) ? update_jvp(places, y, t)
+                                     : through_target(places, y, t, false);
+        },
+    .vjp =
+        [](const OpCall& c, const array& y, int k, const array& g) {
+          const Places places(c);
+          return places.is_update(k) ? update_vjp(places, y, g)
+                                     : through_target(places, y, g, true);
+        }};
+
+// --- lowering ---
+
+Coords slice_target(LowerContext& cx, const NodeView& n, const Coords& at) {
+  const SliceParams& p = n.get<SliceParams>();
+  Coords to;
+  for (size_t i = 0; i < at.size(); ++i)
+    to.push_back(combine(cx, {&at[i], 1}, {&p.step[i], 1}, p.start[i]));
+  return to;
+}
+
+Coords scatter_target(LowerContext& cx, const NodeView& n, const Coords& at) {
+  const GatherParams& p = n.get<GatherParams>();
+  const Shape& shape = *n.input_shapes[0];
+  const int index_ndim = n.input_shapes[1]->ndim();
+  const Coords index_at(at.begin(), at.begin() + index_ndim);
+  Coords to(at.begin() + index_ndim, at.end());
+  for (size_t k = 0; k < p.axes.size(); ++k) {
+    const int axis = p.axes[k];
+    const ir::ExprId index = cx.input(static_cast<int>(k) + 1, index_at).re;
+    const Coord base = index_coord(cx, index, axis, shape[axis], p.slice_sizes[axis]);
+    const Coord parts[] = {base, to[axis]};
+    constexpr int64_t kOnes[] = {1, 1};
+    to[axis] = p.slice_sizes[axis] == 1 ? base : combine(cx, parts, kOnes);
+  }
+  return to;
+}
+
+Coords along_axis_target(LowerContext& cx, const NodeView& n, const Coords& at) {
+  const int axis = n.get<GatherParams>().axes[0];
+  Coords to = at;
+  to[axis] = index_coord(cx, cx.input(1, at).re, axis, (*n.input_shapes[0])[axis], 1);
+  return to;
+}
+
+// --- batching ---
+
+array vmap_slice_update(const OpCall& c, std::span<const bool> batched, int64_t size) {
+  SliceParams p = c.get<SliceParams>();
+  p.start.insert(p.start.begin(), 0);
+  p.step.insert(p.step.begin(), 1);
+  return slice_update(batched_input(c.inputs[0], batched[0], size),
+                      batched_input(c.inputs[1], batched[1], size), std::move(p.start),
+                      std::move(p.step), reduce_of(c.params));
+}
+
+array vmap_scatter(const OpCall& c, std::span<const bool> batched, int64_t size) {
+  const array x = batched_input(c.inputs.front(), batched.front(), size);
+  Arrays indices;
+  for (size_t k = 1; k + 1 < c.inputs.size(); ++k)
+    indices.push_back(batched_input(c.inputs[k], batched[k], size));
+  const int index_ndim = indices[0].ndim();
+  Shape rest = indices[0].shape();
+  rest.erase(0);
+  indices.insert(indices.begin(), batch_index(size, rest));
+  Axes axes = c.get<GatherParams>().axes;
+  for (int& axis : axes) ++axis;
+  axes.insert(axes.begin(), 0);
+  const array updates = batched_input(c.inputs.back(), batched.back(), size);
+  return scatter(x, indices, expand_dims(updates, {index_ndim}), axes, reduce_of(c.params));
+}
+
+array vmap_along_axis(const OpCall& c, std::span<const bool> batched, int64_t size) {
+  return scatter_along_axis(batched_input(c.inputs[0], batched[0], size),
+                            batched_input(c.inputs[1], batched[1], size),
+                            batched_input(c.inputs[2], batched[2], size),
+                            c.get<GatherParams>().axes[0] + 1, reduce_of(c.params));
+}
+
+// Updates that combine with what is there are arithmetic, and half types have none: they go by way of
+// float32, which also keeps repeated sums from stalling.
+bool combines_in_float(const array& a, ScatterReduce reduce) {
+  return is_half(a.dtype()) && reduce != ScatterReduce::assign;
+}
+
+}  // namespace
+
+#define CERMET_WRITE_ROW(enumerator, row_name, batch, target, text) \
+  constinit const OpRow rows::row_name = {                          \
+      .id = OpId::enumerator,                                       \
+      .name = #row_name,                                            \
+      .accepts = kAny,                                              \
+      .dtype = same_dtype,                                          \
+      .shape = same_shape,                                          \
+      .derivative = kWriteDerivative,                               \
+      .vmap = batch,                                                \
+      .lowering = UpdateLowering{target, node_reduce},              \
+      .effect = Effect::none,                                       \
+      .domain = Domain{},                                           \
+      .max_ulp = 0,                                                 \
+      .doc = text,                                                  \
+  };
+CERMET_WRITE_ROW(SliceUpdate, slice_update, AxisMapVmap{vmap_slice_update}, slice_target,
+                 "x with a slice replaced by, or reduced with, the update.")
+CERMET_WRITE_ROW(
+    Scatter, scatter, CustomVmap{vmap_scatter}, scatter_target,
+    "x with slices, from where the indices into some of its axes point, replaced by, or "
+    "reduced with, the updates. Of several assignments to one place, one holds.")
+CERMET_WRITE_ROW(ScatterAlongAxis, scatter_along_axis, AxisMapVmap{vmap_along_axis},
+                 along_axis_target,
+                 "x with elements at the indices along one axis replaced by, or reduced with, the "
+                 "values.")
+#undef CERMET_WRITE_ROW
+
+array slice_update(const array& a, const array& update, std::vector<int64_t> start,
+                   std::vector<int64_t> step, ScatterReduce reduce, const S& s) {
+  const Shape size = update.shape();
+  const bool is_whole = check_slice("slice_update", a.shape(), start, step, size);
+  const array values = astype(update, a.dtype(), s);
+  if (is_whole && reduce == ScatterReduce::assign) return values;
+  for (const Dim& dim : size)
+    if (is_zero(dim)) return a;
+  if (combines_in_float(a, reduce)) {
+    const array wide = slice_update(astype(a, Dtype::float32, s), astype(values, Dtype::float32, s),
+                                    std::move(start), std::move(step), reduce, s);
+    return astype(wide, a.dtype(), s);
+  }
+  return make_node(rows::slice_update, {a, values},
+                   SliceParams{std::move(start), std::move(step), size, static_cast<int>(reduce)},
+                   s);
+}
+
+array scatter(const array& a, const Arrays& indices, const array& updates, const Axes& axes,
+              ScatterReduce reduce, const S& s) {
+  CERMET_CHECK(!indices.empty() && indices.size() == axes.size(), value, "scatter",
+               "{} indices for {} axes; give one for each, at least one", indices.size(),
+               axes.size());
+  Arrays inputs = broadcast_indices("scatter", indices, s);
+  const Shape& index_shape = inputs[0].shape();
+  const int index_ndim = index_shape.ndim();
+  bool fits = updates.ndim() == index_ndim + a.ndim();
+  Shape sizes;
+  for (int i = 0; fits && i < updates.ndim(); ++i) {
+    if (i >= index_ndim) sizes.push_back(updates.shape().dim(i));
+    fits = i < index_ndim ? updates.shape()[i] == index_shape[i]
+                          : updates.shape()[i] <= a.shape()[i - index_ndim];
+  }
+  CERMET_CHECK(fits || updates.size() == 0, value, "scatter",
+               "updates of shape {} for indices of shape {} and an array of shape {}; their shape "
+               "is that of the indices followed by slices that fit the array",
+               updates.shape(), index_shape, a.shape());
+  for (int axis : axes) normalize_axis("scatter", axis, a.ndim());
+  if (updates.size() == 0) return a;
+  if (combines_in_float(a, reduce)) {
+    const array wide = scatter(astype(a, Dtype::float32, s), indices,
+                               astype(updates, Dtype::float32, s), axes, reduce, s);
+    return astype(wide, a.dtype(), s);
+  }
+  inputs.insert(inputs.begin(), a);
+  inputs.push_back(astype(updates, a.dtype(), s));
+  return make_node(rows::scatter, std::move(inputs),
+                   GatherParams{axes, std::move(sizes), static_cast<int>(reduce)}, s);
+}
+
+array scatter_along_axis(const array& a, const array& indices, const array& values, int64_t axis,
+                         ScatterReduce reduce, const S& s) {
+  const char* op = "scatter_along_axis";
+  const int along = normalize_axis(op, axis, a.ndim());
+  CERMET_CHECK(indices.ndim() == a.ndim(), value, op,
+               "indices of shape {} for an array of shape {}; they must have as many axes",
+               indices.shape(), a.shape());
+  CERMET_CHECK(is_integer(indices.dtype()), dtype, op,
+               "the indices have dtype {}; they must be integers", indices.dtype());
+  Shape shape = a.shape();
+  shape.dim(along) = indices.shape().dim(along);
+  const array at = broadcast_to(indices, shape, s);
+  if (at.size() == 0) return a;
+  if (combines_in_float(a, reduce)) {
+    const array wide = scatter_along_axis(astype(a, Dtype::float32, s), indices,
+                                          astype(values, Dtype::float32, s), axis, reduce, s);
+    return astype(wide, a.dtype(), s);
+  }
+  CERMET_CHECK(!is_zero(a.shape().dim(along)), value, op,
+               "axis {} of shape {} has no elements to write; the indices have shape {}", along,
+               a.shape(), indices.shape());
+  return make_node(rows::scatter_along_axis, {a, at, fit(values, shape, a.dtype(), s)},
+                   GatherParams{{along}, {}, static_cast<int>(reduce)}, s);
+}
+
+array put_along_axis(const array& a, const array& indices, const array& values,
+                     std::optional<int64_t> axis, const S& s) {
+  if (axis) return scatter_along_axis(a, indices, values, *axis, ScatterReduce::assign, s);
+  const array flat = flatten(a, 0, -1, s);
+  const array at = flatten(indices, 0, -1, s);
+  const array from = values.size() == 1
+                         ? reshape(values, {1}, s)
+                         : flatten(broadcast_to(values, indices.shape(), s), 0, -1, s);
+  const array put = scatter_along_axis(flat, at, from, 0, ScatterReduce::assign, s);
+  return put.shape() == a.shape() ? put
+                                  : make_node(rows::reshape, {put}, ShapeParams{a.shape()}, s);
+}
+
+}  // namespace cermet

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT
+// Reductions that are graphs of other rows: logsumexp, softmax, mean, variance. The graphs subtract
+// the maximum first, so no exponential overflows; halves are widened to float32 inside, so that
+// results do not depend on where a kernel ends. Derivatives use the result, so they need no second
+// pass over it.
+#include "ops/rules.h"
+
+namespace cermet {
+
+using namespace rules;
+
+namespace {
+
+AxisList axis_list(const ReduceParams& p) { return {p.axes.begin(), p.axes.end()}; }
+
+Dtype wide_dtype(Dtype dtype) { return is_half(dtype) ? Dtype::float32 : dtype; }
+
+array softmax_graph(const OpCall& c) {
+  const AxisList axes = axis_list(c.get<ReduceParams>());
+  const array x = astype(c.inputs[0], wide_dtype(c.inputs[0].dtype()));
+  const array e = cermet::exp(x - stop_gradient(cermet::max(x, axes, true)));
+  return astype(e / cermet::sum(e, axes, true), c.inputs[0].dtype());
+}
+
+array logsumexp_graph(const OpCall& c) {
+  const ReduceParams& p = c.get<ReduceParams>();
+  const AxisList axes = axis_list(p);
+  const array x = astype(c.inputs[0], wide_dtype(c.inputs[0].dtype()));
+  const array largest = stop_gradient(cermet::max(x, axes, true));
+  // An infinite maximum is the result itself; taking 0 off instead keeps inf - inf away.
+  const array offset = cermet::select(isfinite(largest), largest, full_like(largest, 0));
+  const array result = cermet::log(cermet::sum(cermet::exp(x - offset), axes, true)) + offset;
+  return astype(p.keepdims ? result : squeeze(result, axes), c.inputs[0].dtype());
+}
+
+// The softmax as exp(x - logsumexp(x)); a result rounded to a half is too coarse for that.
+array logsumexp_weights(const OpCall& c, const array& y) {
+  const ReduceParams& p = c.get<ReduceParams>();
+  if (is_half(y.dtype())) return softmax(c.inputs[0], axis_list(p));
+  return cermet::exp(c.inputs[0] - (p.keepdims ? y : expand_dims(y, axis_list(p))));
+}
+
+array softmax_diff(const OpCall& c, const array& y, const array& g) {
+  const array weighted = y * g;
+  return weighted - y * cermet::sum(weighted, axis_list(c.get<ReduceParams>()), true);
+}
+
+Dim group_size(const array& a, const Axes& axes) {
+  Dim size = 1;
+  for (int axis : axes) size = times(size, a.shape().dim(axis));
+  return size;
+}
+
+// sum / count as a real number of the sum's dtype.
+array divided(const array& sum, const Dim& count, const S& s) {
+  return divide(sum, full(sum.shape(), number(count), sum.dtype(), s), s);
+}
+
+}  // namespace
+
+constinit const OpRow rows::logsumexp = {
+    .id = OpId::LogSumExp,
+    .name = "logsumexp",
+    .accepts = kInexact,
+    .dtype = same_dtype,
+    .shape =
+        [](auto& c) {
+          const ReduceParams& p = c.template get<ReduceParams>();
+          return reduced_shape(c.inputs[0].shape(), p.axes, p.keepdims);
+        },
+    .derivative = Opaque{.jvp =
+                             [](auto& c, auto& y, int, auto& t) {
+                               const ReduceParams& p = c.template get<ReduceParams>();
+                               return cermet::sum(t * logsumexp_weights(c, y), axis_list(p),
+                                                  p.keepdims);
+                             },
+                         .vjp =
+                             [](auto& c, auto& y, int, auto& g) {
+                               const ReduceParams& p = c.template get<ReduceParams>();
+                               const array along = p.keepdims ? g : expand_dims(g, axis_list(p));
+                               return along * conjugate_if_complex(logsumexp_weights(c, y));
+                             }},
+    .vmap = AxisShiftVmap{},
+    .lowering = CompositeLowering{logsumexp_graph},
+    .effect = Effect::none,
+    .domain = Domain{},
+    .max_ulp = 4,
+    .doc = "log(sum(exp(x))) over the axes, without overflow.",
+};
+
+constinit const OpRow rows::softmax = {
+    .id = OpId::Softmax,
+    .name = "softmax",
+    .accepts = kInexact,
+    .dtype = same_dtype,
+    .shape = same_shape,
+    .derivative =
+        Opaque{.jvp = [](auto& c, auto& y, int, auto& t) { return softmax_diff(c, y, t); },
+               .vjp = [](auto& c, auto& y, int,
+                         auto& g) { return softmax_diff(c, conjugate_if_complex(y), g); }},
+    .vmap = AxisShiftVmap{},
+    .lowering = CompositeLowering{softmax_graph},
+    .effect = Effect::none,
+    .domain = Domain{},
+    .max_ulp = 4,
+    .doc = "exp(x) / sum(exp(x)) over the axes, without overflow.",
+};
+
+array logsumexp(const array& a, const OptionalAxes& axes, bool keepdims, const S& s) {
+  Axes over = resolve_axes("logsumexp", axes, a.ndim());
+  const array x = astype(a, to_inexact(a.dtype()), s);
+  if (over.empty()) return x;
+  for (int axis : over)
+    CERMET_CHECK(!is_zero(a.shape().dim(axis)), value, "logsumexp",
+                 "shape {} has no elements along axis {}; reduce axes of size >= 1", a.shape(),
+                 axis);
+  return make_node(rows::logsumexp, pack(x), ReduceParams{std::move(over), keepdims}, s);
+}
+
+array softmax(const array& a, const OptionalAxes& axes, bool precise, const S& s) {
+  Axes over = resolve_axes("softmax", axes, a.ndim());
+  const array x = astype(a, to_inexact(a.dtype()), s);
+  if (over.empty()) return full(x.shape(), number(1.0), x.dtype(), s);
+  return make_node(rows::softmax, pack(x), ReduceParams{std::move(over), precise}, s);
+}
+
+array mean(const array& a, const OptionalAxes& axes, bool keepdims, const S& s) {
+  const Axes over = resolve_axes("mean", axes, a.ndim());
+  const Dtype dtype = to_inexact(a.dtype());
+  // The quotient is rounded to a half once.
+  const array x = astype(a, wide_dtype(dtype), s);
+  return astype(divided(sum(x, axes, keepdims, s), group_size(a, over), s), dtype, s);
+}
+
+array var(const array& a, const OptionalAxes& axes, bool keepdims, int ddof, const S& s) {
+  const Axes over = resolve_axes("var", axes, a.ndim());
+  const Dtype dtype = to_inexact(a.dtype());
+  const array x = astype(a, wide_dtype(dtype), s);
+  const array from_mean = subtract(x, mean(x, axes, true, s), s);
+  const array squares = is_complex(dtype)
+                            ? add(square(real(from_mean, s), s), square(imag(from_mean, s), s), s)
+                            : square(from_mean, s);
+  const Dim count = minus(group_size(a, over), ddof);
+  const Dim divisor = is_less(count, 0) ? Dim(0) : count;
+  return astype(divided(sum(squares, axes, keepdims, s), divisor, s), real_of(dtype), s);
+}
+
+array std_dev(const array& a, const OptionalAxes& axes, bool keepdims, int ddof, const S& s) {
+  return sqrt(var(a, axes, keepdims, ddof, s), s);
+}
+
+}  // namespace cermet

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+#include "runtime/buffer.h"
+
+#include <memory>
+#include <mutex>
+
+#include "base/error.h"
+#include "runtime/allocator.h"
+#include "runtime/block_cache.h"
+#include "runtime/fork.h"
+#include "runtime/log.h"
+#include "runtime/spin.h"
+
+namespace cermet {
+namespace {
+
+struct Unused {
+  SpinLock lock;
+  BufferList list;
+};
+
+Unused& unused() {
+  static Unused& unused = []() -> Unused& {
+    auto& unused = *new Unused;
+    hold_over_fork(ForkLevel::leaf, unused.lock);
+    return unused;
+  }();
+  return unused;
+}
+
+}  // namespace
+
+Buffer* Buffer::take() {
+  {
+    std::lock_guard lock(unused().lock);
+    if (!unused().list.empty()) return unused().list.pop();
+  }
+  return new Buffer;
+}
+
+void Buffer::put(Buffer* buffer) {
+  std::lock_guard lock(unused().lock);
+  unused().list.push(buffer);
+}
+
+void Buffer::start(size_t size) {
+  size_ = size;
+  pins_.store(0, std::memory_order_relaxed);
+  new_version();
+  references_.store(1, std::memory_order_relaxed);
+}
+
+BufferRef Buffer::wrap(void* ptr, size_t size, Deleter deleter, Device device) {
+  CERMET_CHECK(ptr != nullptr || size == 0, value, "buffer", "a null pointer to {} bytes", size);
+  auto foreign = std::make_unique<Deleter>(std::move(deleter));
+  Buffer* buffer = take();
+  static char nothing;  // what an empty buffer points to
+  buffer->data_ = ptr != nullptr ? ptr : &nothing;
+  buffer->capacity_ = size;
+  buffer->owner_ = nullptr;
+  buffer->device_ = device;
+  buffer->wrapped_ = ptr;
+  buffer->foreign_ = foreign.release();
+  buffer->start(size);
+  return BufferRef(buffer);
+}
+
+void* Buffer::on(Device device, Access access) {
+  CERMET_CHECK(device == device_, device, "buffer", "the bytes lie on {}, the work runs on {}",
+               to_string(device_), to_string(device));
+  if (access == Access::write) new_version();
+  return data_;
+}
+
+void Buffer::destroy() {
+  if (foreign_ == nullptr) {
+    owner_->release(this);
+    return;
+  }
+  std::unique_ptr<Deleter> deleter(std::exchange(foreign_, nullptr));
+  void* wrapped = wrapped_;
+  put(this);
+  try {
+    if (*deleter) (*deleter)(wrapped);
+  } catch (...) {
+    write_warning("the deleter of a wrapped buffer let an exception out");
+  }
+}
+
+}  // namespace cermet

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT
+// Finding kernels. (Running them: launch.cpp.)
+#include "runtime/kernel_cache.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "runtime/build_id.h"
+#include "runtime/counters.h"
+#include "runtime/fork.h"
+#include "runtime/kernel_disk.h"
+#include "runtime/kernel_seed.h"
+#include "runtime/log.h"
+
+namespace cermet {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+struct Entry {
+  std::mutex making;
+  std::atomic<bool> made = false;
+  KernelPtr kernel;  // once made
+};
+
+// A fork waits for kernels in the making, as the code generator has locks of its own. Not a
+// shared_mutex: glibc's knows its writer by a thread id that differs in the child.
+class ForkGate {
+ public:
+  void enter() {
+    std::lock_guard lock(mutex_);
+    ++inside_;
+  }
+  void leave() {
+    std::lock_guard lock(mutex_);
+    if (--inside_ == 0) empty_.notify_all();
+  }
+  void lock() {
+    std::unique_lock lock(mutex_);
+    empty_.wait(lock, [this] { return inside_ == 0; });
+    lock.release();
+  }
+  void unlock() { mutex_.unlock(); }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable empty_;
+  int inside_ = 0;
+};
+
+struct InGate {
+  explicit InGate(ForkGate& gate) : gate(gate) { gate.enter(); }
+  ~InGate() { gate.leave(); }
+  ForkGate& gate;
+};
+
+struct HashOfHash {
+  size_t operator()(const ir::Hash& hash) const { return hash.lo; }
+};
+
+class KernelCache {
+ public:
+  static KernelCache& get() {
+    static KernelCache& cache = *new KernelCache;
+    return cache;
+  }
+
+  KernelPtr find(const ir::Hash& hash, const std::function<ir::Kernel()>& make) {
+    const std::shared_ptr<Entry> entry = entry_of(hash);
+    if (entry->made.load(std::memory_order_acquire)) return hit(*entry);
+    const InGate running(gate_);
+    std::lock_guard lock(entry->making);
+    if (entry->made.load(std::memory_order_acquire)) return hit(*entry);
+    KernelPtr kernel = from_file(hash);
+    if (kernel == nullptr) kernel = compile(hash, make());
+    entry->kernel = std::move(kernel);
+    entry->made.store(true, std::memory_order_release);
+    return entry->kernel;
+  }
+
+  // What find would not have to compile.
+  KernelPtr find_compiled(const ir::Hash& hash) {
+    {
+      std::lock_guard lock(mutex_);
+      const auto it = entries_.find(hash);
+      if (it != entries_.end() && it->second->made.load(std::memory_order_acquire))
+        return hit(*it->second);
+    }
+    const InGate running(gate_);
+    KernelPtr kernel = from_file(hash);
+    if (kernel == nullptr) return nullptr;
+    const std::shared_ptr<Entry> entry = entry_of(hash);
+    std::lock_guard lock(entry->making);
+    if (!entry->made.load(std::memory_order_acquire)) {
+      entry->kernel = std::move(kernel);
+      entry->made.store(true, std::memory_order_release);
+    }
+    return entry->kernel;
+  }
+
+  void clear() {
+    std::lock_guard lock(mutex_);
+    entries_.clear();
+  }
+
+  void start_keeping() {
+    std::lock_guard lock(mutex_);
+    keeping_ = true;
+  }
+  std::vector<ir::Kernel> take_kept() {
+    std::lock_guard lock(mutex_);
+    keeping_ = false;
+    return std::move(kept_);
+  }
+
+ private:
+  KernelCache() {
+    hold_over_fork(ForkLevel::compiler, gate_);
+    hold_over_fork(ForkLevel::cache, mutex_);
+  }
+
+  static KernelPtr hit(const Entry& entry) {
+    count(Counter::kernel_hits_memory);
+    return entry.kernel;
+  }
+
+  std::shared_ptr<Entry> entry_of(const ir::Hash& hash) {
+    std::lock_guard lock(mutex_);
+    std::shared_ptr<Entry>& entry = entries_[hash];
+    if (entry == nullptr) entry = std::make_shared<Entry>();
+    return entry;
+  }
+
+  // The key on disk: other features, another build or another cap have files of their own.
+  static ir::Hash disk_key(const ir::Hash& hash) {
+    static const std::string identity = cpu_target().identity() + " build " + build_id();
+    return ir::hash_bytes(hash.hex() + " " + identity);
+  }
+
+  static KernelPtr load(StoredKernel stored) {
+    auto handle = std::make_shared<KernelHandle>();
+    handle->code = load_kernel(std::move(stored.object));
+    handle->form = std::move(stored.form);
+    handle->name = std::move(stored.name);
+    return handle;
+  }
+
+  static KernelPtr from_file(const ir::Hash& hash) {
+    const Clock::time_point start = Clock::now();
+    const char* where = "seed";
+    std::optional<StoredKernel> stored = KernelSeed::get().load(hash);
+    if (!stored) {
+      where = "disk";
+      stored = KernelDisk::get().load(disk_key(hash));
+    }
+    if (!stored) return nullptr;
+    KernelPtr kernel = load(std::move(*stored));
+    count(*where == 's' ? Counter::kernel_hits_seed : Counter::kernel_hits_disk);
+    log_line(LogTopic::kernel, "{} {} ({}) from {} in {:.2f} ms", hash.hex(), kernel->name,
+             kernel->form, where, ms_since(start));
+    return kernel;
+  }
+
+  KernelPtr compile(const ir::Hash& hash, const ir::Kernel& kernel) {
+    const Target& target = cpu_target();
+    const ir::TargetFacts facts = target.facts();
+    const Clock::time_point start = Clock::now();
+    const ir::Kernel tiled = ir::lower(kernel, facts);
+    const double lowered = ms_since(start);
+    StoredKernel stored{target.compile(tiled, facts), std::string(ir::form_of(kernel, facts)),
+                        kernel.name};
+    const double compiled = ms_since(start);
+    count(Counter::kernels_compiled);
+    const size_t bytes = stored.object.blob.size();
+    KernelDisk::get().store(disk_key(hash), stored);
+    keep(kernel);
+    KernelPtr loaded = load(std::move(stored));
+    log_line(LogTopic::kernel, "{} {} ({}): lowered in {:.2f} ms, compiled in {:.2f} ms, {} bytes",
+             hash.hex(), loaded->name, loaded->form, lowered, compiled - lowered, bytes);
+    return loaded;
+  }
+
+  void keep(const ir::Kernel& kernel) {
+    std::lock_guard lock(mutex_);
+    if (keeping_) kept_.push_back(kernel);
+  }
+
+  std::mutex mutex_;
+  ForkGate gate_;
+  bool keeping_ = false;
+  std::vector<ir::Kernel> kept_;
+  std::unordered_map<ir::Hash, std::shared_ptr<Entry>, HashOfHash> entries_;
+};
+
+}  // namespace
+
+KernelPtr find_kernel(const ir::Kernel& kernel) {
+  return find_kernel(ir::hash_of(kernel), [&] { return kernel; });
+}
+
+KernelPtr find_kernel(const ir::Hash& hash, const std::function<ir::Kernel()>& make) {
+  return KernelCache::get().find(hash, make);
+}
+
+KernelPtr find_compiled_kernel(const ir::Kernel& kernel) {
+  return KernelCache::get().find_compiled(ir::hash_of(kernel));
+}
+
+void drop_kernels() { KernelCache::get().clear(); }
+
+void keep_kernels() { KernelCache::get().start_keeping(); }
+
+void write_kept_kernels(const std::string& path) {
+  write_seed(path, KernelCache::get().take_kept());
+}
+
+}  // namespace cermet

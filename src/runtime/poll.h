@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT
+// The way by which a user's cancel (Ctrl-C) reaches long loops and waits: a hook that says whether
+// to stop. It is called from whichever thread runs or waits, at most once per 20 ms and thread.
+#pragma once
+
+#include <cstdint>
+
+namespace cermet {
+
+// True: stop what this thread is doing. Must be thread-safe and quick.
+using PollHook = bool (*)();
+
+inline constexpr int64_t kPollPeriodNs = 20'000'000;
+
+void set_poll_hook(PollHook hook);  // nullptr: never cancel
+// Calls the hook when 20 ms have gone by since this thread's last call; a few ns otherwise.
+bool cancelled();
+// Raises [op] interrupted when cancelled.
+void check_cancelled(const char* op);
+
+}  // namespace cermet

@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: MIT
+#include "runtime/thread_pool.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <climits>
+#include <cmath>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/env.h"
+#include "base/error.h"
+#include "runtime/cgroup.h"
+#include "runtime/clock.h"
+#include "runtime/float_mode.h"
+#include "runtime/fork.h"
+#include "runtime/futex.h"
+#include "runtime/poll.h"
+#include "runtime/spin.h"
+#include "runtime/thread.h"
+
+namespace cermet {
+namespace {
+
+constexpr int kSlots = 4;                  // runs that can share the pool at a time
+constexpr int64_t kSpinNs = 500'000;       // a worker without work spins for so long, then parks
+constexpr int64_t kPoliteNs = 50'000;      // from here on a spinner lets other threads go first
+constexpr double kWholeCost = 2e4;         // ns of work that one thread does without polling
+constexpr int64_t kRowGapNs = 10'000'000;  // runs closer than this come in a row
+constexpr uint32_t kSleeping = 1u << 31;   // in Slot::done: the caller sleeps on it
+
+thread_local bool in_body = false;  // a run from here stays in this thread
+
+// Spins for a time: first on the processor alone, then letting other threads go first.
+class Spinner {
+ public:
+  explicit Spinner(int64_t limit_ns) : limit_(limit_ns) {}
+  bool spin() {  // false: the time is up
+    cpu_relax();
+    if (++spins_ % 32 != 0) return limit_ != 0;
+    const int64_t now = now_ns();
+    if (start_ == 0) start_ = now;
+    if (now - start_ >= kPoliteNs) sched_yield();
+    return now - start_ < limit_;
+  }
+
+ private:
+  int64_t limit_;
+  int64_t start_ = 0;
+  uint32_t spins_ = 0;
+};
+
+// Which chunks are taken: epoch (32 bits) | number of chunks (16) | next chunk (16). The epoch
+// keeps a worker that read the ticket of an earlier run from claiming in this one.
+struct Ticket {
+  uint64_t word;
+
+  static constexpr int64_t kMaxChunks = 0xFFFF;
+  static Ticket make(uint64_t epoch, uint64_t chunks, uint64_t next) {
+    return {epoch << 32 | chunks << 16 | next};
+  }
+  uint32_t next() const { return word & 0xFFFF; }
+  uint32_t chunks() const { return word >> 16 & 0xFFFF; }
+  uint32_t left() const { return chunks() - next(); }
+  Ticket exhausted() const { return make(word >> 32, chunks(), chunks()); }
+};
+
+// One run. The fields that a worker reads fit one cache line; they change only while `ticket` has
+// nothing left, so whoever claimed a chunk reads them unhurriedly: the caller waits for `done`.
+struct alignas(64) Slot {
+  std::atomic<uint64_t> ticket{0};
+  ThreadPool::Body body = nullptr;
+  void* context = nullptr;
+  int64_t items = 0;
+  int64_t chunk = 0;                // items
+  std::atomic<uint32_t> done{0};    // chunks finished by workers
+  std::atomic<bool> failed{false};  // `error` is set, or being set, by the one who set this
+  std::atomic<bool> taken{false};   // belongs to a caller
+  std::exception_ptr error;
+
+  bool claim(uint32_t& index);
+  uint32_t abandon();
+  uint32_t work(int worker);
+  uint32_t work_first(bool& stopped);
+  void run_chunk(uint32_t index, int worker);
+};
+
+bool Slot::claim(uint32_t& index) {
+  uint64_t seen = ticket.load(std::memory_order_acquire);
+  while (Ticket{seen}.left() != 0) {
+    if (ticket.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel,
+                                     std::memory_order_acquire)) {
+      index = Ticket{seen}.next();
+      return true;
+    }
+  }
+  return false;
+}
+
+// Leaves nothing to claim; returns how many chunks will not be run.
+uint32_t Slot::abandon() {
+  uint64_t seen = ticket.load(std::memory_order_acquire);
+  while (!ticket.compare_exchange_weak(seen, Ticket{seen}.exhausted().word,
+                                       std::memory_order_acq_rel, std::memory_order_acquire)) {
+  }
+  return Ticket{seen}.left();
+}
+
+void Slot::run_chunk(uint32_t index, int worker) {
+  const int64_t begin = index * chunk;
+  body(context, begin, std::min(items, begin + chunk), worker);
+}
+
+// Claims and runs chunks; returns how many it settled.
+uint32_t Slot::work(int worker) {
+  uint32_t settled = 0;
+  uint32_t index = 0;
+  while (claim(index)) {
+    ++settled;
+    try {
+      run_chunk(index, worker);
+    } catch (...) {
+      if (!failed.exchange(true)) error = std::current_exception();
+      settled += abandon();
+    }
+  }
+  return settled;
+}
+
+// The caller's part: the first chunk is its own. Looks at the poll hook between chunks.
+uint32_t Slot::work_first(bool& stopped) {
+  uint32_t settled = 1;
+  uint32_t index = 0;
+  bool abandoned = false;
+  in_body = true;
+  try {
+    do {
+      run_chunk(index, 0);
+      stopped = cancelled();
+    } while (!stopped && claim(index) && ++settled);
+    abandoned = stopped;
+  } catch (...) {
+    if (!failed.exchange(true)) error = std::current_exception();
+    abandoned = true;
+  }
+  in_body = false;
+  return abandoned ? settled + abandon() : settled;
+}
+
+}  // namespace
+
+struct ThreadPool::State {
+  std::array<Slot, kSlots> slots;
+  alignas(64) std::atomic<int> parked{0};
+  std::atomic<uint32_t> wake{0};  // parked workers sleep on it
+  std::atomic<bool> stopping{false};
+  alignas(64) int size = 1;
+  int64_t spin_ns = kSpinNs;
+  std::atomic<int> workers{0};      // started
+  std::atomic<double> row_cost{0};  // ns of work that ran alone of late; see row_pays
+  std::atomic<int64_t> row_time{0};
+  std::mutex mutex;  // starting and stopping workers
+  std::vector<std::thread> threads;
+
+  State(int size, bool spin) : size(size), spin_ns(spin ? kSpinNs : 0) {}
+
+  void start_workers();
+  void stop_workers();
+  void work(int worker);
+  bool serve(int worker);
+  void park(int worker);
+  bool any_left() const;
+  void wake_some(int n);
+
+  Slot* take_slot();
+  Sharing sharing(double cost_ns);
+  bool row_pays(double cost_ns);
+  bool share(Slot& slot, int64_t chunks, bool wake_parked);
+  void wait_for_others(Slot& slot, uint32_t others);
+};
+
+void ThreadPool::State::start_workers() {
+  std::lock_guard lock(mutex);
+  while (static_cast<int>(threads.size()) + 1 < size) {
+    const int worker = static_cast<int>(threads.size()) + 1;
+    std::thread thread =
+        start_thread(fmt::format("cermet-{}", worker).c_str(), [this, worker] { work(worker); });
+    if (!thread.joinable()) break;
+    threads.push_back(std::move(thread));
+  }
+  workers = std::max<int>(1, threads.size());  // none to be had: not tried again
+}
+
+void ThreadPool::State::stop_workers() {
+  std::lock_guard lock(mutex);
+  stopping = true;
+  wake_some(INT_MAX);
+  for (std::thread& thread : threads) thread.join();
+  threads.clear();
+  workers = 0;
+  stopping = false;
+}
+
+void ThreadPool::State::wake_some(int n) {
+  wake.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake(wake, n);
+}
+
+bool ThreadPool::State::any_left() const {
+  return std::any_of(slots.begin(), slots.end(), [](const Slot& slot) {
+    return Ticket{slot.ticket.load(std::memory_order_seq_cst)}.left() != 0;
+  });
+}
+
+bool ThreadPool::State::serve(int worker) {
+  bool served = false;
+  for (Slot& slot : slots) {
+    if (Ticket{slot.ticket.load(std::memory_order_relaxed)}.left() == 0) continue;
+    const uint32_t settled = slot.work(worker);
+    if (settled == 0) continue;
+    served = true;
+    // From here on the slot may serve another run: only the address of `done` is used.
+    if (slot.done.fetch_add(settled, std::memory_order_acq_rel) & kSleeping) {
+      futex_wake(slot.done, 1);
+    }
+  }
+  return served;
+}
+
+void ThreadPool::State::work(int worker) {
+  FloatMode mode;
+  in_body = true;
+  Spinner spinner(spin_ns);
+  while (!stopping.load(std::memory_order_relaxed)) {
+    if (!serve(worker)) {
+      if (spinner.spin()) continue;
+      park(worker);
+    }
+    spinner = Spinner(spin_ns);
+  }
+}
+
+void ThreadPool::State::park(int worker) {
+  const uint32_t seen = wake.load(std::memory_order_seq_cst);
+  parked.fetch_add(1, std::memory_order_seq_cst);
+  // Whoever publishes work looks at `parked` after it, so either sees the other.
+  if (!any_left() && !stopping.load(std::memory_order_seq_cst)) futex_wait(wake, seen);
+  const int others = parked.fetch_sub(1, std::memory_order_seq_cst) - 1;
+  // The caller wakes a few; each of these wakes two more while chunks are left.
+  if (others > 0 && any_left()) wake_some(2);
+  serve(worker);
+}
+
+Slot* ThreadPool::State::take_slot() {
+  for (Slot& slot : slots) {
+    if (!slot.taken.load(std::memory_order_relaxed) &&
+        !slot.taken.exchange(true, std::memory_order_acquire)) {
+      return &slot;
+    }
+  }
+  return nullptr;
+}
+
+// Is there a thread that would come in time, or that this run pays to wake?
+ThreadPool::Sharing ThreadPool::State::sharing(double cost_ns) {
+  if (size == 1 || in_body || !(cost_ns >= kParallelCost)) return Sharing::none;
+  const int awake =
+      workers.load(std::memory_order_acquire) - parked.load(std::memory_order_relaxed);
+  if (cost_ns < kWakeCost) {
+    if (awake > 0) return Sharing::awake;
+    if (!row_pays(cost_ns)) return Sharing::none;
+  }
+  if (workers.load(std::memory_order_relaxed) == 0) start_workers();
+  return Sharing::wake;
+}
+
+// Adds up the runs that came one after the other while the workers were parked. Counts from several
+// threads may get lost: the sum only decides about speed.
+bool ThreadPool::State::row_pays(double cost_ns) {
+  const int64_t now = coarse_ns();
+  const bool in_row = now - row_time.exchange(now, std::memory_order_relaxed) < kRowGapNs;
+  const double cost = cost_ns + (in_row ? row_cost.load(std::memory_order_relaxed) : 0);
+  const bool pays = cost >= kWakeCost;
+  row_cost.store(pays ? 0 : cost, std::memory_order_relaxed);
+  return pays;
+}
+
+// Runs the first chunk and what else it can get, then waits for what others claimed. Returns
+// whether the user cancelled; errors are in the slot.
+bool ThreadPool::State::share(Slot& slot, int64_t chunks, bool wake_parked) {
+  const uint64_t epoch = (slot.ticket.load(std::memory_order_relaxed) >> 32) + 1;
+  slot.done.store(0, std::memory_order_relaxed);
+  slot.ticket.store(Ticket::make(epoch, chunks, 1).word, std::memory_order_seq_cst);
+  if (wake_parked) {
+    const int sleepers = parked.load(std::memory_order_seq_cst);
+    if (sleepers > 0) wake_some(static_cast<int>(std::min<int64_t>({sleepers, chunks - 1, 4})));
+  }
+  bool stopped = false;
+  const uint32_t settled = slot.work_first(stopped);
+  wait_for_others(slot, static_cast<uint32_t>(chunks) - settled);
+  return stopped;
+}
+
+void ThreadPool::State::wait_for_others(Slot& slot, uint32_t others) {
+  const auto finished = [&] {
+    return (slot.done.load(std::memory_order_acquire) & ~kSleeping) == others;
+  };
+  Spinner spinner(std::max(spin_ns, kPoliteNs));
+  while (!finished()) {
+    if (spinner.spin()) continue;
+    const uint32_t before = slot.done.fetch_or(kSleeping, std::memory_order_acq_rel);
+    if ((before & ~kSleeping) != others) futex_wait(slot.done, before | kSleeping);
+  }
+}
+
+namespace {
+
+// All in this thread, in chunks where it may take long.
+void run_alone(int64_t items, int64_t grain, double cost_ns, ThreadPool::Body body, void* context) {
+  if (cost_ns < kWholeCost) return body(context, 0, items, 0);
+  for (int64_t begin = 0; begin < items; begin += grain) {
+    if (begin != 0) check_cancelled("eval");
+    body(context, begin, std::min(items, begin + grain), 0);
+  }
+}
+
+int64_t divide_up(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+}  // namespace
+
+ThreadPool& ThreadPool::get() {
+  static ThreadPool& pool = []() -> ThreadPool& {
+    auto& pool = *new ThreadPool;
+    // The threads are gone in the child, with whatever they held: it starts afresh.
+    on_fork(ForkLevel::pool, {.prepare = {}, .parent = {}, .child = [&pool] {
+                                pool.state_.store(nullptr, std::memory_order_relaxed);
+                              }});
+    return pool;
+  }();
+  return pool;
+}
+
+ThreadPool::State& ThreadPool::state() const {
+  State* state = state_.load(std::memory_order_acquire);
+  if (state != nullptr) [[likely]]
+    return *state;
+  const int wanted = wanted_size_.load();
+  const bool spin = cpu_quota().value_or(INFINITY) >= affinity_cores();
+  auto fresh = std::make_unique<State>(wanted != 0 ? wanted : default_pool_size(), spin);
+  if (state_.compare_exchange_strong(state, fresh.get())) return *fresh.release();
+  return *state;
+}
+
+int ThreadPool::size() const { return state().size; }
+
+void ThreadPool::set_size(int n) {
+  CERMET_CHECK(n >= 1, value, "thread_pool", "a pool of {} threads; give at least 1", n);
+  State& pool = state();
+  for (Slot& slot : pool.slots) {
+    while (slot.taken.exchange(true, std::memory_order_acquire)) sched_yield();
+  }
+  pool.stop_workers();
+  pool.size = n;
+  wanted_size_ = n;
+  for (Slot& slot : pool.slots) slot.taken.store(false, std::memory_order_release);
+}
+
+void ThreadPool::run(int64_t items, int64_t grain, double cost_ns, Body body, void* context) {
+  if (items <= 0) return;
+  FloatMode mode;
+  grain = std::clamp<int64_t>(grain, 1, items);
+  if (grain == items) return body(context, 0, items, 0);
+  State& pool = state();
+  const Sharing sharing = pool.sharing(cost_ns);
+  Slot* slot = sharing == Sharing::none ? nullptr : pool.take_slot();
+  if (slot == nullptr) return run_alone(items, grain, cost_ns, body, context);
+  // More chunks than a ticket can count become fewer, larger ones.
+  const int64_t chunk = grain * divide_up(divide_up(items, grain), Ticket::kMaxChunks);
+  slot->body = body;
+  slot->context = context;
+  slot->items = items;
+  slot->chunk = chunk;
+  const bool stopped = pool.share(*slot, divide_up(items, chunk), sharing == Sharing::wake);
+  std::exception_ptr error;
+  if (slot->failed.load(std::memory_order_relaxed)) {
+    error = std::exchange(slot->error, nullptr);
+    slot->failed.store(false, std::memory_order_relaxed);
+  }
+  slot->taken.store(false, std::memory_order_release);
+  if (error) std::rethrow_exception(error);
+  CERMET_CHECK(!stopped, interrupted, "eval", "interrupted; the results asked for are not made");
+}
+
+int default_pool_size() {
+  double size = affinity_cores();
+  if (const auto quota = cpu_quota()) size = std::min(size, std::ceil(*quota));
+  const std::string& wanted = env::num_threads();
+  if (!wanted.empty()) {
+    const int64_t threads = env::to_int("CERMET_NUM_THREADS", wanted);
+    CERMET_CHECK(threads >= 1, value, "env", "CERMET_NUM_THREADS is {}; give at least 1", threads);
+    size = std::min(size, static_cast<double>(threads));
+  }
+  return static_cast<int>(size);
+}
+
+}  // namespace cermet

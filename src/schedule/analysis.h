@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+// Runs a row's own lowering rule without a kernel, to learn at which coordinates it asks its inputs.
+#pragma once
+
+#include <functional>
+
+#include "schedule/axes.h"
+#include "schedule/plan_graph.h"
+
+namespace cermet::schedule {
+
+// input, coordinates (normalised by the caller), under a mask.
+using UseSink = std::function<void(int k, const Coords& at, bool masked)>;
+
+class AnalysisContext : public LowerContext {
+ public:
+  AnalysisContext(const NodeView& view, UseSink sink)
+      : builder_("analysis"), view_(view), sink_(std::move(sink)) {}
+  ir::Builder& builder() override { return builder_; }
+  Lane input(int k, const Coords& at) override;
+  Lane input_where(ir::ExprId mask, int k, const Coords& at) override;
+  ir::ExprId expr(const Coord& c) override;
+  ir::ExprId number(const Number& n, Dtype dtype) override;
+  void check_index(ir::ExprId, ir::ExprId, int, int64_t) override {}
+  ir::ExprId size(int k, int axis) override;
+
+ private:
+  Lane value_of(int k);
+
+  ir::Builder builder_;
+  const NodeView& view_;
+  UseSink sink_;
+};
+
+}  // namespace cermet::schedule

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: MIT
+#include "schedule/axes.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace cermet::schedule {
+
+AxisId AxisTable::add(int64_t size) {
+  entries_.push_back({size});
+  return static_cast<AxisId>(entries_.size() - 1);
+}
+
+void AxisTable::unify(AxisId from, AxisId to) {
+  if (from == to) return;
+  CERMET_INTERNAL_CHECK(size(from) == size(to), "unifying axes of sizes {} and {}", size(from),
+                        size(to));
+  changes_.emplace_back(from, entries_[from]);
+  entries_[from].alias = to;
+}
+
+std::pair<AxisId, AxisId> AxisTable::split(AxisId axis, int64_t inner) {
+  const AxisId outer_axis = add(size(axis) / inner);
+  const AxisId inner_axis = add(inner);
+  changes_.emplace_back(axis, entries_[axis]);
+  entries_[axis].outer = outer_axis;
+  entries_[axis].inner = inner_axis;
+  return {outer_axis, inner_axis};
+}
+
+void AxisTable::roll_back(Mark mark) {
+  while (changes_.size() > mark.changes) {
+    entries_[changes_.back().first] = changes_.back().second;
+    changes_.pop_back();
+  }
+  entries_.resize(mark.entries, Entry{1});
+}
+
+void AxisTable::append_live(AxisId axis, std::vector<AxisId>& to) const {
+  while (entries_[axis].alias >= 0) axis = entries_[axis].alias;
+  if (entries_[axis].outer < 0) {
+    to.push_back(axis);
+    return;
+  }
+  append_live(entries_[axis].outer, to);
+  append_live(entries_[axis].inner, to);
+}
+
+std::vector<AxisId> AxisTable::normalize(const std::vector<AxisId>& axes) const {
+  std::vector<AxisId> live;
+  for (AxisId axis : axes) append_live(axis, live);
+  std::vector<AxisId> once;
+  for (AxisId axis : live) {
+    if (size(axis) != 1 && std::find(once.begin(), once.end(), axis) == once.end())
+      once.push_back(axis);
+  }
+  return once;
+}
+
+Coord AxisTable::normalize(const Coord& coord) const {
+  Coord result;
+  result.offset = coord.offset;
+  result.expr = coord.expr;
+  std::vector<AxisId> live;
+  for (auto [axis, coefficient] : coord.terms) {
+    live.clear();
+    append_live(axis, live);
+    for (size_t i = live.size(); i-- > 0;) {
+      if (size(live[i]) != 1) result.terms.emplace_back(live[i], coefficient);
+      coefficient *= size(live[i]);
+    }
+  }
+  std::sort(result.terms.begin(), result.terms.end());
+  size_t kept = 0;
+  for (size_t i = 0; i < result.terms.size(); i++) {
+    if (kept > 0 && result.terms[kept - 1].first == result.terms[i].first)
+      result.terms[kept - 1].second += result.terms[i].second;
+    else result.terms[kept++] = result.terms[i];
+  }
+  result.terms.resize(kept);
+  std::erase_if(result.terms, [](const auto& term) { return term.second == 0; });
+  return result;
+}
+
+Coords AxisTable::normalize(const Coords& coords) const {
+  Coords result;
+  result.reserve(coords.size());
+  for (const Coord& coord : coords) result.push_back(normalize(coord));
+  return result;
+}
+
+bool equal(const Coords& a, const Coords& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Coord& x, const Coord& y) {
+    return x.expr == y.expr && x.offset == y.offset && x.terms == y.terms;
+  });
+}
+
+bool is_affine(const Coords& coords) {
+  return std::all_of(coords.begin(), coords.end(),
+                     [](const Coord& c) { return c.expr == ir::kNone; });
+}
+
+std::vector<AxisId> axes_of(const Coords& coords) {
+  std::vector<AxisId> axes;
+  for (const Coord& coord : coords) {
+    for (const auto& [axis, coefficient] : coord.terms) {
+      if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
+    }
+  }
+  return axes;
+}
+
+namespace {
+
+// One term placed among dims of the given strides (descending); splits the axis at borders it crosses.
+bool place_term(AxisTable& axes, AxisId axis, int64_t coefficient,
+                const std::vector<int64_t>& strides, Coords& to) {
+  for (size_t j = 0; j < strides.size(); j++) {
+    if (coefficient >= strides[j]) {
+      if (coefficient % strides[j] != 0) return false;
+      const int64_t above = j == 0 ? INT64_MAX : strides[j - 1];
+      const int64_t reach = coefficient * axes.size(axis);
+      if (reach > above) {  // the axis crosses into dim j - 1
+        if (above % coefficient != 0 || axes.size(axis) % (above / coefficient) != 0) return false;
+        auto [outer, inner] = axes.split(axis, above / coefficient);
+        return place_term(axes, outer, above, strides, to) &&
+               place_term(axes, inner, coefficient, strides, to);
+      }
+      to[j].terms.emplace_back(axis, coefficient / strides[j]);
+      return true;
+    }
+  }
+  return false;
+}
+
+// The coordinates of dims [begin, end) of in_shape that together are the number `linear`.
+bool delinearize(AxisTable& axes, const Coord& linear, const Shape& in_shape, int begin, int end,
+                 Coords& result) {
+  std::vector<int64_t> strides(end - begin, 1);
+  for (int i = end - begin - 2; i >= 0; i--) strides[i] = strides[i + 1] * in_shape[begin + i + 1];
+  Coords part(end - begin);
+  int64_t rest = linear.offset;
+  if (rest < 0) return false;
+  for (size_t j = 0; j < part.size(); j++) {
+    part[j].offset = rest / strides[j];
+    rest %= strides[j];
+  }
+  for (auto [axis, coefficient] : axes.normalize(linear).terms) {
+    if (coefficient < 0 || !place_term(axes, axis, coefficient, strides, part)) return false;
+  }
+  for (size_t j = 0; j < part.size(); j++) {  // no carry from one dim to the next
+    int64_t most = part[j].offset;
+    for (auto [axis, coefficient] : axes.normalize(part[j]).terms)
+      most += coefficient * (axes.size(axis) - 1);
+    if (most >= in_shape[begin + static_cast<int>(j)]) return false;
+    result.push_back(axes.normalize(part[j]));
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<Coords> reshape_coords(AxisTable& axes, const Coords& out, const Shape& out_shape,
+                                     const Shape& in_shape) {
+  if (!is_affine(out) || in_shape.size() == 0) return std::nullopt;
+  Coords result;
+  int i = 0, o = 0;
+  while (i < in_shape.ndim() || o < out_shape.ndim()) {
+    const int in_begin = i;
+    int64_t in_size = 1, out_size = 1;
+    Coord linear;
+    auto take_out = [&] {
+      const int64_t n = out_shape[o];
+      for (auto& term : linear.terms) term.second *= n;
+      linear.offset *= n;
+      const Coord c = axes.normalize(out[o]);
+      linear.terms.insert(linear.terms.end(), c.terms.begin(), c.terms.end());
+      linear.offset += c.offset;
+      out_size *= n;
+      o++;
+    };
+    if (i < in_shape.ndim()) in_size *= in_shape[i++];
+    if (o < out_shape.ndim()) take_out();
+    while (in_size != out_size) {
+      if (in_size < out_size) {
+        in_size *= in_shape[i++];
+      } else {
+        take_out();
+      }
+    }
+    while (i == in_shape.ndim() && o < out_shape.ndim()) take_out();  // trailing sizes of 1
+    if (!delinearize(axes, axes.normalize(linear), in_shape, in_begin, i, result))
+      return std::nullopt;
+  }
+  return result;
+}
+
+bool unify_coords(AxisTable& axes, const Coords& a, const Coords& b) {
+  if (a.size() != b.size() || !is_affine(a) || !is_affine(b)) return false;
+  auto by_coefficient = [](const auto& x, const auto& y) { return x.second < y.second; };
+  for (size_t d = 0; d < a.size(); d++) {
+    for (;;) {
+      Coord x = axes.normalize(a[d]), y = axes.normalize(b[d]);
+      if (x.offset != y.offset || x.terms.empty() != y.terms.empty()) return false;
+      if (x.terms == y.terms) break;
+      std::sort(x.terms.begin(), x.terms.end(), by_coefficient);
+      std::sort(y.terms.begin(), y.terms.end(), by_coefficient);
+      size_t i = 0;
+      while (i < x.terms.size() && i < y.terms.size() && x.terms[i] == y.terms[i]) i++;
+      if (i == x.terms.size() || i == y.terms.size()) return false;
+      auto [ax, cx] = x.terms[i];
+      auto [ay, cy] = y.terms[i];
+      if (cx != cy) return false;
+      const int64_t nx = axes.size(ax), ny = axes.size(ay);
+      if (nx == ny) {
+        axes.unify(ay, ax);
+      } else if (nx < ny && ny % nx == 0) {
+        axes.split(ay, nx);
+      } else if (ny < nx && nx % ny == 0) {
+        axes.split(ax, ny);
+      } else {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+bool covers_once(const AxisTable& axes, const Coords& coords, const Shape& shape) {
+  if (!is_affine(coords)) return false;
+  std::vector<AxisId> seen;
+  for (int d = 0; d < shape.ndim(); d++) {
+    Coord c = axes.normalize(coords[d]);
+    if (c.offset != 0) return false;
+    std::sort(c.terms.begin(), c.terms.end(),
+              [](const auto& x, const auto& y) { return x.second < y.second; });
+    int64_t expected = 1;
+    for (auto [axis, coefficient] : c.terms) {
+      if (coefficient != expected || std::find(seen.begin(), seen.end(), axis) != seen.end())
+        return false;
+      seen.push_back(axis);
+      expected *= axes.size(axis);
+    }
+    if (expected != shape[d]) return false;
+  }
+  return true;
+}
+
+}  // namespace cermet::schedule

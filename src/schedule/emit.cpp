@@ -1,0 +1,579 @@
+// SPDX-License-Identifier: MIT
+#include "schedule/emit.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <map>
+
+#include "base/error.h"
+#include "kernel/rebuild.h"
+
+namespace cermet::schedule {
+
+namespace {
+
+// Per axis coefficient of one walk through memory or numbers; collapsing must keep each.
+using Walk = std::map<AxisId, int64_t>;
+
+class Emitter {
+ public:
+  // collapse[a] = b: axis a is walked as part of axis b, the next inner one.
+  Emitter(Regions& regions, int region, std::map<AxisId, AxisId> collapse)
+      : r_(regions),
+        region_(regions.regions[region]),
+        number_(region),
+        collapse_(std::move(collapse)),
+        builder_("k") {}
+
+  EmittedKernel emit();
+  // After a trial: axes that every access walks as one with the next inner axis.
+  std::map<AxisId, AxisId> find_collapse() const;
+
+ private:
+  class Context;
+  struct Known {
+    Coords at;
+    ir::ExprId mask;
+    Lane lane;
+  };
+
+  const PlanNode& node(Id id) const { return r_.graph.nodes[id]; }
+  void make_axes();
+  ir::ExprId coordinate(const Coord& c);
+  Lane value(Id id, const Coords& at, ir::ExprId mask);
+  Lane compute(Id id, const Coords& at, const Member* member, ir::ExprId mask);
+  Lane compute_fold(Id id, const Member& member);
+  Lane compute_contract(Id id, const Member& member);
+  std::vector<ir::ExprId> fold_over(std::vector<ir::FoldState> states,
+                                    const std::vector<AxisId>& bound, std::vector<ir::AxisId> axes);
+  ir::ExprId substitute(ir::ExprId expr, const std::vector<std::pair<ir::ExprId, ir::ExprId>>& by);
+  std::vector<ir::ExprId> parts_of(ir::ValueId value, size_t count);
+  Lane load(Id id, const Coords& at, ir::ExprId mask);
+  ir::ExprId load_part(ir::ParamId param, ir::Index index, Dtype dtype, ir::ExprId mask);
+  ir::Index index_of(const Coords& at, const Strides& strides, int64_t unit);
+  ir::ParamId buffer_param(Id root, int64_t offset, Dtype dtype, ir::Access access);
+  ir::ExprId number(const Number& n, Dtype dtype, int scalar);
+  void store_lane(Id id, const Lane& lane, const Coords& at, const Coords& target,
+                  ir::Access access, std::optional<ir::Code> update);
+  void emit_update(Id id);
+  void emit_stores();
+  void append(const std::vector<ir::AxisId>& axes, ir::Stmt stmt);
+  std::vector<ir::AxisId> stage_axes(const Coords& coords);
+  int64_t collapsed_size(AxisId axis) const;
+  bool collapses(AxisId outer, AxisId inner) const;
+
+  Regions& r_;
+  const Region& region_;
+  int number_;
+  std::map<AxisId, AxisId> collapse_;
+  ir::Builder builder_;
+  EmittedKernel out_;
+  std::vector<AxisId> axes_, row_, column_;  // live, before collapsing
+  std::map<AxisId, ir::AxisId> ir_axis_;     // of axes that are not collapsed away
+  std::map<Id, std::vector<Known>> known_;
+  std::map<std::tuple<Id, int64_t, bool>, ir::ParamId> buffers_;
+  std::vector<Walk> walks_;
+  std::vector<std::vector<AxisId>> stages_;  // axes used by each stage
+  bool has_status_ = false;
+};
+
+bool has(const std::vector<AxisId>& set, AxisId axis) {
+  return std::find(set.begin(), set.end(), axis) != set.end();
+}
+
+// What rules see while they are lowered into the kernel.
+class Emitter::Context : public LowerContext {
+ public:
+  Context(Emitter& emitter, Id id, ir::ExprId mask) : e_(emitter), id_(id), mask_(mask) {}
+
+  ir::Builder& builder() override { return e_.builder_; }
+  Lane input(int k, const Coords& at) override {
+    return e_.value(e_.node(id_).inputs[k], at, mask_);
+  }
+  Lane input_where(ir::ExprId mask, int k, const Coords& at) override {
+    if (mask_ != ir::kNone) mask = e_.builder_.logical_and(mask_, mask);
+    return e_.value(e_.node(id_).inputs[k], at, mask);
+  }
+  ir::ExprId expr(const Coord& c) override { return e_.coordinate(c); }
+  ir::ExprId number(const Number& n, Dtype dtype) override {
+    return e_.number(n, dtype, e_.node(id_).scalar);
+  }
+  void check_index(ir::ExprId ok, ir::ExprId index, int axis, int64_t size) override {
+    if (mask_ != ir::kNone) ok = e_.builder_.logical_or(ok, e_.builder_.logical_not(mask_));
+    if (!e_.has_status_) {
+      e_.has_status_ = true;
+      e_.builder_.status();
+      e_.out_.operands.push_back({Operand::Kind::status, -1, 0, -1, {}, Dtype::int64});
+    }
+    const int site = static_cast<int>(e_.out_.sites.size());
+    e_.out_.sites.push_back({e_.node(id_).row().name, axis, size, id_});
+    Coords all(1);
+    for (AxisId a : e_.axes_) all[0].terms.emplace_back(a, 1);
+    e_.append(e_.stage_axes(all), ir::Check{ok, site, index});
+  }
+  ir::ExprId size(int k, int axis) override {
+    const int64_t n = e_.node(e_.node(id_).inputs[k]).node->shape[axis];
+    return e_.number(Number{Number::Kind::integer, n, 0}, Dtype::int64, -1);
+  }
+
+ private:
+  Emitter& e_;
+  Id id_;
+  ir::ExprId mask_;
+};
+
+void Emitter::make_axes() {
+  axes_ = r_.axes.normalize(region_.axes);
+  row_ = r_.axes.normalize(region_.row_axes);
+  column_ = r_.axes.normalize(region_.column_axes);
+  for (AxisId axis : axes_) {
+    if (collapse_.contains(axis)) continue;
+    ir_axis_[axis] = builder_.axis(fmt::format("i{}", ir_axis_.size()));
+    out_.extents.push_back(collapsed_size(axis));
+  }
+}
+
+// Sizes of the outer axes that end in this one, multiplied in.
+int64_t Emitter::collapsed_size(AxisId axis) const {
+  int64_t size = r_.axes.size(axis);
+  for (size_t i = axes_.size(); i-- > 0;) {
+    auto it = collapse_.find(axes_[i]);
+    if (it != collapse_.end() && it->second == axis) {
+      size *= r_.axes.size(axes_[i]);
+      axis = axes_[i];
+    }
+  }
+  return size;
+}
+
+ir::ExprId Emitter::coordinate(const Coord& coord) {
+  const Coord c = r_.axes.normalize(coord);
+  ir::ExprId sum = c.expr;
+  auto add = [&](ir::ExprId term) { sum = sum == ir::kNone ? term : builder_.add(sum, term); };
+  Walk walk(c.terms.begin(), c.terms.end());
+  for (auto [axis, coefficient] : c.terms) {
+    if (collapse_.contains(axis)) continue;
+    const ir::ExprId at = builder_.axis_ref(ir_axis_.at(axis));
+    add(coefficient == 1
+            ? at
+            : builder_.mul(at, number({Number::Kind::integer, coefficient, 0}, Dtype::int64, -1)));
+  }
+  if (!walk.empty()) walks_.push_back(std::move(walk));
+  if (c.offset != 0 || sum == ir::kNone)
+    add(c.offset == 0 ? builder_.integer(Dtype::int64, 0)
+                      : number({Number::Kind::integer, c.offset, 0}, Dtype::int64, -1));
+  return sum;
+}
+
+ir::ExprId Emitter::number(const Number& n, Dtype dtype, int scalar) {
+  for (size_t i = 0; i < out_.operands.size(); i++) {
+    const Operand& o = out_.operands[i];
+    const bool same = scalar >= 0 ? o.kind == Operand::Kind::scalar && o.scalar == scalar
+                                  : o.kind == Operand::Kind::constant &&
+                                        number_bits(o.number, dtype) == number_bits(n, dtype) &&
+                                        o.number.kind == n.kind;
+    if (same && o.dtype == dtype) return builder_.scalar_ref(static_cast<ir::ParamId>(i));
+  }
+  const ir::ParamId param = builder_.scalar(dtype);
+  out_.operands.push_back(
+      {scalar >= 0 ? Operand::Kind::scalar : Operand::Kind::constant, -1, 0, scalar, n, dtype});
+  return builder_.scalar_ref(param);
+}
+
+ir::ParamId Emitter::buffer_param(Id root, int64_t offset, Dtype dtype, ir::Access access) {
+  auto [it, fresh] = buffers_.try_emplace({root, offset, access != ir::Access::in}, -1);
+  if (fresh) {
+    it->second = builder_.buffer(dtype, access);
+    out_.operands.push_back({Operand::Kind::buffer, root, offset, -1, {}, r_.stored_dtype(root)});
+  }
+  return it->second;
+}
+
+// unit: 2 for complex elements, whose parts are the elements of the buffer.
+ir::Index Emitter::index_of(const Coords& at, const Strides& strides, int64_t unit) {
+  Walk walk;
+  ir::Index index;
+  auto term = [&](ir::ExprId expr, int64_t stride) {
+    if (stride == 1) {
+      index.push_back({expr, ir::kUnit});
+      return;
+    }
+    index.push_back({expr, builder_.stride()});
+    out_.strides.push_back(stride);
+  };
+  for (size_t d = 0; d < at.size(); d++) {
+    const Coord c = r_.axes.normalize(at[d]);
+    for (auto [axis, coefficient] : c.terms) walk[axis] += coefficient * strides[d] * unit;
+    if (c.expr != ir::kNone) term(c.expr, strides[d] * unit);
+  }
+  for (AxisId axis : axes_) {
+    if (collapse_.contains(axis)) continue;
+    auto it = walk.find(axis);
+    if (it != walk.end() && it->second != 0) term(builder_.axis_ref(ir_axis_.at(axis)), it->second);
+  }
+  walks_.push_back(std::move(walk));
+  return index;
+}
+
+int64_t constant_offset(const Coords& at, const Strides& strides) {
+  int64_t offset = 0;
+  for (size_t d = 0; d < at.size(); d++) offset += at[d].offset * strides[d];
+  return offset;
+}
+
+ir::ExprId Emitter::load_part(ir::ParamId param, ir::Index index, Dtype dtype, ir::ExprId mask) {
+  const ir::ExprId otherwise = mask == ir::kNone ? ir::kNone : builder_.constant_bits(dtype, 0);
+  const ir::ExprId loaded = builder_.load({false, param}, std::move(index), mask, otherwise);
+  return builder_.cast(loaded, compute_dtype(dtype));
+}
+
+Lane Emitter::load(Id id, const Coords& at, ir::ExprId mask) {
+  const Location location = locate(r_, id);
+  const Dtype dtype = r_.stored_dtype(id);
+  const Dtype part = real_of(dtype);
+  const int64_t offset = location.layout.offset + constant_offset(at, location.layout.strides);
+  const ir::ParamId param = buffer_param(location.root, offset, part, ir::Access::in);
+  if (!is_complex(dtype))
+    return {load_part(param, index_of(at, location.layout.strides, 1), part, mask), ir::kNone};
+  ir::Index re = index_of(at, location.layout.strides, 2);
+  ir::Index im = re;
+  im.push_back({builder_.integer(Dtype::int64, 1), ir::kUnit});
+  return {load_part(param, std::move(re), part, mask), load_part(param, std::move(im), part, mask)};
+}
+
+Lane Emitter::value(Id id, const Coords& given, ir::ExprId mask) {
+  const Coords at = r_.axes.normalize(given);
+  std::vector<Known>& known = known_[id];
+  for (const Known& k : known) {
+    if (k.mask == mask && equal(k.at, at)) return k.lane;
+  }
+  const PlanNode& n = node(id);
+  const Member* member = nullptr;
+  for (const Member& m : region_.members) {
+    if (m.node == id && equal(r_.axes.normalize(m.at), at)) member = &m;
+  }
+  const bool pulled = !n.leaf && !n.border && n.lowering<MoveLowering>() != nullptr &&
+                      !r_.loads.contains({id, number_});
+  const Lane lane =
+      member != nullptr || pulled ? compute(id, at, member, mask) : load(id, at, mask);
+  known_[id].push_back({at, mask, lane});
+  return lane;
+}
+
+Lane Emitter::compute(Id id, const Coords& at, const Member* member, ir::ExprId mask) {
+  const PlanNode& n = node(id);
+  if (n.lowering<FoldLowering>() != nullptr) return compute_fold(id, *member);
+  if (n.lowering<ContractLowering>() != nullptr) return compute_contract(id, *member);
+  std::vector<Dtype> dtypes;
+  std::vector<const Shape*> shapes;
+  const NodeView view = view_of(r_.graph, id, dtypes, shapes);
+  Context context(*this, id, mask);
+  if (const auto* move = n.lowering<MoveLowering>()) {
+    if (move->row_major && mask == ir::kNone) {
+      if (auto in = reshape_coords(r_.axes, at, view.shape, *shapes[0]))
+        return value(n.inputs[0], *in, mask);
+    }
+    return move->pull(context, view, at);
+  }
+  std::vector<Lane> arguments;
+  for (Id input : n.inputs) arguments.push_back(value(input, at, mask));
+  return n.lowering<MapLowering>()->expr(context, view, arguments);
+}
+
+// Appends to the last stage if that ranges over the same axes, else opens one.
+void Emitter::append(const std::vector<ir::AxisId>& axes, ir::Stmt stmt) {
+  auto& body = builder_.kernel().body;
+  auto* last = body.empty() ? nullptr : std::get_if<ir::For>(&body.back());
+  if (last == nullptr || last->axes != axes) {
+    ir::For stage;
+    stage.kind = ir::ForKind::stage;
+    stage.axes = axes;
+    body.emplace_back(std::move(stage));
+    last = std::get_if<ir::For>(&body.back());
+  }
+  last->body.push_back(std::move(stmt));
+}
+
+// The axes of coordinates as a stage ranges over them: in the region's order, collapsed.
+std::vector<ir::AxisId> Emitter::stage_axes(const Coords& coords) {
+  const std::vector<AxisId> used = axes_of(r_.axes.normalize(coords));
+  stages_.push_back(used);
+  std::vector<ir::AxisId> axes;
+  for (AxisId axis : axes_) {
+    if (has(used, axis) && !collapse_.contains(axis)) axes.push_back(ir_axis_.at(axis));
+  }
+  return axes;
+}
+
+// Expressions of fold states with State(i) or Other(i) replaced.
+ir::ExprId Emitter::substitute(ir::ExprId expr,
+                               const std::vector<std::pair<ir::ExprId, ir::ExprId>>& by) {
+  ir::ExprMap memo;
+  for (auto [from, to] : by) memo[from] = to;
+  return ir::rebuild_expr(builder_, builder_.kernel(), expr, memo);
+}
+
+std::vector<ir::ExprId> Emitter::parts_of(ir::ValueId value, size_t count) {
+  const ir::ExprId ref = builder_.ref(value);
+  if (count == 1) return {ref};
+  std::vector<ir::ExprId> parts;
+  for (size_t i = 0; i < count; i++) parts.push_back(builder_.get(static_cast<int>(i), ref));
+  return parts;
+}
+
+Lane Emitter::compute_fold(Id id, const Member& member) {
+  std::vector<Dtype> dtypes;
+  std::vector<const Shape*> shapes;
+  const NodeView view = view_of(r_.graph, id, dtypes, shapes);
+  const auto* fold = node(id).lowering<FoldLowering>();
+  Context context(*this, id, ir::kNone);
+  const Coords in = r_.axes.normalize(member.in[0]);
+  const Lane element = value(node(id).inputs[0], in, ir::kNone);
+
+  Coord position;  // in the folded range, row-major over the folded dims
+  for (int d : fold->axes(view)) {
+    for (auto& term : position.terms) term.second *= (*shapes[0])[d];
+    position.terms.insert(position.terms.end(), in[d].terms.begin(), in[d].terms.end());
+  }
+  const auto states = fold->states(context, view, element, coordinate(position));
+  std::vector<ir::AxisId> axes = stage_axes(in);
+  std::vector<AxisId> bound;
+  for (AxisId axis : axes_) {
+    const auto inside = axes_of({r_.axes.normalize(position)});
+    if (has(inside, axis) && !collapse_.contains(axis)) bound.push_back(axis);
+  }
+  return fold->finish(context, view, fold_over(states, bound, axes));
+}
+
+// Folds over the bound axes, innermost first: an outer one merges what the inner one gives.
+std::vector<ir::ExprId> Emitter::fold_over(std::vector<ir::FoldState> states,
+                                           const std::vector<AxisId>& bound,
+                                           std::vector<ir::AxisId> axes) {
+  std::vector<std::pair<ir::ExprId, ir::ExprId>> once;
+  std::vector<ir::ExprId> parts;
+  std::vector<Dtype> dtypes;
+  for (size_t i = 0; i < states.size(); i++) {
+    dtypes.push_back(states[i].dtype);
+    once.emplace_back(builder_.state(static_cast<int>(i), states[i].dtype), states[i].init);
+  }
+  if (bound.empty()) {
+    for (const ir::FoldState& state : states) parts.push_back(substitute(state.step, once));
+    return parts;
+  }
+  for (size_t i = bound.size(); i-- > 0;) {
+    const ir::ValueId value = builder_.value(dtypes);
+    const ir::AxisId axis = ir_axis_.at(bound[i]);
+    const bool lanes = i + 1 == bound.size() && has(row_, bound[i]);
+    append(
+        axes,
+        ir::Fold{
+            value, {axis}, ir::Emit::last, lanes ? ir::Order::lanes : ir::Order::serial, states});
+    std::erase(axes, axis);
+    parts = parts_of(value, states.size());
+    std::vector<std::pair<ir::ExprId, ir::ExprId>> inner;
+    for (size_t j = 0; j < states.size(); j++)
+      inner.emplace_back(builder_.other(static_cast<int>(j), dtypes[j]), parts[j]);
+    for (ir::FoldState& state : states) state.step = substitute(state.merge, inner);
+  }
+  return parts;
+}
+
+// How a product of m x n elements is made. Panels are for few rows, which are A's; single ones of
+// types that need no widening are as fast as folds.
+struct ContractShape {
+  ir::Scheme scheme;
+  bool exchanged;  // B stands for A
+};
+
+ContractShape contract_shape(Dtype dtype, int64_t m, int64_t n) {
+  constexpr int64_t kFewRows = 8;
+  const int64_t few = std::min(m, n), many = std::max(m, n);
+  const bool panel =
+      is_floating(dtype) && few <= kFewRows && (few > 1 || is_half(dtype)) && many > 1;
+  if (!panel) return {ir::Scheme::fma, false};
+  return {ir::Scheme::panel, n < m};
+}
+
+Lane Emitter::compute_contract(Id id, const Member& member) {
+  const Lane a = value(node(id).inputs[0], member.in[0], ir::kNone);
+  const Lane b = value(node(id).inputs[1], member.in[1], ir::kNone);
+  const Dtype acc = builder_.dtype(a.re);
+  const AxisId k = axes_of(r_.axes.normalize(member.in[0])).empty() ? -1
+                   : row_.empty()                                   ? -1
+                                                                    : row_[0];
+  Coords all = member.at;
+  all.insert(all.end(), member.in[0].begin(), member.in[0].end());
+  const std::vector<ir::AxisId> axes = stage_axes(all);
+  const Shape& shape = node(id).node->shape;
+  const ContractShape sizes = contract_shape(real_of(node(id).node->dtype), shape[shape.ndim() - 2],
+                                             shape[shape.ndim() - 1]);
+  auto product = [&](ir::ExprId x, ir::ExprId y) {
+    if (sizes.exchanged) std::swap(x, y);
+    if (k < 0) return builder_.mul(x, y);
+    const ir::ValueId value = builder_.value({acc});
+    append(axes, ir::Contract{value, {ir_axis_.at(k)}, x, y, acc, sizes.scheme});
+    return builder_.ref(value);
+  };
+  if (a.im == ir::kNone) return {product(a.re, b.re), ir::kNone};
+  const ir::ExprId rr = product(a.re, b.re), ii = product(a.im, b.im);
+  const ir::ExprId ri = product(a.re, b.im), ir_ = product(a.im, b.re);
+  return {builder_.sub(rr, ii), builder_.add(ri, ir_)};
+}
+
+void Emitter::store_lane(Id id, const Lane& lane, const Coords& at, const Coords& target,
+                         ir::Access access, std::optional<ir::Code> update) {
+  const Dtype dtype = r_.stored_dtype(id), part = real_of(dtype);
+  const Strides strides = Layout::contiguous(node(id).node->shape).strides;
+  const std::vector<ir::AxisId> axes = stage_axes(at);
+  const int64_t unit = is_complex(dtype) ? 2 : 1;
+  const ir::ParamId param = buffer_param(id, constant_offset(target, strides), part, access);
+  auto put = [&](ir::ExprId value, ir::Index index) {
+    if (update)
+      append(axes,
+             ir::Update{{false, param}, std::move(index), *update, builder_.cast(value, part)});
+    else append(axes, ir::Store{{false, param}, std::move(index), builder_.cast(value, part)});
+  };
+  put(lane.re, index_of(target, strides, unit));
+  if (unit == 1) return;
+  ir::Index im = index_of(target, strides, unit);
+  im.push_back({builder_.integer(Dtype::int64, 1), ir::kUnit});
+  put(lane.im, std::move(im));
+}
+
+void Emitter::emit_update(Id id) {
+  const Member& member = region_.members[0];
+  const Coords at = r_.axes.normalize(member.at);
+  std::vector<Dtype> dtypes;
+  std::vector<const Shape*> shapes;
+  const NodeView view = view_of(r_.graph, id, dtypes, shapes);
+  const auto* update = node(id).lowering<UpdateLowering>();
+  Context context(*this, id, ir::kNone);
+  const Lane lane = value(node(id).inputs.back(), at, ir::kNone);
+  const Coords target = r_.axes.normalize(update->target(context, view, at));
+  out_.update_target = node(id).inputs[0];
+  static constexpr ir::Code codes[] = {ir::Code::add, ir::Code::add, ir::Code::mul, ir::Code::max,
+                                       ir::Code::min};
+  const ScatterReduce reduce = update->reduce(view);
+  std::optional<ir::Code> code;
+  if (reduce != ScatterReduce::assign) code = codes[static_cast<int>(reduce)];
+  store_lane(id, lane, at, target, ir::Access::inout, code);
+}
+
+// Full stores before those over fewer axes, so that stages are few.
+void Emitter::emit_stores() {
+  std::vector<const Member*> stored;
+  for (Id id : region_.stored) {
+    for (const Member& m : region_.members) {
+      if (m.node == id) {
+        stored.push_back(&m);
+        break;
+      }
+    }
+  }
+  std::stable_sort(stored.begin(), stored.end(), [&](const Member* a, const Member* b) {
+    return axes_of(r_.axes.normalize(a->at)).size() > axes_of(r_.axes.normalize(b->at)).size();
+  });
+  std::vector<Lane> lanes;
+  for (const Member* m : stored) lanes.push_back(value(m->node, m->at, ir::kNone));
+  for (size_t i = 0; i < stored.size(); i++)
+    store_lane(stored[i]->node, lanes[i], stored[i]->at, r_.axes.normalize(stored[i]->at),
+               ir::Access::out, std::nullopt);
+}
+
+EmittedKernel Emitter::emit() {
+  make_axes();
+  if (region_.update >= 0) emit_update(region_.update);
+  else emit_stores();
+  std::string name;
+  for (size_t i = region_.members.size(), n = 0; i-- > 0 && n < 4; n++)
+    name += (name.empty() ? "" : "_") + std::string(node(region_.members[i].node).row().name.value);
+  builder_.kernel().name = name;
+  for (const Member& m : region_.members) {
+    const NodeRef& n = node(m.node).node;
+    const bool contract = m.node == region_.contract;
+    const int64_t inner = contract ? n->inputs[0]->shape[n->shape.ndim() - 1] : 1;
+    out_.flops += n->shape.size() * inner * (contract ? 2 : op_cost(r_.graph, m.node));
+  }
+  out_.kernel = builder_.take();
+  return std::move(out_);
+}
+
+bool Emitter::collapses(AxisId outer, AxisId inner) const {
+  if (has(row_, outer) != has(row_, inner) || has(column_, outer) != has(column_, inner))
+    return false;
+  const int64_t size = r_.axes.size(inner);
+  auto at = [](const Walk& walk, AxisId axis) {
+    auto it = walk.find(axis);
+    return it == walk.end() ? 0 : it->second;
+  };
+  return std::all_of(walks_.begin(), walks_.end(),
+                     [&](const Walk& w) { return at(w, outer) == at(w, inner) * size; }) &&
+         std::all_of(stages_.begin(), stages_.end(), [&](const std::vector<AxisId>& stage) {
+           return has(stage, outer) == has(stage, inner);
+         });
+}
+
+std::map<AxisId, AxisId> Emitter::find_collapse() const {
+  std::map<AxisId, AxisId> collapse;
+  if (region_.contract >= 0) {  // m, n and k keep their own axes; batch axes may collapse
+    for (size_t i = 0; i + 4 < axes_.size() + 1 && i + 1 < axes_.size(); i++) {
+      if (i + 1 < axes_.size() - 3 && collapses(axes_[i], axes_[i + 1]))
+        collapse[axes_[i]] = axes_[i + 1];
+    }
+    return collapse;
+  }
+  for (size_t i = 0; i + 1 < axes_.size(); i++) {
+    if (collapses(axes_[i], axes_[i + 1])) collapse[axes_[i]] = axes_[i + 1];
+  }
+  return collapse;
+}
+
+}  // namespace
+
+Location locate(const Regions& regions, Id id) {
+  const PlanNode& n = regions.graph.nodes[id];
+  if (!regions.is_view[id]) {
+    Layout layout =
+        n.leaf && n.node->is_ready() ? n.node->layout : Layout::contiguous(n.node->shape);
+    layout.offset = 0;  // counted from where the memory's own layout starts
+    return {id, layout};
+  }
+  Location location = locate(regions, n.inputs[0]);
+  const auto view = view_layout(regions.graph, id, location.layout);
+  CERMET_INTERNAL_CHECK(view.has_value(), "{} is no view", n.row().name.value);
+  location.layout = *view;
+  return location;
+}
+
+EmittedKernel emit_region(Regions& regions, int region) {
+  Emitter trial(regions, region, {});
+  EmittedKernel plain = trial.emit();
+  auto collapse = trial.find_collapse();
+  if (collapse.empty()) return plain;
+  return Emitter(regions, region, std::move(collapse)).emit();
+}
+
+uint64_t number_bits(const Number& number, Dtype dtype) {
+  return visit_dtype(dtype, [&]<typename T>(std::type_identity<T>) -> uint64_t {
+    T element;
+    if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) {
+      element = T(static_cast<float>(number.kind == Number::Kind::integer
+                                         ? static_cast<double>(number.integer)
+                                         : number.real_imag.real()));
+    } else {
+      using Real = decltype([] {
+        if constexpr (requires(T t) { t.real(); }) return T().real();
+        else return T();
+      }());
+      element = number.kind == Number::Kind::integer || number.kind == Number::Kind::boolean
+                    ? static_cast<Real>(number.integer)
+                    : static_cast<Real>(number.real_imag.real());
+    }
+    uint64_t bits = 0;
+    std::memcpy(&bits, &element, std::min(sizeof(bits), sizeof(element)));
+    return bits;
+  });
+}
+
+}  // namespace cermet::schedule

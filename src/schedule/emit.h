@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+// Writes a region as kernel IR. Sizes, strides and offsets become words of the record, constants become
+// scalars, so the kernel depends on structure alone; neighbouring axes that every access walks as one
+// are collapsed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernel/ir.h"
+#include "schedule/regions.h"
+
+namespace cermet::schedule {
+
+// A parameter of the kernel, in the order of ir::Kernel::params.
+struct Operand {
+  enum class Kind : uint8_t { buffer, scalar, constant, status } kind = Kind::buffer;
+  Id value = -1;       // buffer: the node whose memory it is (never a view)
+  int64_t offset = 0;  // buffer: elements from that memory's layout start
+  int scalar = -1;     // scalar: position among the program's scalars
+  Number number;       // constant
+  Dtype dtype = Dtype::float32;
+};
+
+// What a failed Check means.
+struct CheckSite {
+  const char* op;
+  int axis;
+  int64_t size;
+  Id node;
+};
+
+struct EmittedKernel {
+  ir::Kernel kernel;
+  std::vector<Operand> operands;
+  std::vector<int64_t> extents;
+  std::vector<int64_t> strides;
+  std::vector<CheckSite> sites;
+  Id update_target = -1;  // update regions: the operand that starts as a copy of this node
+  int64_t flops = 0;
+};
+
+// Where a node lies: the node whose memory holds it, and its layout in that memory.
+struct Location {
+  Id root;
+  Layout layout;
+};
+Location locate(const Regions& regions, Id id);
+
+EmittedKernel emit_region(Regions& regions, int region);
+
+// The bits of a number as an element of dtype, zero-extended (complex: the real part).
+uint64_t number_bits(const Number& number, Dtype dtype);
+
+}  // namespace cermet::schedule

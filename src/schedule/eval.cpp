@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: MIT
+// Evaluation: the pending tape becomes a program (found by the tape's hash, or built), the program runs,
+// and the nodes that are held get its results.
+#include "schedule/eval.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "graph/hooks.h"
+#include "runtime/counters.h"
+#include "runtime/poll.h"
+#include "runtime/stream_queue.h"
+#include "schedule/program.h"
+
+namespace cermet {
+
+namespace {
+
+// One evaluation at a time: claims are by the whole tape, so there is no order to deadlock on.
+class EvalLock {
+ public:
+  EvalLock() {
+    if (mutex().try_lock()) return;
+    count(Counter::syncs);
+    while (!mutex().try_lock_for(std::chrono::nanoseconds(kPollPeriodNs))) check_cancelled("eval");
+  }
+  ~EvalLock() { mutex().unlock(); }
+  EvalLock(const EvalLock&) = delete;
+  EvalLock& operator=(const EvalLock&) = delete;
+
+ private:
+  static std::recursive_timed_mutex& mutex() {
+    static auto* lock = new std::recursive_timed_mutex;
+    return *lock;
+  }
+};
+
+struct PlanKey {
+  uint64_t lo = 0x243f6a8885a308d3u, hi = 0x13198a2e03707344u;
+  void add(uint64_t value) {
+    lo = (lo ^ value) * 0x9e3779b97f4a7c15u;
+    lo ^= lo >> 32;
+    hi = (hi + value) * 0xc2b2ae3d27d4eb4fu;
+    hi ^= hi >> 29;
+  }
+  void add(const Shape& shape) {
+    add(static_cast<uint64_t>(shape.ndim()));
+    for (const Dim& dim : shape.dims()) add(static_cast<uint64_t>(dim.value));
+  }
+  bool operator==(const PlanKey&) const = default;
+};
+struct PlanKeyHash {
+  size_t operator()(const PlanKey& key) const { return key.lo; }
+};
+
+// The pending graph by positions: what a plan depends on, and what it is run with.
+struct Tape {
+  TracedGraph graph;
+  std::vector<NodeRef> nodes;  // to become ready, inputs before users
+  std::vector<bool> donated;   // of graph.inputs
+  bool has_calls = false;      // outputs of calls are pending: they must be run first
+  PlanKey key;
+};
+
+class TapeReader {
+ public:
+  explicit TapeReader(std::span<const NodeRef> roots) : roots_(roots) {}
+
+  Tape read() {
+    tape_.nodes = pending_tape(roots_);
+    for (const NodeRef& root : roots_) wanted_.insert(root.get());
+    for (const NodeRef& node : tape_.nodes) {
+      traced_ |= node->traced;
+      tape_.has_calls |= node->call != nullptr && !node->call->is_done();
+      for (const NodeRef& input : node->inputs) edges_[input.get()]++;
+    }
+    if (tape_.has_calls) return std::move(tape_);
+    for (const NodeRef& node : tape_.nodes) add(node);
+    for (const NodeRef& input : tape_.graph.inputs) tape_.donated.push_back(is_donated(*input));
+    return std::move(tape_);
+  }
+
+ private:
+  void add(const NodeRef& node) {
+    if (node->state.load(std::memory_order_acquire) == NodeState::failed)
+      std::rethrow_exception(node->error);
+    CERMET_CHECK(
+        node->row != nullptr, value, "eval",
+        "an array of shape {} has no data: it stands for an argument in a trace (compile) and "
+        "cannot be evaluated in it",
+        node->shape.to_string());
+    look_at_symbols(*node);
+    // A node that others will still ask for is stored: computing it again would cost more.
+    const bool shared = !traced_ && node->references() > edges_[node.get()] + 1;
+    tape_.key.add(reinterpret_cast<uintptr_t>(node->row));
+    tape_.key.add(static_cast<uint64_t>(node->dtype));
+    tape_.key.add(node->shape);
+    // A complex number would be two scalars; it is part of the plan instead.
+    const auto* full = std::get_if<FullParams>(&node->params);
+    if (full != nullptr && !is_complex(node->dtype)) {
+      tape_.key.add(static_cast<uint64_t>(full->value.kind));
+      tape_.graph.scalars.push_back(node);
+    } else {
+      tape_.key.add(hash_params(node->params));
+    }
+    for (const NodeRef& input : node->inputs) tape_.key.add(position_of(input));
+    const bool wanted = node->is_held() || shared || wanted_.contains(node.get());
+    tape_.key.add(wanted);
+    if (wanted) tape_.graph.outputs.push_back(node);
+    positions_.emplace(node.get(), positions_.size());
+  }
+
+  // Inside a trace, a value made now depends on the sizes and numbers of now.
+  static void look_at_symbols(Node& node) {
+    if (hooks::trace == nullptr) return;
+    for (const Dim& dim : node.shape.dims()) (void)static_cast<int64_t>(dim);
+    for_each_symbol(
+        node.params, [](Dim& dim) { (void)static_cast<int64_t>(dim); },
+        [](Number& n) {
+          if (n.expr != 0) hooks::trace->look(n);
+        });
+  }
+
+  uint64_t position_of(const NodeRef& input) {
+    auto [it, fresh] = positions_.try_emplace(input.get(), positions_.size());
+    if (fresh) {
+      tape_.graph.inputs.push_back(input);
+      tape_.key.add(0x1eaf);
+      tape_.key.add(static_cast<uint64_t>(input->dtype));
+      tape_.key.add(input->shape);
+      for (int64_t stride : input->layout.strides) tape_.key.add(static_cast<uint64_t>(stride));
+    }
+    return it->second;
+  }
+
+  // Nobody but this tape can reach its data: edges, and the reference from graph.inputs.
+  bool is_donated(const Node& input) {
+    return !traced_ && !input.is_held() && input.references() == edges_[&input] + 1 &&
+           input.buffer->unique() && !input.buffer->pinned();
+  }
+
+  std::span<const NodeRef> roots_;
+  std::unordered_map<const Node*, size_t> positions_;
+  std::unordered_map<const Node*, int32_t> edges_;  // from nodes of the tape
+  std::unordered_set<const Node*> wanted_;
+  bool traced_ = false;
+  Tape tape_;
+};
+
+// A program that runs op by op is replaced when it is wanted for the third time.
+ProgramPtr find_program(const Tape& tape) {
+  struct Plan {
+    ProgramPtr program;
+    int wanted = 0;
+  };
+  static auto* cache = new std::unordered_map<PlanKey, Plan, PlanKeyHash>;
+  constexpr size_t kMaxPrograms = 1024;
+  constexpr int kSightsApart = 2;
+  if (cache->size() >= kMaxPrograms && !cache->contains(tape.key)) cache->clear();
+  Plan& plan = (*cache)[tape.key];
+  plan.wanted++;
+  if (plan.program != nullptr && (!plan.program->is_provisional || plan.wanted <= kSightsApart)) {
+    count(Counter::program_hits);
+    if (plan.program->is_outrun()) plan.program = build_program(tape.graph, Sight::settled);
+    return plan.program;
+  }
+  plan.program =
+      build_program(tape.graph, plan.wanted <= kSightsApart ? Sight::first : Sight::usual);
+  return plan.program;
+}
+
+// A donated input's node gives its buffer away: it is only reached from nodes about to be replaced.
+std::vector<ProgramValue> input_values(const Tape& tape) {
+  std::vector<ProgramValue> values;
+  for (size_t i = 0; i < tape.graph.inputs.size(); i++) {
+    Node& input = *tape.graph.inputs[i];
+    if (tape.donated[i]) values.push_back({std::move(input.buffer), input.layout, true});
+    else values.push_back({input.buffer, input.layout, false});
+  }
+  return values;
+}
+
+void fail_nodes(const Tape& tape, std::exception_ptr error) {
+  for (const NodeRef& node : tape.nodes) {
+    if (node->is_held()) {
+      node->error = error;
+      node->state.store(NodeState::failed, std::memory_order_release);
+    }
+  }
+}
+
+void publish(const Tape& tape, std::vector<ProgramValue>& results) {
+  for (size_t i = 0; i < results.size(); i++) {
+    Node& node = *tape.graph.outputs[i];
+    node.buffer = std::move(results[i].buffer);
+    node.layout = std::move(results[i].layout);
+    node.state.store(NodeState::ready, std::memory_order_release);
+    node.depth = 0;
+    node.pending_bytes = 0;
+    if (!node.traced) node.inputs.clear();
+  }
+}
+
+void evaluate(std::span<const NodeRef> roots);
+
+bool all_ready(std::span<const NodeRef> nodes) {
+  return std::all_of(nodes.begin(), nodes.end(),
+                     [](const NodeRef& node) { return node->is_ready(); });
+}
+
+void run_call(Node& output) {
+  const std::shared_ptr<PendingCall> call = output.call;
+  if (!call) return;
+  if (!all_ready(call->inputs)) evaluate(call->inputs);
+  if (!call->is_done()) call->run();
+}
+
+// Runs the calls below the roots, those that others wait for first.
+void run_calls(std::span<const NodeRef> roots) {
+  for (const NodeRef& root : roots) {
+    if (root->call && all_ready(root->call->inputs)) run_call(*root);
+  }
+  if (all_ready(roots)) return;
+  for (const NodeRef& node : pending_tape(roots)) run_call(*node);
+}
+
+void evaluate_tape(std::span<const NodeRef> roots) {
+  Tape tape = TapeReader(roots).read();
+  if (tape.has_calls) {
+    run_calls(roots);
+    tape = TapeReader(roots).read();
+  }
+  if (tape.nodes.empty()) return;
+  try {
+    std::vector<Number> scalars;
+    for (const NodeRef& node : tape.graph.scalars)
+      scalars.push_back(std::get<FullParams>(node->params).value);
+    const ProgramPtr program = find_program(tape);
+    std::vector<ProgramValue> results = run_program(*program, input_values(tape), scalars);
+    publish(tape, results);
+  } catch (const Error& error) {
+    // Cancelled or out of memory: the same arrays may be evaluated again, unless inputs were given up.
+    const bool again = error.kind() == ErrorKind::interrupted || error.kind() == ErrorKind::memory;
+    if (!again || std::find(tape.donated.begin(), tape.donated.end(), true) != tape.donated.end())
+      fail_nodes(tape, std::current_exception());
+    throw;
+  }
+}
+
+void evaluate(std::span<const NodeRef> roots) {
+  if (all_ready(roots)) return;
+  const EvalLock lock;
+  if (roots.size() == 1 && roots[0]->call) run_calls(roots);
+  if (!all_ready(roots)) evaluate_tape(roots);
+}
+
+std::vector<NodeRef> nodes_of(std::span<const array> arrays) {
+  std::vector<NodeRef> nodes;
+  for (const array& a : arrays) nodes.push_back(a.node());
+  return nodes;
+}
+
+const bool installed = (hooks::evaluate = evaluate, true);
+
+}  // namespace
+
+void eval(std::span<const array> arrays) {
+  (void)installed;
+  evaluate(nodes_of(arrays));
+}
+
+void eval(std::initializer_list<array> arrays) {
+  eval(std::span<const array>(arrays.begin(), arrays.size()));
+}
+
+void async_eval(std::span<const array> arrays) {
+  const std::vector<NodeRef> nodes = nodes_of(arrays);
+  if (nodes.empty()) return;
+  // An error stays with its nodes and is raised when they are next asked for.
+  queue_of(nodes[0]->stream).enqueue([nodes] {
+    try {
+      evaluate(nodes);
+    } catch (const Error&) {  // kept in the failed nodes; cancelled ones stay lazy
+    }
+  });
+}
+
+}  // namespace cermet

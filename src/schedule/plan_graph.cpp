@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+#include "schedule/plan_graph.h"
+
+#include <unordered_map>
+
+#include "base/error.h"
+
+namespace cermet::schedule {
+
+namespace {
+
+class Maker {
+ public:
+  Maker(std::span<const NodeRef> inputs, std::span<const NodeRef> scalar_nodes) {
+    graph_.inputs.resize(inputs.size(), -1);
+    for (size_t i = 0; i < inputs.size(); i++) input_position_.emplace(inputs[i].get(), i);
+    for (const NodeRef& node : scalar_nodes) scalar_nodes_.emplace(node.get(), -1);
+  }
+
+  PlanGraph make(std::span<const NodeRef> outputs, std::span<const NodeRef> inputs) {
+    add_tape(tape_to(outputs, inputs));
+    for (const NodeRef& output : outputs) {
+      const Id id = ids_.at(output.get());
+      graph_.nodes[id].needed = true;
+      graph_.outputs.push_back(id);
+    }
+    return std::move(graph_);
+  }
+
+ private:
+  void add_tape(const std::vector<NodeRef>& tape) {
+    for (const NodeRef& node : tape) {
+      if (!ids_.contains(node.get())) ids_.emplace(node.get(), add(node));
+    }
+  }
+
+  Id add(const NodeRef& node) {
+    keep_.push_back(node);
+    auto position = input_position_.find(node.get());
+    if (position != input_position_.end() || node->is_ready() || node->row == nullptr)
+      return add_leaf(node,
+                      position == input_position_.end() ? -1 : static_cast<int>(position->second));
+    if (const auto* composite = std::get_if<CompositeLowering>(&node->row->lowering.value))
+      return add_composite(node, *composite);
+    PlanNode plan{node, {}, false, false, false, -1};
+    for (const NodeRef& input : node->inputs) plan.inputs.push_back(ids_.at(input.get()));
+    if (node->row->effect == Effect::barrier) {
+      graph_.nodes[plan.inputs[0]].border = true;
+      return plan.inputs[0];
+    }
+    if (std::holds_alternative<FullParams>(node->params)) return add_full(std::move(plan));
+    return add_merged(std::move(plan));
+  }
+
+  Id push(PlanNode plan) {
+    graph_.nodes.push_back(std::move(plan));
+    return static_cast<Id>(graph_.nodes.size() - 1);
+  }
+
+  Id add_leaf(const NodeRef& node, int position) {
+    CERMET_CHECK(
+        position >= 0 || node->is_ready(), value, "eval",
+        "an array of shape {} has no data: it belongs to a trace (compile, vmap or grad) and "
+        "cannot be evaluated in it",
+        node->shape.to_string());
+    const Id id = push({node, {}, true, false, false, -1});
+    if (position >= 0) graph_.inputs[position] = id;
+    else graph_.constants.push_back(node);
+    return id;
+  }
+
+  Id add_composite(const NodeRef& node, const CompositeLowering& composite) {
+    Arrays inputs;
+    for (const NodeRef& input : node->inputs) inputs.emplace_back(input);
+    const array result = composite.graph({*node->row, node->params, inputs});
+    CERMET_INTERNAL_CHECK(result.shape() == node->shape && result.dtype() == node->dtype,
+                          "the graph of {} gives {} {} for {} {}", node->row->name.value,
+                          name_of(result.dtype()), result.shape().to_string(), name_of(node->dtype),
+                          node->shape.to_string());
+    add_tape(tape_to({&result.node(), 1}, node->inputs));
+    return ids_.at(result.node().get());
+  }
+
+  Id add_full(PlanNode plan) {
+    const NodeRef node = plan.node;
+    if (scalar_nodes_.contains(node.get())) {
+      plan.scalar = static_cast<int>(graph_.scalars.size());
+      graph_.scalars.push_back(node);
+      return push(std::move(plan));
+    }
+    return add_merged(std::move(plan));
+  }
+
+  Id add_merged(PlanNode plan) {
+    uint64_t key = hash_params(plan.node->params) * 31 + static_cast<uint64_t>(plan.node->dtype);
+    key = key * 0x9e3779b97f4a7c15u + reinterpret_cast<uintptr_t>(plan.node->row);
+    for (Id input : plan.inputs) key = (key ^ static_cast<uint64_t>(input)) * 0x9e3779b97f4a7c15u;
+    auto [begin, end] = merged_.equal_range(key);
+    for (auto it = begin; it != end; ++it) {
+      const PlanNode& other = graph_.nodes[it->second];
+      if (other.node->row == plan.node->row && other.inputs == plan.inputs &&
+          other.node->dtype == plan.node->dtype && other.node->shape == plan.node->shape &&
+          plan.node->row->effect == Effect::none &&
+          equal_params(other.node->params, plan.node->params))
+        return it->second;
+    }
+    const Id id = push(std::move(plan));
+    merged_.emplace(key, id);
+    return id;
+  }
+
+  PlanGraph graph_;
+  std::unordered_map<const Node*, size_t> input_position_;
+  std::unordered_map<const Node*, int> scalar_nodes_;
+  std::unordered_map<const Node*, Id> ids_;
+  std::unordered_multimap<uint64_t, Id> merged_;
+  std::vector<NodeRef> keep_;  // addresses in ids_ stay taken while the graph is made
+};
+
+}  // namespace
+
+PlanGraph make_plan_graph(std::span<const NodeRef> inputs, std::span<const NodeRef> outputs,
+                          std::span<const NodeRef> scalar_nodes) {
+  return Maker(inputs, scalar_nodes).make(outputs, inputs);
+}
+
+NodeView view_of(const PlanGraph& graph, Id id, std::vector<Dtype>& dtypes,
+                 std::vector<const Shape*>& shapes) {
+  const PlanNode& plan = graph.nodes[id];
+  dtypes.clear();
+  shapes.clear();
+  for (Id input : plan.inputs) {
+    dtypes.push_back(graph.nodes[input].node->dtype);
+    shapes.push_back(&graph.nodes[input].node->shape);
+  }
+  return {plan.row(), plan.node->params, plan.node->dtype, plan.node->shape, dtypes, shapes};
+}
+
+}  // namespace cermet::schedule

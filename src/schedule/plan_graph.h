@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+// The graph as the schedule works on it: numbered nodes in topological order, composite rows replaced by
+// their graphs, equal nodes merged, identities passed through. It refers to positions, so a program made
+// from it serves every graph of equal plan.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "graph/op.h"
+
+namespace cermet::schedule {
+
+using Id = int32_t;
+
+struct PlanNode {
+  NodeRef node;
+  std::vector<Id> inputs;
+  bool leaf = false;    // data: ready, or a placeholder of a trace
+  bool needed = false;  // must lie in memory when the program ends
+  bool border = false;  // behind a barrier: never computed inside a consumer's region
+  int scalar = -1;      // full: position among the program's scalars
+
+  const OpRow& row() const { return *node->row; }
+  template <typename L>
+  const L* lowering() const {
+    return leaf ? nullptr : std::get_if<L>(&row().lowering.value);
+  }
+};
+
+struct PlanGraph {
+  std::vector<PlanNode> nodes;     // inputs before users
+  std::vector<Id> inputs;          // leaf of each program input, -1: unused
+  std::vector<Id> outputs;         // one for each wanted node
+  std::vector<NodeRef> scalars;    // full nodes whose values the program takes when it runs
+  std::vector<NodeRef> constants;  // leaves that are no inputs: data of the trace itself
+};
+
+// inputs: the leaves by position. outputs: the wanted nodes. scalar_nodes: full nodes of the traced graph
+// whose values are given at each run; values of other full nodes are constants of the program.
+PlanGraph make_plan_graph(std::span<const NodeRef> inputs, std::span<const NodeRef> outputs,
+                          std::span<const NodeRef> scalar_nodes);
+
+NodeView view_of(const PlanGraph& graph, Id id, std::vector<Dtype>& dtypes,
+                 std::vector<const Shape*>& shapes);
+
+}  // namespace cermet::schedule

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+// A program is a planned graph: values with places, and launches in order. It is what eval runs and what
+// compile keeps. It refers to positions (inputs, scalars, outputs), so it serves every graph of equal
+// plan.
+//
+//   Program := Value* Launch*
+//   Value   := dtype, shape, layout, place (input | constant | made by a launch)
+//   Launch  := kernel, operands, extents, strides; values that die with it
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/kernel_cache.h"
+#include "schedule/emit.h"
+
+namespace cermet {
+
+struct Program;
+using ProgramPtr = std::shared_ptr<const Program>;
+
+// A traced graph: `inputs` are leaf nodes (placeholders or data), `outputs` what is wanted, `scalars` the
+// full nodes whose values are given at each run.
+struct TracedGraph {
+  std::vector<NodeRef> inputs;
+  std::vector<NodeRef> outputs;
+  std::vector<NodeRef> scalars;
+};
+
+struct Program {
+  struct Value {
+    Dtype dtype;
+    Shape shape;
+    size_t bytes = 0;  // of a value made by a launch
+    int input = -1;
+    NodeRef constant;
+  };
+  struct Launch {
+    schedule::EmittedKernel kernel;
+    KernelPtr code;
+    Layout target_layout;      // update: of the copied value, from its own layout's start
+    std::vector<int> outputs;  // values it makes
+    std::vector<std::pair<int, int>> take_over;  // (output, dying value whose memory it may use)
+    std::vector<int> dies;                       // values not needed afterwards
+    const char* border = "output";
+    int64_t bytes_read = 0, bytes_written = 0;
+    std::vector<int> members;  // nodes computed, for explain
+  };
+  struct Member {    // what is kept of a node: its data must not live as long as the plan
+    const char* op;  // null: a leaf
+    Origin origin;
+  };
+  struct Output {
+    int value;
+    Layout layout;  // from the start of the value's layout
+  };
+  std::vector<Value> values;
+  std::vector<Launch> launches;
+  std::vector<Output> outputs;
+  // Run op by op, since compiling its kernels would take long: so many more runs until it pays to build it
+  // anew as a whole. Negative: it is whole.
+  mutable std::atomic<int64_t> runs_apart{-1};
+  bool is_outrun() const { return runs_apart.load(std::memory_order_relaxed) == 0; }
+  bool is_provisional = false;        // some region runs op by op until it is met again
+  std::vector<int> scalar_positions;  // of the program's scalars among TracedGraph::scalars
+  std::vector<Member> members;        // by value number
+};
+
+// How much may be left to compile later; the bits are the same.
+enum class Sight : uint8_t {
+  first,  // a region runs op by op (CERMET_TIER=auto) where that saves compiling its kernel: that is in
+  // no cache, those of its ops are, it was not met before, and the memory that it would save is
+  // cheaper than the code generator
+  usual,    // op by op only where compiling takes long
+  settled,  // each region is one kernel
+};
+ProgramPtr build_program(const TracedGraph& graph, Sight sight = Sight::usual);
+
+struct ProgramValue {
+  BufferRef buffer;
+  Layout layout;
+  bool donated = false;  // nobody else will look at it: its memory may be reused
+};
+// Runs on the calling thread and the pool. Inputs match the plan in dtype, shape and strides. Gives the
+// data of each output.
+std::vector<ProgramValue> run_program(const Program& program, std::vector<ProgramValue> inputs,
+                                      std::span<const Number> scalars);
+
+}  // namespace cermet

@@ -1,0 +1,713 @@
+// SPDX-License-Identifier: MIT
+#include "schedule/regions.h"
+
+#include <algorithm>
+#include <map>
+#include <queue>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "schedule/analysis.h"
+
+namespace cermet::schedule {
+
+namespace {
+
+struct Use {
+  int region;
+  Coords at;
+  bool masked = false;   // wanted under a mask, maybe outside the value's shape
+  bool operand = false;  // wanted in the packing of a contraction
+};
+
+bool contains(const std::vector<AxisId>& set, AxisId axis) {
+  return std::find(set.begin(), set.end(), axis) != set.end();
+}
+
+bool same_set(const std::vector<AxisId>& a, const std::vector<AxisId>& b) {
+  return a.size() == b.size() &&
+         std::all_of(a.begin(), a.end(), [&](AxisId axis) { return contains(b, axis); });
+}
+
+std::vector<AxisId> without(const std::vector<AxisId>& a, const std::vector<AxisId>& b) {
+  std::vector<AxisId> rest;
+  std::copy_if(a.begin(), a.end(), std::back_inserter(rest),
+               [&](AxisId axis) { return !contains(b, axis); });
+  return rest;
+}
+
+bool ends_with(const std::vector<AxisId>& a, const std::vector<AxisId>& tail) {
+  return a.size() >= tail.size() && std::equal(tail.begin(), tail.end(), a.end() - tail.size());
+}
+
+class Cutter {
+ public:
+  Cutter(PlanGraph graph, int max_ops) : max_ops_(max_ops) {
+    r_.graph = std::move(graph);
+    const size_t n = r_.graph.nodes.size();
+    uses_.resize(n);
+    memory_readers_.resize(n);
+    in_memory_.resize(n, false);
+    layouts_.resize(n);
+    r_.stored_by.resize(n, -1);
+    r_.is_view.resize(n, false);
+  }
+
+  Regions cut() {
+    find_layouts();
+    for (Id id = static_cast<Id>(r_.graph.nodes.size()) - 1; id >= 0; id--) place(id);
+    std::set<std::pair<Id, int>> loads;
+    for (auto [id, reader] : r_.loads) loads.emplace(id, r_.find(reader));
+    r_.loads = std::move(loads);
+    order();
+    return std::move(r_);
+  }
+
+ private:
+  const PlanNode& node(Id id) const { return r_.graph.nodes[id]; }
+  const Shape& shape(Id id) const { return node(id).node->shape; }
+  Region& region(int i) { return r_.regions[i]; }
+
+  // Layouts in memory, as far as they are known beforehand.
+  void find_layouts() {
+    for (size_t i = 0; i < layouts_.size(); i++) {
+      const Id id = static_cast<Id>(i);
+      const PlanNode& n = node(id);
+      if (n.leaf && n.node->is_ready()) {
+        layouts_[i] = n.node->layout;
+      } else {
+        layouts_[i] = Layout::contiguous(n.node->shape);
+        if (auto view = view_if_possible(id)) layouts_[i] = *view;
+      }
+    }
+  }
+
+  std::optional<Layout> view_if_possible(Id id) {
+    const PlanNode& n = node(id);
+    if (n.leaf || n.inputs.empty()) return std::nullopt;
+    return view_layout(r_.graph, id, layouts_[n.inputs[0]]);
+  }
+
+  void place(Id id) {
+    PlanNode& n = r_.graph.nodes[id];
+    const bool memory = n.needed || n.border || in_memory_[id];
+    if (n.leaf) {
+      std::vector<int> readers = candidates_of(id);
+      if (shape(id).size() > 1) merge_candidates(id, readers);  // read once for all
+      for (int reader : readers) region(reader).arguments++;
+    } else if (n.lowering<MoveLowering>() != nullptr) {
+      place_move(id, memory);
+    } else {
+      place_anchor(id, memory);
+    }
+    uses_[id].clear();
+  }
+
+  // --- movement: pulled by every user; in memory it is a view, or a copy by a region of its own ---
+
+  void place_move(Id id, bool memory) {
+    const PlanNode& n = node(id);
+    if (!n.border) {
+      for (const Use& use : uses_[id]) {
+        if (pull(id, use)) continue;
+        memory = true;
+        read_from_memory(id, r_.find(use.region));
+      }
+    }
+    if (!memory) return;
+    if (view_if_possible(id)) {
+      const Id input = n.inputs[0];
+      r_.is_view[id] = true;
+      in_memory_[input] = true;
+      auto& readers = memory_readers_[input];
+      readers.insert(readers.end(), memory_readers_[id].begin(), memory_readers_[id].end());
+      if (n.border) {
+        for (const Use& use : uses_[id]) readers.push_back(use.region);
+      }
+      return;
+    }
+    const int own = start_region(id, n.border ? "barrier" : "layout");
+    store(id, own, n.border);
+  }
+
+  void read_from_memory(Id id, int reader) {
+    in_memory_[id] = true;
+    memory_readers_[id].push_back(reader);
+    r_.loads.emplace(id, reader);
+  }
+
+  // False: the region reads the node from memory. (The axes of a contraction stay whole.)
+  bool pull(Id id, const Use& use) {
+    const PlanNode& n = node(id);
+    Region& r = region(r_.find(use.region));
+    if (n.inputs.empty()) r.arguments++;
+    const Coords at = r_.axes.normalize(use.at);
+    if (n.lowering<MoveLowering>()->computes) {
+      for (Id input : n.inputs) read_from_memory(input, r_.find(use.region));
+      r.ops += kComputedMoveOps;
+      return true;
+    }
+    if (n.lowering<MoveLowering>()->row_major && !use.masked) {
+      const auto mark = r_.axes.mark();
+      const auto in = reshape_coords(r_.axes, at, shape(id), shape(n.inputs[0]));
+      const bool split = r_.axes.mark().changes != mark.changes;
+      if (use.operand && (split || !in)) {
+        r_.axes.roll_back(mark);
+        return false;
+      }
+      if (in) {
+        uses_[n.inputs[0]].push_back({use.region, *in, use.masked, use.operand});
+        return true;
+      }
+    }
+    std::vector<Dtype> dtypes;
+    std::vector<const Shape*> shapes;
+    const NodeView view = view_of(r_.graph, id, dtypes, shapes);
+    AnalysisContext context(view, [&](int k, const Coords& in, bool masked) {
+      uses_[n.inputs[k]].push_back(
+          {use.region, r_.axes.normalize(in), use.masked || masked, use.operand});
+    });
+    r.ops += 1;
+    n.lowering<MoveLowering>()->pull(context, view, at);
+    return true;
+  }
+
+  // --- anchors: nodes that compute ---
+
+  void place_anchor(Id id, bool memory) {
+    const PlanNode& n = node(id);
+    std::vector<int> candidates = candidates_of(id);
+    const char* border = "output";
+    if (n.inputs.empty() && !memory && n.lowering<MapLowering>() != nullptr) {
+      replicate(id);
+      return;
+    }
+    if (n.border) {
+      border = "barrier";
+    } else if (n.lowering<UpdateLowering>() != nullptr) {
+      border = "layout";
+    } else if (!candidates.empty()) {
+      border = "recompute_cost";
+      merge_candidates(id, candidates);
+      for (int candidate : candidates) {
+        if (!try_join(id, candidate, memory)) continue;
+        const bool others = readers_outside(id, candidate);
+        if (memory || others) store(id, candidate, true);
+        return;
+      }
+    }
+    const int own = start_region(id, border);
+    store(id, own, true);
+  }
+
+  // A constant: every user has its own.
+  void replicate(Id id) {
+    const std::vector<Use> uses = uses_[id];
+    for (const Use& use : uses) {
+      const int into = r_.find(use.region);
+      region(into).arguments++;
+      add_member(id, into, r_.axes.normalize(use.at), use.operand, use.masked);
+    }
+  }
+
+  // The regions that use a node, each once.
+  std::vector<int> candidates_of(Id id) {
+    std::vector<int> candidates;
+    std::unordered_set<int> seen;
+    for (Use& use : uses_[id]) {
+      use.region = r_.find(use.region);
+      if (seen.insert(use.region).second) candidates.push_back(use.region);
+    }
+    return candidates;
+  }
+
+  // A region whose space is the node's shape, with the node as first member.
+  int start_region(Id id, const char* border) {
+    Region r;
+    r.border = border;
+    Coords at;
+    const bool update = node(id).lowering<UpdateLowering>() != nullptr;
+    const Shape& space = update ? shape(node(id).inputs.back()) : shape(id);
+    for (int d = 0; d < space.ndim(); d++) {
+      Coord c;
+      const AxisId axis = r_.axes.add(space[d]);
+      c.terms.emplace_back(axis, 1);
+      if (space[d] != 1) r.axes.push_back(axis);
+      at.push_back(r_.axes.normalize(c));
+    }
+    if (update) r.update = id;
+    r_.regions.push_back(std::move(r));
+    r_.merged_into.push_back(-1);
+    const int own = static_cast<int>(r_.regions.size()) - 1;
+    if (update) {
+      add_update(id, own, at);
+    } else if (node(id).lowering<MoveLowering>() != nullptr) {
+      region(own).members.push_back({id, at, {}});
+      pull(id, {own, at});
+    } else {
+      const bool joined = add_member(id, own, at, false);
+      CERMET_INTERNAL_CHECK(joined, "op {} does not fit a region of its own",
+                            node(id).row().name.value);
+    }
+    return own;
+  }
+
+  // Users elsewhere, and those in the region when `users_read`, read the node from memory.
+  void store(Id id, int own, bool users_read) {
+    Region& r = region(own);
+    if (std::find(r.stored.begin(), r.stored.end(), id) == r.stored.end()) r.stored.push_back(id);
+    r_.stored_by[id] = own;
+    r.arguments++;
+    if (users_read) {
+      for (const Use& use : uses_[id]) add_read(r_.find(use.region), own, id);
+    }
+    for (int reader : memory_readers_[id]) add_read(r_.find(reader), own, id);
+  }
+
+  void add_read(int reader, int producer, Id id) {
+    if (reader == producer) return;
+    Region& r = region(reader);
+    r.reads.push_back(producer);
+    r.arguments++;
+    r.large_reads += bytes(id) >= kLargeBytes;
+  }
+
+  int64_t bytes(Id id) const {
+    return shape(id).size() * static_cast<int64_t>(size_of(node(id).node->dtype));
+  }
+
+  bool readers_outside(Id id, int inside) {
+    auto outside = [&](int reader) { return r_.find(reader) != inside; };
+    return std::any_of(uses_[id].begin(), uses_[id].end(),
+                       [&](const Use& use) { return outside(use.region); }) ||
+           std::any_of(memory_readers_[id].begin(), memory_readers_[id].end(), outside);
+  }
+
+  // `a` reads, directly or through others, what `b` stores.
+  bool depends(int a, int b) {
+    std::vector<int> stack{a};
+    std::vector<bool> seen(r_.regions.size(), false);
+    while (!stack.empty()) {
+      const int i = r_.find(stack.back());
+      stack.pop_back();
+      if (seen[i]) continue;
+      seen[i] = true;
+      for (int read : r_.regions[i].reads) {
+        if (r_.find(read) == b) return true;
+        stack.push_back(read);
+      }
+    }
+    return false;
+  }
+
+  // --- joining a region ---
+
+  bool try_join(Id id, int into, bool memory) {
+    const PlanNode& n = node(id);
+    Region& r = region(into);
+    const int cost = op_cost(r_.graph, id);
+    if ((cost > 0 && r.ops + cost > max_ops_) || r.arguments > kMaxRegionArguments) return false;
+    const Use* first = nullptr;
+    bool stored = memory;
+    for (const Use& use : uses_[id]) {
+      if (r_.find(use.region) != into) {
+        stored = true;
+        if (depends(into, r_.find(use.region))) return false;
+      } else if (first == nullptr) {
+        first = &use;
+      } else if (!equal(r_.axes.normalize(first->at), r_.axes.normalize(use.at)) ||
+                 first->masked != use.masked || first->operand != use.operand) {
+        return false;
+      }
+    }
+    for (int reader : memory_readers_[id]) {
+      if (r_.find(reader) == into || depends(into, r_.find(reader))) return false;
+    }
+    const Coords at = r_.axes.normalize(first->at);
+    if (!is_affine(at)) return false;
+    if (first->operand && (stored || op_cost(r_.graph, id) > kMaxOperandOps)) return false;
+    const bool map = n.lowering<MapLowering>() != nullptr;
+    if (map && is_wide(r) && large_inputs(n) >= 2) return false;
+    if (first->masked && (stored || !map)) return false;
+    if ((stored || !map) && !covers_once(r_.axes, at, shape(id))) return false;
+    if (stored && !store_fits(into, at)) return false;
+    if (first->operand && !map) return false;
+    const auto mark = r_.axes.mark();
+    if (add_member(id, into, at, first->operand, first->masked)) return true;
+    r_.axes.roll_back(mark);
+    return false;
+  }
+
+  static bool is_wide(const Region& r) {
+    return r.large_reads >= kMaxLargeReads && r.stored.size() == 1 && r.column_axes.empty() &&
+           (r.row_axes.empty() || r.contract >= 0);
+  }
+
+  int large_inputs(const PlanNode& n) const {
+    return static_cast<int>(std::count_if(n.inputs.begin(), n.inputs.end(), [&](Id input) {
+      return !node(input).leaf && bytes(input) >= kLargeBytes;
+    }));
+  }
+
+  // A store must happen once for each element: over all axes, all but the row axes, or after the columns.
+  // An update is all that its kernel stores.
+  bool store_fits(int into, const Coords& at) {
+    const Region& r = r_.regions[into];
+    if (r.update >= 0) return false;
+    const std::vector<AxisId> axes = r_.axes.normalize(r.axes), used = axes_of(at);
+    const std::vector<AxisId> rest = without(axes, used);
+    return rest.empty() || same_set(rest, r_.axes.normalize(r.row_axes)) ||
+           same_set(rest, r_.axes.normalize(r.column_axes));
+  }
+
+  bool add_member(Id id, int into, const Coords& at, bool operand, bool masked = false) {
+    const PlanNode& n = node(id);
+    if (n.lowering<FoldLowering>() != nullptr) return add_fold(id, into, at);
+    if (n.lowering<ContractLowering>() != nullptr) return add_contract(id, into, at);
+    region(into).members.push_back({id, at, {}});
+    region(into).ops += op_cost(r_.graph, id);
+    for (Id input : n.inputs) uses_[input].push_back({into, at, masked, operand});
+    return true;
+  }
+
+  void add_update(Id id, int own, const Coords& at) {
+    const PlanNode& n = node(id);
+    region(own).members.push_back({id, at, {}});
+    std::vector<Dtype> dtypes;
+    std::vector<const Shape*> shapes;
+    const NodeView view = view_of(r_.graph, id, dtypes, shapes);
+    AnalysisContext context(view, [&](int k, const Coords& in, bool masked) {
+      uses_[n.inputs[k]].push_back({own, r_.axes.normalize(in), masked, false});
+    });
+    n.lowering<UpdateLowering>()->target(context, view, at);
+    uses_[n.inputs.back()].push_back({own, at});
+    in_memory_[n.inputs[0]] = true;
+    memory_readers_[n.inputs[0]].push_back(own);
+  }
+
+  bool add_contract(Id id, int into, const Coords& at) {
+    Region& r = region(into);
+    const std::vector<AxisId> axes = r_.axes.normalize(r.axes);
+    if (r.contract >= 0 || r.update >= 0 || !r.row_axes.empty() || !r.column_axes.empty())
+      return false;
+    if (axes_of(at) != axes || !covers_once(r_.axes, at, shape(id))) return false;
+    const PlanNode& n = node(id);
+    const int rank = shape(id).ndim();
+    r.contract = id;
+    const AxisId k = r_.axes.add(shape(n.inputs[0])[rank - 1]);
+    Coord kc;
+    kc.terms.emplace_back(k, 1);
+    Coords a = at, b = at;
+    a[rank - 1] = r_.axes.normalize(kc);
+    b[rank - 2] = r_.axes.normalize(kc);
+    r.members.push_back({id, at, {a, b}});
+    r.row_axes = {k};
+    r.axes.push_back(k);
+    uses_[n.inputs[0]].push_back({into, a, false, true});
+    uses_[n.inputs[1]].push_back({into, b, false, true});
+    return true;
+  }
+
+  bool add_fold(Id id, int into, const Coords& at) {
+    Region& r = region(into);
+    if (r.contract >= 0 || r.update >= 0) return false;
+    const PlanNode& n = node(id);
+    std::vector<Dtype> dtypes;
+    std::vector<const Shape*> shapes;
+    const NodeView view = view_of(r_.graph, id, dtypes, shapes);
+    const Axes folded = n.lowering<FoldLowering>()->axes(view);
+    const Shape& in_shape = *shapes[0];
+    const bool keepdims = in_shape.ndim() == shape(id).ndim();
+    std::vector<AxisId> axes = r_.axes.normalize(r.axes);
+    const std::vector<AxisId> kept = axes_of(at), free = without(axes, kept);
+    const std::vector<AxisId> row = r_.axes.normalize(r.row_axes);
+    const std::vector<AxisId> column = r_.axes.normalize(r.column_axes);
+
+    std::vector<AxisId> bound;  // the fold's own axes, one for each folded dim
+    bool trailing = true;       // no kept dim after a folded one
+    int o = 0;
+    Coords in;
+    std::vector<AxisId> in_order;
+    for (int d = 0; d < in_shape.ndim(); d++) {
+      Coord c;
+      if (std::find(folded.begin(), folded.end(), d) != folded.end()) {
+        AxisId axis = -1;
+        if (in_shape[d] != 1 && free.size() > bound.size() &&
+            r_.axes.size(free[bound.size()]) == in_shape[d])
+          axis = free[bound.size()];
+        else axis = r_.axes.add(in_shape[d]);
+        c.terms.emplace_back(axis, 1);
+        if (in_shape[d] != 1) {
+          bound.push_back(axis);
+          in_order.push_back(axis);
+        }
+        if (keepdims) o++;
+      } else {
+        c = at[o++];
+        for (const auto& term : c.terms) in_order.push_back(term.first);
+        if (!c.terms.empty() && !bound.empty()) trailing = false;
+      }
+      in.push_back(r_.axes.normalize(c));
+    }
+    if (bound.empty()) {
+      // Folds over one element: no axis of their own.
+    } else if (!free.empty()) {  // a row fold over axes that the region has already
+      if (bound != free || !ends_with(axes, free) || (!row.empty() && row != free)) return false;
+      if (!column.empty() && !same_set(column, kept)) return false;
+      r.row_axes = free;
+    } else if (!row.empty() && !(row == axes && column.empty())) {
+      return false;
+    } else if (!column.empty()) {  // rows inside a fold over all of them
+      if (!trailing || !same_set(axes, column)) return false;
+      r.row_axes = bound;
+      r.axes = axes;
+      r.axes.insert(r.axes.end(), bound.begin(), bound.end());
+    } else if (!row.empty()) {  // the full fold becomes the column fold over rows
+      if (!trailing) return false;
+      r.column_axes = row;
+      r.row_axes = bound;
+      r.axes = axes;
+      r.axes.insert(r.axes.end(), bound.begin(), bound.end());
+    } else if (trailing) {
+      r.row_axes = bound;
+      r.axes = axes;
+      r.axes.insert(r.axes.end(), bound.begin(), bound.end());
+    } else {
+      r.column_axes = bound;
+      r.axes = in_order;
+    }
+    r.members.push_back({id, at, {in}});
+    r.ops += 2;
+    uses_[n.inputs[0]].push_back({into, in});
+    return true;
+  }
+
+  // --- one region out of two ---
+
+  void merge_candidates(Id id, std::vector<int>& candidates) {
+    if (max_ops_ == 1) return;
+    // The region that others depend on comes first: it may store what they read.
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [&](int a, int b) { return a != b && depends(b, a) && !depends(a, b); });
+    for (size_t i = 1; i < candidates.size();) {
+      if (try_merge(id, candidates[0], candidates[i])) {
+        for (Use& use : uses_[id]) use.region = r_.find(use.region);
+        candidates.erase(candidates.begin() + static_cast<ptrdiff_t>(i));
+      } else {
+        i++;
+      }
+    }
+  }
+
+  const Use* use_in(Id id, int in) {
+    for (const Use& use : uses_[id]) {
+      if (r_.find(use.region) == in) return &use;
+    }
+    return nullptr;
+  }
+
+  bool try_merge(Id id, int a, int b) {
+    const Region& ra = region(a);
+    const Region& rb = region(b);
+    if (ra.contract >= 0 || rb.contract >= 0 || ra.update >= 0 || rb.update >= 0) return false;
+    if (ra.ops + rb.ops > max_ops_ || ra.arguments + rb.arguments > kMaxRegionArguments)
+      return false;
+    if (depends(a, b) || depends(b, a)) return false;
+    const auto mark = r_.axes.mark();
+    const Use *ua = use_in(id, a), *ub = use_in(id, b);
+    if (!ua->masked && !ub->masked && unify_coords(r_.axes, ua->at, ub->at) && unify_rest(a, b)) {
+      const Region former_a = ra, former_b = rb;
+      if (!fold_by_columns(id, a, b)) fold_by_columns(id, b, a);
+      if (spaces_fit(a, b)) {
+        merge(a, b);
+        return true;
+      }
+      region(a) = former_a;
+      region(b) = former_b;
+    }
+    r_.axes.roll_back(mark);
+    return false;
+  }
+
+  // Axes that the shared value does not have: loops of equal extents can be one loop.
+  bool unify_rest(int a, int b) {
+    const auto axes_a = r_.axes.normalize(region(a).axes),
+               axes_b = r_.axes.normalize(region(b).axes);
+    const auto rest_a = without(axes_a, axes_b), rest_b = without(axes_b, axes_a);
+    if (rest_a.empty() || rest_b.empty()) return true;
+    if (rest_a.size() != rest_b.size()) return false;
+    for (size_t i = 0; i < rest_a.size(); i++) {
+      if (r_.axes.size(rest_a[i]) != r_.axes.size(rest_b[i])) return false;
+    }
+    for (size_t i = 0; i < rest_a.size(); i++) r_.axes.unify(rest_b[i], rest_a[i]);
+    return true;
+  }
+
+  // After unification: one space contains the other, and the folds of both can be in one kernel.
+  bool spaces_fit(int a, int b) {
+    const Region &ra = region(a), &rb = region(b);
+    const auto axes_a = r_.axes.normalize(ra.axes), axes_b = r_.axes.normalize(rb.axes);
+    const auto row_a = r_.axes.normalize(ra.row_axes), row_b = r_.axes.normalize(rb.row_axes);
+    const auto col_a = r_.axes.normalize(ra.column_axes), col_b = r_.axes.normalize(rb.column_axes);
+    if (!row_a.empty() && !row_b.empty() && row_a != row_b) return false;
+    if (!col_a.empty() && !col_b.empty() && col_a != col_b) return false;
+    const auto& all = axes_a.size() >= axes_b.size() ? axes_a : axes_b;
+    const auto& some = axes_a.size() >= axes_b.size() ? axes_b : axes_a;
+    const auto& row = row_a.empty() ? row_b : row_a;
+    const auto& col = col_a.empty() ? col_b : col_a;
+    const auto rest = without(all, some);
+    if (!without(some, all).empty()) return false;
+    if (!rest.empty() && rest != row) return false;
+    if (!row.empty() && !ends_with(all, row)) return false;
+    if (!col.empty() && !row.empty() && !same_set(without(all, row), col)) return false;
+    // A column fold of one needs that the other's members do not fold the same axes by lanes.
+    for (AxisId axis : col) {
+      if (contains(row, axis)) return false;
+    }
+    return col.empty() || std::equal(col.begin(), col.end(), all.begin());
+  }
+
+  // The full fold of one region folds what the node gives for each row of the other's space: it becomes
+  // the column fold over these rows.
+  bool fold_by_columns(Id id, int full, int rows) {
+    Region& f = region(full);
+    const auto axes = r_.axes.normalize(f.axes), all = r_.axes.normalize(region(rows).axes);
+    const auto rest = without(all, axes);
+    if (axes.empty() || r_.axes.normalize(f.row_axes) != axes || !f.column_axes.empty())
+      return false;
+    if (rest.empty() || !without(axes, all).empty() || !folds_over(id, rest)) return false;
+    f.axes = all;
+    f.column_axes = axes;
+    f.row_axes = rest;
+    return true;
+  }
+
+  // The node, or what it is computed from element by element, will be the row fold over these axes.
+  bool folds_over(Id id, const std::vector<AxisId>& axes, int depth = kMaxFoldDistance) {
+    const PlanNode& n = node(id);
+    if (n.lowering<MapLowering>() != nullptr && depth > 0) {
+      return std::any_of(n.inputs.begin(), n.inputs.end(),
+                         [&](Id input) { return folds_over(input, axes, depth - 1); });
+    }
+    const auto* fold = n.lowering<FoldLowering>();
+    if (fold == nullptr) return false;
+    std::vector<Dtype> dtypes;
+    std::vector<const Shape*> shapes;
+    const NodeView view = view_of(r_.graph, id, dtypes, shapes);
+    std::vector<int64_t> folded, wanted;
+    for (int d : fold->axes(view)) {
+      if ((*shapes[0])[d] != 1) folded.push_back((*shapes[0])[d]);
+    }
+    for (AxisId axis : axes) wanted.push_back(r_.axes.size(axis));
+    return !folded.empty() && folded == wanted;
+  }
+
+  void merge(int a, int b) {
+    Region &ra = region(a), &rb = region(b);
+    const auto axes_a = r_.axes.normalize(ra.axes), axes_b = r_.axes.normalize(rb.axes);
+    ra.axes = axes_a.size() >= axes_b.size() ? axes_a : axes_b;
+    if (ra.row_axes.empty()) ra.row_axes = rb.row_axes;
+    if (ra.column_axes.empty()) ra.column_axes = rb.column_axes;
+    ra.members.insert(ra.members.end(), rb.members.begin(), rb.members.end());
+    ra.stored.insert(ra.stored.end(), rb.stored.begin(), rb.stored.end());
+    ra.reads.insert(ra.reads.end(), rb.reads.begin(), rb.reads.end());
+    ra.ops += rb.ops;
+    ra.arguments += rb.arguments;
+    ra.large_reads += rb.large_reads;
+    for (Id id : rb.stored) r_.stored_by[id] = a;
+    rb = Region();
+    r_.merged_into[b] = a;
+  }
+
+  // Producers first; among the ready ones, that whose work comes first in the graph.
+  void order() {
+    std::vector<int> live;
+    std::map<int, int> waiting;
+    std::map<int, std::vector<int>> users;
+    auto first_node = [&](int i) {
+      Id first = INT32_MAX;
+      for (Id id : r_.regions[i].stored) first = std::min(first, id);
+      return first;
+    };
+    using Entry = std::pair<Id, int>;
+    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
+    for (int i = 0; i < static_cast<int>(r_.regions.size()); i++) {
+      if (r_.merged_into[i] >= 0) continue;
+      std::vector<int> reads;
+      for (int read : r_.regions[i].reads) reads.push_back(r_.find(read));
+      std::sort(reads.begin(), reads.end());
+      reads.erase(std::unique(reads.begin(), reads.end()), reads.end());
+      std::erase(reads, i);
+      r_.regions[i].reads = reads;
+      waiting[i] = static_cast<int>(reads.size());
+      for (int read : reads) users[read].push_back(i);
+      if (reads.empty()) ready.emplace(first_node(i), i);
+    }
+    while (!ready.empty()) {
+      const int i = ready.top().second;
+      ready.pop();
+      r_.order.push_back(i);
+      for (int user : users[i]) {
+        if (--waiting[user] == 0) ready.emplace(first_node(user), user);
+      }
+    }
+    CERMET_INTERNAL_CHECK(r_.order.size() == waiting.size(),
+                          "regions depend on each other in a cycle");
+  }
+
+  static constexpr int kMaxOperandOps = 4;
+  static constexpr int kMaxFoldDistance = 4;  // element-wise ops between a fold and where rows meet
+  static constexpr int kComputedMoveOps = 80;  // random bits: twenty rounds
+
+  Regions r_;
+  int max_ops_;
+  std::vector<std::vector<Use>> uses_;
+  std::vector<std::vector<int>> memory_readers_;
+  std::vector<bool> in_memory_;
+  std::vector<Layout> layouts_;
+};
+
+}  // namespace
+
+int Regions::find(int region) const {
+  while (merged_into[region] >= 0) region = merged_into[region];
+  return region;
+}
+
+Regions cut_regions(PlanGraph graph, int max_ops) {
+  return Cutter(std::move(graph), max_ops).cut();
+}
+
+std::optional<Layout> view_layout(const PlanGraph& graph, Id id, const Layout& input) {
+  const auto* move = graph.nodes[id].lowering<MoveLowering>();
+  if (move == nullptr || move->view == nullptr || graph.nodes[id].inputs.size() != 1)
+    return std::nullopt;
+  std::vector<Dtype> dtypes;
+  std::vector<const Shape*> shapes;
+  const NodeView view = view_of(graph, id, dtypes, shapes);
+  return move->view(view, *shapes[0], input);
+}
+
+int op_cost(const PlanGraph& graph, Id id) {
+  const auto* map = graph.nodes[id].lowering<MapLowering>();
+  if (map == nullptr) return 2;
+  constexpr int kMathCost = 14;  // instructions of a typical expansion
+  static thread_local std::map<std::pair<const OpRow*, Dtype>, int> known;
+  const auto key = std::make_pair(&graph.nodes[id].row(), graph.nodes[id].node->dtype);
+  auto [it, fresh] = known.emplace(key, 0);
+  if (!fresh) return it->second;
+  std::vector<Dtype> dtypes;
+  std::vector<const Shape*> shapes;
+  const NodeView view = view_of(graph, id, dtypes, shapes);
+  AnalysisContext context(view, [](int, const Coords&, bool) {});
+  std::vector<Lane> arguments;
+  for (size_t k = 0; k < graph.nodes[id].inputs.size(); k++)
+    arguments.push_back(context.input(static_cast<int>(k), {}));
+  map->expr(context, view, arguments);
+  for (const ir::Expr& e : context.builder().kernel().exprs) {
+    if (e.kind == ir::ExprKind::op) it->second += ir::is_math(e.code) ? kMathCost : 1;
+  }
+  return it->second;
+}
+
+}  // namespace cermet::schedule

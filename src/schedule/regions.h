@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+// Cuts a plan graph into regions: each becomes one kernel. Works from the outputs to the inputs: a node
+// joins the region of its consumers when it is wanted there at one place of the iteration space, else it
+// is stored in memory by a region of its own. Consumers of one node that have the same space become one
+// region. Movement is never a node of a region: consumers pull through it.
+//
+// A region's space: column axes (folded serially), then kept axes, then row axes (folded by lanes).
+// A value folded over column axes is only used after the main stage; one folded over row axes anywhere.
+// Depends on the graph, dtypes, sizes and layouts alone.
+#pragma once
+
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "schedule/axes.h"
+#include "schedule/plan_graph.h"
+
+namespace cermet::schedule {
+
+inline constexpr int kMaxRegionOps = 256;
+inline constexpr int kMaxRegionArguments = 96;
+// One element-wise kernel over many large values keeps all of them alive: a sum of many is cut.
+inline constexpr int kMaxLargeReads = 3;
+inline constexpr int64_t kLargeBytes = 1 << 20;
+
+struct Member {
+  Id node;
+  Coords at;
+  std::vector<Coords> in;  // folds and contractions: where their inputs are taken
+};
+
+struct Region {
+  std::vector<AxisId> axes;         // outer to inner
+  std::vector<AxisId> row_axes;     // trailing
+  std::vector<AxisId> column_axes;  // leading, or after kept outer axes
+  std::vector<Member> members;      // users before inputs
+  std::vector<Id> stored;
+  Id contract = -1;
+  Id update = -1;
+  int ops = 0;
+  int arguments = 0;
+  int large_reads = 0;            // large values that it reads of other regions
+  std::vector<int> reads;         // regions whose values it reads (normalise with Regions::find)
+  const char* border = "output";  // why its first node was not computed in its consumer
+};
+
+struct Regions {
+  PlanGraph graph;
+  AxisTable axes;
+  std::vector<Region> regions;
+  std::vector<int> merged_into;
+  std::vector<int> stored_by;          // node -> region that stores it, -1
+  std::vector<bool> is_view;           // node -> a view of its input 0 in memory
+  std::set<std::pair<Id, int>> loads;  // movement that a region reads from memory, not through
+  std::vector<int> order;              // live regions, each after those it reads
+  std::set<Id> wide;                   // half-typed nodes that lie as float32: see single_ops.h
+
+  int find(int region) const;
+  Dtype stored_dtype(Id id) const {
+    return wide.contains(id) ? Dtype::float32 : graph.nodes[id].node->dtype;
+  }
+};
+
+// max_ops 1: each op alone.
+Regions cut_regions(PlanGraph graph, int max_ops = kMaxRegionOps);
+
+// Layout of a node in memory: a leaf's own, a view's derived, else contiguous. nullopt: a movement whose
+// input's layout cannot express it.
+std::optional<Layout> view_layout(const PlanGraph& graph, Id id, const Layout& input);
+
+// Instructions of one evaluation of a map row in core codes, math codes counted by their expansion.
+int op_cost(const PlanGraph& graph, Id id);
+
+}  // namespace cermet::schedule

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT
+// Runs programs: memory for each value from its launch to its last use, one record for each launch.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/error.h"
+#include "graph/hooks.h"
+#include "runtime/allocator.h"
+#include "runtime/counters.h"
+#include "runtime/poll.h"
+#include "schedule/copy.h"
+#include "schedule/program.h"
+
+namespace cermet {
+
+namespace {
+
+using schedule::Operand;
+
+struct Memory {
+  BufferRef buffer;
+  Layout layout;
+  bool owned = false;  // made here, or donated: may be overwritten when it dies
+};
+
+struct ReportContext {
+  const Program* program;
+  const Program::Launch* launch;
+};
+
+void report_check(const void* context, int32_t site, int64_t index) {
+  const auto& c = *static_cast<const ReportContext*>(context);
+  const schedule::CheckSite& s = c.launch->kernel.sites[site];
+  std::string where;
+  if (hooks::describe_origin != nullptr) {
+    where = hooks::describe_origin(c.program->members[s.node].origin);
+    if (!where.empty()) where = " (" + where + ")";
+  }
+  fail(ErrorKind::index, s.op,
+       "index {} is out of range for axis {} of size {}; it must be in [{}, {}){}", index, s.axis,
+       s.size, -s.size, s.size, where);
+}
+
+class Run {
+ public:
+  Run(const Program& program, std::vector<ProgramValue> inputs, std::span<const Number> scalars)
+      : program_(program), scalars_(scalars), memory_(program.values.size()) {
+    for (size_t v = 0; v < memory_.size(); v++) {
+      const Program::Value& value = program.values[v];
+      if (value.input >= 0) {
+        ProgramValue& input = inputs[value.input];
+        memory_[v] = {std::move(input.buffer), std::move(input.layout), input.donated};
+      } else if (value.constant) {
+        memory_[v] = {value.constant->buffer, value.constant->layout, false};
+      }
+    }
+  }
+
+  std::vector<ProgramValue> run() {
+    if (program_.runs_apart.load(std::memory_order_relaxed) > 0) program_.runs_apart.fetch_sub(1);
+    for (const Program::Launch& launch : program_.launches) {
+      check_cancelled("eval");
+      run_launch(launch);
+      for (int v : launch.dies) memory_[v] = Memory();
+    }
+    std::vector<ProgramValue> results;
+    for (const Program::Output& output : program_.outputs) {
+      const Memory& memory = memory_[output.value];
+      Layout layout = output.layout;  // relative to the start of the value's own layout
+      layout.offset += memory.layout.offset;
+      results.push_back({memory.buffer, std::move(layout), false});
+    }
+    return results;
+  }
+
+ private:
+  void run_launch(const Program::Launch& launch) {
+    for (auto [output, dying] : launch.take_over) {
+      Memory& old = memory_[dying];
+      if (old.owned && old.buffer->unique() && !old.buffer->pinned() && old.layout.offset == 0)
+        memory_[output] = old;
+    }
+    for (int output : launch.outputs) prepare_output(launch, output);
+    Launch call;
+    call.kernel = launch.code;
+    call.record.reserve(launch.kernel.operands.size() + launch.kernel.extents.size() +
+                        launch.kernel.strides.size());
+    int64_t status[2] = {-1, 0};
+    for (const Operand& operand : launch.kernel.operands)
+      call.record.push_back(word(operand, status));
+    for (int64_t extent : launch.kernel.extents)
+      call.record.push_back(static_cast<uint64_t>(extent));
+    for (int64_t stride : launch.kernel.strides)
+      call.record.push_back(static_cast<uint64_t>(stride));
+    call.extents = launch.kernel.extents;
+    const ReportContext context{&program_, &launch};
+    call.report = report_check;
+    call.context = &context;
+    run_kernel(call);
+    count(Counter::bytes_read, static_cast<uint64_t>(launch.bytes_read));
+    count(Counter::bytes_written, static_cast<uint64_t>(launch.bytes_written));
+  }
+
+  void prepare_output(const Program::Launch& launch, int output) {
+    Memory& memory = memory_[output];
+    const Program::Value& value = program_.values[output];
+    const int target = launch.kernel.update_target;
+    if (target >= 0) {
+      Memory& from = memory_[target];
+      const bool dies =
+          std::find(launch.dies.begin(), launch.dies.end(), target) != launch.dies.end();
+      if (dies && from.owned && from.buffer->unique() && !from.buffer->pinned() &&
+          from.buffer->size() == value.bytes && from.layout.offset == 0 &&
+          is_contiguous(value.shape, launch.target_layout) && launch.target_layout.offset == 0) {
+        memory = from;
+        return;
+      }
+    }
+    if (!memory.buffer) {
+      const char* op = program_.members[output].op;
+      memory = {allocator().allocate(value.bytes, op), Layout::contiguous(value.shape), true};
+    }
+    if (target >= 0) copy_target(launch, target, memory, value);
+  }
+
+  void copy_target(const Program::Launch& launch, int target, Memory& to,
+                   const Program::Value& value) {
+    const Memory& from = memory_[target];
+    const auto* start = static_cast<const char*>(from.buffer->data()) +
+                        from.layout.offset * static_cast<int64_t>(size_of(value.dtype));
+    schedule::copy_to_contiguous(start, launch.target_layout, to.buffer->data(), value.shape,
+                                 value.dtype);
+  }
+
+  uint64_t word(const Operand& operand, int64_t* status) {
+    switch (operand.kind) {
+      case Operand::Kind::buffer: {
+        const Memory& memory = memory_[operand.value];
+        // Offsets of complex values count elements; their kernels see pairs of parts.
+        const int64_t offset = memory.layout.offset + operand.offset;
+        return std::bit_cast<uint64_t>(static_cast<char*>(memory.buffer->data()) +
+                                       offset * static_cast<int64_t>(size_of(operand.dtype)));
+      }
+      case Operand::Kind::scalar:
+        return schedule::number_bits(scalars_[program_.scalar_positions[operand.scalar]],
+                                     operand.dtype);
+      case Operand::Kind::constant: return schedule::number_bits(operand.number, operand.dtype);
+      case Operand::Kind::status: return std::bit_cast<uint64_t>(status);
+    }
+    __builtin_unreachable();
+  }
+
+  const Program& program_;
+  std::span<const Number> scalars_;
+  std::vector<Memory> memory_;
+};
+
+}  // namespace
+
+std::vector<ProgramValue> run_program(const Program& program, std::vector<ProgramValue> inputs,
+                                      std::span<const Number> scalars) {
+  return Run(program, std::move(inputs), scalars).run();
+}
+
+}  // namespace cermet

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: MIT
+#include "transform/compile.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "runtime/allocator.h"
+#include "runtime/counters.h"
+#include "schedule/copy.h"
+#include "schedule/eval.h"
+#include "schedule/program.h"
+#include "transform/trace_replay.h"
+
+namespace cermet {
+
+namespace {
+
+std::vector<NodeRef> nodes_of(const Arrays& arrays) {
+  std::vector<NodeRef> nodes;
+  for (const array& a : arrays) nodes.push_back(a.node());
+  return nodes;
+}
+
+// Programs are planned for contiguous inputs.
+ProgramValue contiguous_value(const Node& node) {
+  if (is_contiguous(node.shape, node.layout)) return {node.buffer, node.layout, false};
+  const size_t bytes = static_cast<size_t>(node.shape.size()) * size_of(node.dtype);
+  BufferRef buffer = allocator().allocate(bytes, "compile");
+  schedule::copy_to_contiguous(node.buffer->data(), node.layout, buffer->data(), node.shape,
+                               node.dtype);
+  return {std::move(buffer), Layout::contiguous(node.shape), true};
+}
+
+}  // namespace
+
+array placeholder(const Shape& shape, Dtype dtype) {
+  NodeRef node(new Node);
+  node->row = nullptr;
+  node->dtype = dtype;
+  node->shape = shape;
+  node->stream = default_stream(default_device());
+  node->traced = true;
+  return array(std::move(node));
+}
+
+// The trace at one set of sizes.
+struct CompiledGraph::Instance {
+  std::vector<int64_t> key;                // values of the structural symbols
+  std::shared_ptr<const Program> program;  // null: the trace does not hold for them
+  std::vector<bool> used;
+  std::vector<std::pair<Dtype, Shape>> outputs;
+  std::vector<uint32_t> scalar_exprs;
+  std::vector<Number> values;  // of all expressions
+};
+
+CompiledGraph::CompiledGraph(std::shared_ptr<const Symbols> symbols, const Arrays& placeholders,
+                             const Arrays& outputs, std::vector<Number> results)
+    : symbols_(std::move(symbols)),
+      placeholders_(nodes_of(placeholders)),
+      outputs_(nodes_of(outputs)),
+      results_(std::move(results)) {
+  const std::vector<bool> varies = symbols_->varying();
+  for (size_t i = 0; i < symbols_->input_count(); ++i) {
+    if (symbols_->is_structural(i)) structural_.push_back(i);
+  }
+  for (size_t i = 1; i < varies.size(); ++i) {
+    if (varies[i]) varying_.push_back(static_cast<uint32_t>(i));
+  }
+  for (const Symbols::Guard& guard : symbols_->guards()) {
+    if (varies[guard.a] || varies[guard.b]) guards_.push_back(guard);
+  }
+}
+
+CompiledGraph::InstancePtr CompiledGraph::make(std::span<const array> inputs,
+                                               std::span<const Number> symbols, bool fused) const {
+  auto instance = std::make_shared<Instance>();
+  for (size_t i : structural_) instance->key.push_back(symbols[i].integer);
+  std::vector<Shape> shapes;
+  for (const array& input : inputs) shapes.push_back(input.shape());
+  std::optional<ReplayedGraph> graph = replay(*symbols_, placeholders_, outputs_, shapes, symbols);
+  if (!graph) return instance;
+  instance->program = build_program({graph->inputs, graph->outputs, graph->scalars},
+                                    fused ? Sight::settled : Sight::usual);
+  instance->used.resize(inputs.size(), false);
+  for (const Program::Value& value : instance->program->values) {
+    if (value.input >= 0) instance->used[static_cast<size_t>(value.input)] = true;
+  }
+  for (const NodeRef& output : graph->outputs)
+    instance->outputs.emplace_back(output->dtype, output->shape);
+  instance->scalar_exprs = std::move(graph->scalar_exprs);
+  instance->values = std::move(graph->values);
+  return instance;
+}
+
+bool CompiledGraph::is_for(const Instance& instance, std::span<const Number> symbols) const {
+  for (size_t i = 0; i < structural_.size(); ++i)
+    if (instance.key[i] != symbols[structural_[i]].integer) return false;
+  return true;
+}
+
+bool CompiledGraph::is_outrun(const Instance& instance) {
+  return instance.program != nullptr && instance.program->is_outrun();
+}
+
+CompiledGraph::InstancePtr CompiledGraph::find(std::span<const array> inputs,
+                                               std::span<const Number> symbols) const {
+  std::lock_guard guard(lock_);
+  if (last_ && is_for(*last_, symbols) && !is_outrun(*last_)) return last_;
+  uint64_t hash = 0;
+  for (size_t i : structural_)
+    hash = (hash ^ static_cast<uint64_t>(symbols[i].integer)) * 0x9e3779b97f4a7c15u;
+  for (InstancePtr& instance : instances_[hash]) {
+    if (!is_for(*instance, symbols)) continue;
+    if (is_outrun(*instance)) instance = make(inputs, symbols, true);
+    return last_ = instance;
+  }
+  constexpr size_t kMaxInstances = 256;
+  if (instance_count_++ == kMaxInstances) {
+    instances_.clear();
+    instance_count_ = 1;
+  }
+  InstancePtr instance = make(inputs, symbols);
+  instances_[hash].push_back(instance);
+  return last_ = instance;
+}
+
+bool CompiledGraph::finish(const Instance& instance, std::span<const Number> symbols,
+                           Call& call) const {
+  std::vector<Number> values;
+  if (!varying_.empty()) values = instance.values;
+  for (uint32_t id : varying_) {
+    const Symbols::Expr& e = symbols_->exprs()[id];
+    const auto value = e.op == Symbols::Op::input ? std::optional(symbols[e.a])
+                                                  : Symbols::compute(e, values[e.a], values[e.b]);
+    if (!value) return false;
+    values[id] = *value;
+  }
+  for (const Symbols::Guard& guard : guards_)
+    if (Symbols::holds(guard.relation, values[guard.a], values[guard.b]) != guard.holds)
+      return false;
+  const std::vector<Number>& known = varying_.empty() ? instance.values : values;
+  for (uint32_t id : instance.scalar_exprs) call.scalars_.push_back(known[id]);
+  for (const Number& n : results_) call.results_.push_back(n.expr == 0 ? n : known[n.expr]);
+  return true;
+}
+
+std::optional<bool> CompiledGraph::prepare_known(std::span<const Number> symbols,
+                                                 Call& call) const {
+  {
+    std::unique_lock lock(lock_, std::try_to_lock);
+    if (!lock || !last_ || !is_for(*last_, symbols) || is_outrun(*last_)) return std::nullopt;
+    call.instance_ = last_;
+  }
+  return call.instance_->program != nullptr && finish(*call.instance_, symbols, call);
+}
+
+bool CompiledGraph::prepare(std::span<const array> inputs, std::span<const Number> symbols,
+                            Call& call) const {
+  call.instance_ = find(inputs, symbols);
+  return call.instance_->program != nullptr && finish(*call.instance_, symbols, call);
+}
+
+// A call that waits to be evaluated.
+class CompiledGraph::ProgramCall final : public PendingCall {
+ public:
+  ProgramCall(const Call& call, std::span<const array> arrays)
+      : instance_(call.instance_), scalars_(call.scalars_) {
+    inputs.reserve(arrays.size());
+    for (size_t i = 0; i < arrays.size(); i++)
+      if (instance_->used[i]) inputs.push_back(arrays[i].node());
+  }
+
+  void run() override {
+    bool given_up = false;
+    try {
+      std::vector<ProgramValue> values = input_values(given_up);
+      publish(run_program(*instance_->program, std::move(values), scalars_));
+    } catch (const Error& error) {
+      // Cancelled or out of memory: it may be tried again, unless inputs were given up.
+      const bool again =
+          error.kind() == ErrorKind::interrupted || error.kind() == ErrorKind::memory;
+      if (!again || given_up) fail_outputs(std::current_exception());
+      throw;
+    }
+  }
+
+ private:
+  // Nobody but this call can reach its data.
+  static bool is_donated(const Node& input) {
+    return !input.is_held() && !input.traced && input.references() == 1 && input.buffer->unique() &&
+           !input.buffer->pinned();
+  }
+
+  std::vector<ProgramValue> input_values(bool& given_up) {
+    const std::vector<bool>& used = instance_->used;
+    std::vector<ProgramValue> values(used.size());
+    for (size_t i = 0, next = 0; i < used.size(); i++) {
+      if (!used[i]) continue;
+      Node& input = *inputs[next++];
+      const bool donated = is_donated(input);
+      values[i] = contiguous_value(input);
+      if (!donated || values[i].donated) continue;
+      values[i].donated = given_up = true;
+      input.buffer.reset();
+    }
+    return values;
+  }
+
+  void publish(std::vector<ProgramValue> results) {
+    std::lock_guard guard(lock_);
+    done_ = true;
+    for (size_t i = 0; i < results.size(); i++) {
+      if (outputs_[i] == nullptr) continue;
+      Node& node = *outputs_[i];
+      node.buffer = std::move(results[i].buffer);
+      node.layout = std::move(results[i].layout);
+      finish(node, NodeState::ready);
+    }
+    inputs.clear();
+  }
+
+  void fail_outputs(std::exception_ptr error) {
+    std::lock_guard guard(lock_);
+    done_ = true;
+    for (Node* node : outputs_) {
+      if (node == nullptr) continue;
+      node->error = error;
+      finish(*node, NodeState::failed);
+    }
+    inputs.clear();
+  }
+
+  // The node keeps the call: its destructor may be looking at it on another thread.
+  static void finish(Node& node, NodeState state) {
+    node.depth = 0;
+    node.pending_bytes = 0;
+    node.state.store(state, std::memory_order_release);
+  }
+
+  InstancePtr instance_;
+  std::vector<Number> scalars_;
+};
+
+Arrays CompiledGraph::run(const Call& call, std::span<const array> inputs) const {
+  const InstancePtr& instance = call.instance_;
+  const auto pending = std::make_shared<ProgramCall>(call, inputs);
+  int64_t bytes = 0;
+  for (const auto& [dtype, shape] : instance->outputs)
+    bytes += shape.size() * static_cast<int64_t>(size_of(dtype));
+  Arrays arrays;
+  arrays.reserve(instance->outputs.size());
+  for (const auto& [dtype, shape] : instance->outputs) {
+    arrays.push_back(placeholder(shape, dtype));
+    Node& node = *arrays.back().node();
+    node.traced = false;
+    node.call = pending;
+    pending->add_output(&node);
+    node.pending_bytes = bytes;
+    bound_laziness(node);
+  }
+  return arrays;
+}
+
+}  // namespace cermet

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+#include "transform/trace_replay.h"
+
+#include "base/error.h"
+#include "ops/ops.h"
+#include "runtime/stream.h"
+#include "transform/compile.h"
+
+namespace cermet {
+
+namespace {
+
+// Thrown and caught here alone.
+struct Broken {};
+
+class Replay {
+ public:
+  Replay(const Symbols& symbols, std::span<const Number> inputs)
+      : symbols_(symbols), inputs_(inputs), varies_(symbols.varying()) {}
+
+  ReplayedGraph run(std::span<const NodeRef> placeholders, std::span<const NodeRef> outputs,
+                    std::span<const Shape> shapes) {
+    for (size_t i = 0; i < placeholders.size(); ++i) {
+      const NodeRef node = placeholder(shapes[i], placeholders[i]->dtype).node();
+      result_.inputs.push_back(node);
+      nodes_.emplace(placeholders[i].get(), node);
+    }
+    // In the order of the trace, so that what a node's parameters need is there before it.
+    result_.values.resize(1);
+    for (size_t i = 1; i < symbols_.exprs().size(); ++i)
+      result_.values.push_back(value(symbols_.exprs()[i], varies_[i]));
+    for (const Symbols::Guard& guard : symbols_.guards()) {
+      if (varies_[guard.a] || varies_[guard.b]) continue;
+      if (Symbols::holds(guard.relation, result_.values[guard.a], result_.values[guard.b]) !=
+          guard.holds)
+        throw Broken{};
+    }
+    for (const NodeRef& output : outputs) result_.outputs.push_back(replayed(output));
+    return std::move(result_);
+  }
+
+ private:
+  Number value(const Symbols::Expr& e, bool varies) {
+    switch (e.op) {
+      case Symbols::Op::input: return inputs_[e.a];
+      case Symbols::Op::constant: return e.value;
+      case Symbols::Op::size: return number(replayed(e.node)->shape[e.axis]);
+      default: break;
+    }
+    const auto result = Symbols::compute(e, result_.values[e.a], result_.values[e.b]);
+    if (!result && !varies) throw Broken{};
+    return result.value_or(e.value);  // computed and checked again in each call
+  }
+
+  struct Frame {
+    NodeRef node;
+    size_t next_input = 0;
+  };
+
+  const NodeRef& replayed(const NodeRef& root) {
+    std::vector<Frame> stack;
+    auto visit = [&](const NodeRef& node) {
+      if (nodes_.contains(node.get())) return;
+      if (node->call) hooks::evaluate({&node, 1});  // data of the trace itself
+      if (node->is_ready()) nodes_.emplace(node.get(), node);
+      else stack.push_back({node});
+    };
+    visit(root);
+    while (!stack.empty()) {
+      Frame& top = stack.back();
+      if (top.next_input < top.node->inputs.size()) {
+        visit(top.node->inputs[top.next_input++]);
+        continue;
+      }
+      nodes_.emplace(top.node.get(), build(*top.node));
+      stack.pop_back();
+    }
+    return nodes_.at(root.get());
+  }
+
+  NodeRef build(const Node& from) {
+    if (from.row == nullptr) return other_placeholder(from);
+    NodeRef to(new Node);
+    to->row = from.row;
+    to->params = from.params;
+    uint32_t scalar = 0;
+    for_each_symbol(
+        to->params,
+        [&](Dim& dim) { dim = dim.expr == 0 ? dim : Dim(result_.values[dim.expr].integer); },
+        [&](Number& n) {
+          if (n.expr == 0) return;
+          if (varies_[n.expr]) scalar = n.expr;
+          n = result_.values[n.expr];
+          n.expr = 0;
+        });
+    Arrays inputs;
+    for (const NodeRef& input : from.inputs) inputs.emplace_back(nodes_.at(input.get()));
+    to->dtype = from.dtype;
+    to->stream = from.stream;
+    to->origin = from.origin;
+    to->shape = from.row->shape.value({*from.row, to->params, inputs});
+    check_size(from.row->name, to->shape, to->dtype);
+    check_shape(from, to->shape);
+    for (array& input : inputs) to->inputs.push_back(std::move(input).take_node());
+    if (scalar != 0) {
+      result_.scalars.push_back(to);
+      result_.scalar_exprs.push_back(scalar);
+    }
+    return to;
+  }
+
+  // Of a trace inside this one (vmap), or of one that has ended: planning refuses it.
+  NodeRef other_placeholder(const Node& from) const {
+    Shape shape = from.shape;
+    for (int axis = 0; axis < shape.ndim(); ++axis) {
+      Dim& dim = shape.dim(axis);
+      if (dim.expr < result_.values.size())
+        dim = dim.expr == 0 ? dim.value : result_.values[dim.expr].integer;
+    }
+    return placeholder(shape, from.dtype).node();
+  }
+
+  // The sizes that the trace took for known are those.
+  void check_shape(const Node& from, const Shape& shape) const {
+    if (from.shape.ndim() != shape.ndim()) throw Broken{};
+    for (int axis = 0; axis < shape.ndim(); ++axis) {
+      const Dim& dim = from.shape.dim(axis);
+      if (dim.expr >= result_.values.size()) continue;  // this node's own size
+      const int64_t expected = dim.expr == 0 ? dim.value : result_.values[dim.expr].integer;
+      if (expected != shape[axis]) throw Broken{};
+    }
+  }
+
+  const Symbols& symbols_;
+  std::span<const Number> inputs_;
+  std::vector<bool> varies_;
+  std::unordered_map<const Node*, NodeRef> nodes_;
+  ReplayedGraph result_;
+};
+
+}  // namespace
+
+std::optional<ReplayedGraph> replay(const Symbols& symbols, std::span<const NodeRef> placeholders,
+                                    std::span<const NodeRef> outputs,
+                                    std::span<const Shape> input_shapes,
+                                    std::span<const Number> inputs) {
+  const UnguardedSizes unguarded;
+  try {
+    return Replay(symbols, inputs).run(placeholders, outputs, input_shapes);
+  } catch (const Broken&) {
+    return std::nullopt;
+  } catch (const Error& error) {
+    // A shape rule that refuses: tracing again says why.
+    if (error.kind() == ErrorKind::memory || error.kind() == ErrorKind::internal) throw;
+    return std::nullopt;
+  }
+}
+
+}  // namespace cermet

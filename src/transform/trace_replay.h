@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// A traced graph built again for other values of its symbols: every shape rule is applied anew, and
+// the guards and sizes that the trace relied on are checked.
+#pragma once
+
+#include "transform/trace_symbols.h"
+
+namespace cermet {
+
+struct ReplayedGraph {
+  std::vector<NodeRef> inputs, outputs;
+  std::vector<NodeRef> scalars;        // full nodes whose numbers change with scalars ...
+  std::vector<uint32_t> scalar_exprs;  // ... and the expressions of these
+  std::vector<Number> values;          // of all expressions
+};
+
+// nullopt when the trace does not hold for these values. input_shapes: of the placeholders,
+// concrete.
+std::optional<ReplayedGraph> replay(const Symbols& symbols, std::span<const NodeRef> placeholders,
+                                    std::span<const NodeRef> outputs,
+                                    std::span<const Shape> input_shapes,
+                                    std::span<const Number> inputs);
+
+}  // namespace cermet

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: MIT
+#include "transform/trace_symbols.h"
+
+#include <bit>
+#include <cmath>
+
+#include "ops/rules.h"
+
+namespace cermet {
+
+namespace {
+
+constexpr int64_t kExactInDouble = int64_t{1} << 53;
+
+bool is_floating(const Number& n) { return n.kind == Number::Kind::floating; }
+
+double as_double(const Number& n) {
+  return is_floating(n) ? n.real_imag.real() : static_cast<double>(n.integer);
+}
+
+bool is_exact(const Number& n) {
+  return is_floating(n) || (n.integer >= -kExactInDouble && n.integer <= kExactInDouble);
+}
+
+Number floating(double value) { return number(value); }
+Number integer(int64_t value) { return number(value); }
+
+int64_t floor_divided(int64_t a, int64_t b) {
+  const int64_t quotient = a / b;
+  return quotient - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+std::optional<Number> compute_integers(Symbols::Op op, int64_t a, int64_t b) {
+  using Op = Symbols::Op;
+  int64_t result = 0;
+  switch (op) {
+    case Op::add:
+      return __builtin_add_overflow(a, b, &result) ? std::nullopt : std::optional(integer(result));
+    case Op::subtract:
+      return __builtin_sub_overflow(a, b, &result) ? std::nullopt : std::optional(integer(result));
+    case Op::multiply:
+      return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(integer(result));
+    default: break;
+  }
+  if (b == 0 || b == -1) return std::nullopt;
+  if (op == Op::floor_divide) return integer(floor_divided(a, b));
+  return integer(a - b * floor_divided(a, b));
+}
+
+uint64_t bits_of(const Number& n) {
+  return is_floating(n) ? std::bit_cast<uint64_t>(n.real_imag.real())
+                        : static_cast<uint64_t>(n.integer);
+}
+
+uint64_t key_of(const Symbols::Expr& e) {
+  uint64_t key = static_cast<uint64_t>(e.op) << 8 | static_cast<uint64_t>(e.dtype);
+  for (uint64_t part : {uint64_t{e.a}, uint64_t{e.b}, static_cast<uint64_t>(e.value.kind),
+                        e.op == Symbols::Op::constant ? bits_of(e.value) : 0}) {
+    key = (key ^ part) * 0x9e3779b97f4a7c15u;
+    key ^= key >> 29;
+  }
+  return key;
+}
+
+bool same_expr(const Symbols::Expr& a, const Symbols::Expr& b) {
+  return a.op == b.op && a.a == b.a && a.b == b.b && a.dtype == b.dtype &&
+         a.value.kind == b.value.kind &&
+         (a.op != Symbols::Op::constant || bits_of(a.value) == bits_of(b.value));
+}
+
+}  // namespace
+
+std::optional<Number> Symbols::compute(const Expr& e, const Number& a, const Number& b) {
+  if (e.op == Op::cast) {
+    const Number result = rules::convert_number(a, e.dtype);
+    const bool fits = is_floating(a) || !is_integer(e.dtype) || result.integer == a.integer;
+    return fits ? std::optional(result) : std::nullopt;
+  }
+  if (e.op == Op::negate)
+    return is_floating(a) ? floating(-as_double(a)) : compute_integers(Op::subtract, 0, a.integer);
+  const bool whole = !is_floating(a) && !is_floating(b);
+  if (whole && e.op != Op::divide) return compute_integers(e.op, a.integer, b.integer);
+  if (!is_exact(a) || !is_exact(b)) return std::nullopt;
+  const double x = as_double(a), y = as_double(b);
+  switch (e.op) {
+    case Op::add: return floating(x + y);
+    case Op::subtract: return floating(x - y);
+    case Op::multiply: return floating(x * y);
+    case Op::divide: return y == 0 ? std::nullopt : std::optional(floating(x / y));
+    default: return std::nullopt;
+  }
+}
+
+bool Symbols::holds(Relation relation, const Number& a, const Number& b) {
+  if (relation == Relation::same) return a.kind == b.kind && bits_of(a) == bits_of(b);
+  if (is_floating(a) || is_floating(b)) {
+    const double x = as_double(a), y = as_double(b);
+    return relation == Relation::equal ? x == y : x < y;
+  }
+  return relation == Relation::equal ? a.integer == b.integer : a.integer < b.integer;
+}
+
+Number Symbols::input(const Number& value, bool is_size) {
+  Number n = value;
+  exprs_.push_back({Op::input, static_cast<uint32_t>(structural_.size()), 0, value, {}, {}, 0});
+  structural_.push_back(is_size);
+  n.expr = static_cast<uint32_t>(exprs_.size() - 1);
+  return n;
+}
+
+uint32_t Symbols::add(Expr expr) {
+  auto [it, fresh] = known_.try_emplace(key_of(expr), static_cast<uint32_t>(exprs_.size()));
+  if (!fresh && same_expr(exprs_[it->second], expr)) return it->second;
+  exprs_.push_back(std::move(expr));
+  return static_cast<uint32_t>(exprs_.size() - 1);
+}
+
+uint32_t Symbols::operand(const Number& n) {
+  if (n.expr != 0) return n.expr;
+  return add({Op::constant, 0, 0, n, {}, {}, 0});
+}
+
+std::optional<Number> Symbols::apply(Op op, const Number& a, const Number& b) {
+  Expr e{op, 0, 0, {}, {}, {}, 0};
+  std::optional<Number> value = compute(e, a, b);
+  if (!value) return value;
+  value->expr = 0;
+  if (a.expr == 0 && b.expr == 0) return value;
+  e.a = operand(a);
+  e.b = op == Op::negate ? 0 : operand(b);
+  e.value = *value;
+  value->expr = add(std::move(e));
+  return value;
+}
+
+bool Symbols::compare(Relation relation, const Number& a, const Number& b) {
+  const bool outcome = holds(relation, a, b);
+  if (a.expr == 0 && b.expr == 0) return outcome;
+  const uint32_t x = operand(a), y = operand(b);
+  const uint64_t key = (uint64_t{x} << 34) ^ (uint64_t{y} << 2) ^ static_cast<uint64_t>(relation);
+  if (guarded_.insert(key).second) guards_.push_back({relation, x, y, outcome});
+  return outcome;
+}
+
+void Symbols::look(const Number& n) {
+  Number plain = n;
+  plain.expr = 0;
+  compare(Relation::same, n, plain);
+}
+
+bool Symbols::equal(const Dim& a, const Dim& b) {
+  return compare(Relation::equal, number_of(a), number_of(b));
+}
+bool Symbols::less(const Dim& a, const Dim& b) {
+  return compare(Relation::less, number_of(a), number_of(b));
+}
+
+Dim Symbols::combine(char op, const Dim& a, const Dim& b) {
+  const Op code = op == '+'   ? Op::add
+                  : op == '-' ? Op::subtract
+                  : op == '*' ? Op::multiply
+                              : Op::floor_divide;
+  const std::optional<Number> result = apply(code, number_of(a), number_of(b));
+  CERMET_CHECK(result, overflow, "shape", "{} {} {} is no size that fits 64 bits", a.value, op,
+               b.value);
+  return {result->integer, result->expr};
+}
+
+uint32_t Symbols::cast(const Number& n, Dtype dtype) {
+  if (is_complex(dtype) || dtype == Dtype::boolean) {
+    look(n);
+    return 0;
+  }
+  Expr e{Op::cast, n.expr, 0, {}, dtype, {}, 0};
+  Number plain = n;
+  plain.expr = 0;
+  e.value = rules::convert_number(plain, dtype);
+  return add(std::move(e));
+}
+
+void Symbols::made(Node& node) {
+  bool open = false, given = false;
+  for (const NodeRef& input : node.inputs)
+    for (const Dim& dim : input->shape) open |= dim.expr != 0;
+  bool in_params = false;
+  for_each_symbol(
+      node.params,
+      [&](Dim& dim) {
+        given = true;
+        if (dim.expr == 0) return;
+        in_params = true;
+        mark_structural(dim.expr);
+        in_nodes_.push_back(dim.expr);
+      },
+      [&](Number& n) {
+        if (n.expr == 0) return;
+        in_params = true;
+        in_nodes_.push_back(n.expr);
+      });
+  node.traced |= in_params;
+  if (!open || given) return;
+  for (int axis = 0; axis < node.shape.ndim(); ++axis) {
+    Dim& dim = node.shape.dim(axis);
+    if (dim.expr != 0 || dim.value <= 1) continue;
+    exprs_.push_back({Op::size, 0, 0, number_of(dim), {}, NodeRef(&node), axis});
+    dim.expr = static_cast<uint32_t>(exprs_.size() - 1);
+  }
+}
+
+void Symbols::mark_structural(uint32_t expr) {
+  std::vector<uint32_t> stack{expr};
+  while (!stack.empty()) {
+    const Expr& e = exprs_[stack.back()];
+    stack.pop_back();
+    if (e.op == Op::input) structural_[e.a] = true;
+    if (e.op <= Op::constant) continue;
+    stack.push_back(e.a);
+    if (e.b != 0) stack.push_back(e.b);
+  }
+}
+
+std::vector<bool> Symbols::inputs_below(std::vector<bool> exprs) const {
+  std::vector<bool> inputs(structural_.size(), false);
+  for (size_t i = exprs_.size(); i-- > 1;) {
+    const Expr& e = exprs_[i];
+    if (!exprs[i] || e.op == Op::constant) continue;
+    if (e.op == Op::input) inputs[e.a] = true;
+    else if (e.op != Op::size) exprs[e.a] = exprs[e.b] = true;
+  }
+  return inputs;
+}
+
+std::vector<bool> Symbols::inputs_of(std::span<const Number> numbers) const {
+  std::vector<bool> exprs(exprs_.size(), false);
+  for (const Number& n : numbers) exprs[n.expr] = true;
+  return inputs_below(std::move(exprs));
+}
+
+std::vector<bool> Symbols::used_inputs(std::span<const Number> numbers) const {
+  std::vector<bool> exprs(exprs_.size(), false);
+  for (const Guard& guard : guards_) exprs[guard.a] = exprs[guard.b] = true;
+  for (uint32_t expr : in_nodes_) exprs[expr] = true;
+  for (const Number& n : numbers) exprs[n.expr] = true;
+  return inputs_below(std::move(exprs));
+}
+
+std::vector<bool> Symbols::varying() const {
+  std::vector<bool> varies(exprs_.size(), false);
+  for (size_t i = 1; i < exprs_.size(); ++i) {
+    const Expr& e = exprs_[i];
+    varies[i] =
+        e.op == Op::input ? !structural_[e.a] : e.op > Op::constant && (varies[e.a] || varies[e.b]);
+  }
+  return varies;
+}
+
+}  // namespace cermet

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+// The numbers that a trace leaves open: sizes of its inputs, and scalars. What is computed from
+// them is an expression; where a value decides something, a guard is kept, and the trace holds for
+// all values that pass the guards. Sizes of 0 and 1 are never open, since they mean something else
+// to broadcasting.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "graph/hooks.h"
+#include "graph/op.h"
+
+namespace cermet {
+
+class Symbols final : public hooks::SymbolTrace {
+ public:
+  enum class Op : uint8_t {
+    input,
+    size,
+    constant,
+    add,
+    subtract,
+    multiply,
+    divide,
+    floor_divide,
+    remainder,
+    negate,
+    cast
+  };
+  enum class Relation : uint8_t { equal, less, same };  // same: the same bits
+
+  // The next open number. A size decides which program runs, a scalar is only handed to it (unless
+  // it becomes a size).
+  Number input(const Number& value, bool is_size);
+  // The value of an operation as Python defines it, symbolic if an operand is; nullopt: none in 64
+  // bits.
+  std::optional<Number> apply(Op op, const Number& a, const Number& b = {});
+  bool compare(Relation relation, const Number& a, const Number& b);  // a guard if one is symbolic
+
+  void look(const Dim& dim) override { look(number_of(dim)); }
+  void look(const Number& number) override;
+  bool equal(const Dim& a, const Dim& b) override;
+  bool less(const Dim& a, const Dim& b) override;
+  Dim combine(char op, const Dim& a, const Dim& b) override;
+  void made(Node& node) override;
+  uint32_t cast(const Number& number, Dtype dtype) override;
+
+  // While it lives, this thread traces with these symbols.
+  class Scope {
+   public:
+    explicit Scope(Symbols& symbols) : sizes_(Dim::trace), before_(hooks::trace) {
+      Dim::trace = hooks::trace = &symbols;
+    }
+    ~Scope() {
+      Dim::trace = sizes_;
+      hooks::trace = before_;
+    }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    SizeTrace* sizes_;
+    hooks::SymbolTrace* before_;
+  };
+
+  // --- after the trace ---
+  struct Expr {
+    Op op;
+    uint32_t a = 0, b = 0;  // input: its position in a
+    Number value;           // in the trace; constant: always
+    Dtype dtype = Dtype::int64;
+    NodeRef node;  // size: of this axis of this node
+    int axis = 0;
+  };
+  struct Guard {
+    Relation relation;
+    uint32_t a, b;
+    bool holds;
+  };
+  const std::vector<Expr>& exprs() const {
+    return exprs_;
+  }  // operands before users; 0 is no expression
+  const std::vector<Guard>& guards() const { return guards_; }
+  size_t input_count() const { return structural_.size(); }
+  bool is_structural(size_t input) const { return structural_[input]; }
+  // By expression: it changes with scalars that are no sizes.
+  std::vector<bool> varying() const;
+
+  // By input: these numbers / these numbers, guards or nodes depend on it.
+  std::vector<bool> inputs_of(std::span<const Number> numbers) const;
+  std::vector<bool> used_inputs(std::span<const Number> numbers) const;
+
+  // One operation on values; nullopt when it has no value in 64 bits.
+  static std::optional<Number> compute(const Expr& expr, const Number& a, const Number& b);
+  static bool holds(Relation relation, const Number& a, const Number& b);
+
+ private:
+  static Number number_of(const Dim& dim) {
+    return {Number::Kind::integer, dim.value, 0, dim.expr};
+  }
+  uint32_t add(Expr expr);
+  uint32_t operand(const Number& number);  // its expression; a constant's is made
+  void mark_structural(uint32_t expr);
+  std::vector<bool> inputs_below(std::vector<bool> exprs) const;
+
+  std::vector<Expr> exprs_{Expr{Op::constant, 0, 0, {}, {}, {}, 0}};
+  std::vector<Guard> guards_;
+  std::unordered_set<uint64_t> guarded_;
+  std::unordered_map<uint64_t, uint32_t> known_;  // hash of an operation -> its expression
+  std::vector<bool> structural_;                  // by input
+  std::vector<uint32_t> in_nodes_;                // expressions among the parameters of nodes
+};
+
+}  // namespace cermet

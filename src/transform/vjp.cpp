@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+// Reverse mode: one walk from outputs to inputs, adding up cotangents (Griewank & Walther 2008, ch. 3).
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "ops/ops.h"
+#include "transform/trace.h"
+#include "transform/transform.h"
+
+namespace cermet {
+
+namespace {
+
+class Reverse {
+ public:
+  Reverse(std::span<const array> outputs, std::span<const array> inputs)
+      : tape_(traced_tape(outputs, inputs)) {
+    for (const array& input : inputs) {
+      stops_.insert(input.node().get());
+      if (is_inexact(input.dtype())) reaches_.insert(input.node().get());
+    }
+    for (const NodeRef& node : tape_) {
+      for (const NodeRef& input : node->inputs) {
+        if (reaches_.contains(input.get()) && is_inexact(node->dtype)) reaches_.insert(node.get());
+      }
+    }
+  }
+
+  void add(const NodeRef& node, const array& cotangent) {
+    if (!reaches_.contains(node.get())) return;
+    auto [it, fresh] = cotangents_.try_emplace(node.get(), cotangent);
+    if (!fresh) it->second = cermet::add(it->second, cotangent);
+  }
+
+  void run() {
+    for (size_t i = tape_.size(); i-- > 0;) {
+      const NodeRef& node = tape_[i];
+      auto it = cotangents_.find(node.get());
+      if (it == cotangents_.end() || stops_.contains(node.get())) continue;
+      const array cotangent = it->second;
+      cotangents_.erase(it);
+      step(node, cotangent);
+    }
+  }
+
+  array result(const array& input) {
+    auto it = cotangents_.find(input.node().get());
+    return it == cotangents_.end() ? zeros_like(input) : it->second;
+  }
+
+ private:
+  void step(const NodeRef& node, const array& g) {
+    const NodeCall call(node);
+    if (std::holds_alternative<Derived>(node->row->derivative.value)) {
+      through_composite(node, g);
+      return;
+    }
+    for (size_t k = 0; k < node->inputs.size(); k++) {
+      if (!reaches_.contains(node->inputs[k].get())) continue;
+      if (auto part = input_cotangent(node, call, static_cast<int>(k), g))
+        add(node->inputs[k], *part);
+    }
+  }
+
+  static std::optional<array> input_cotangent(const NodeRef& node, const OpCall& call, int k,
+                                              const array& g) {
+    struct Rule {
+      const NodeRef& node;
+      const OpCall& call;
+      int k;
+      const array& g;
+      std::optional<array> operator()(const Elementwise& d) {
+        return d.diff(call, array(node), k, g);
+      }
+      std::optional<array> operator()(const Linear& d) { return d.transpose(call, k, g); }
+      std::optional<array> operator()(const Bilinear& d) {
+        return k == 0 ? d.lhs(call, g) : d.rhs(call, g);
+      }
+      std::optional<array> operator()(const Opaque& d) { return d.vjp(call, array(node), k, g); }
+      std::optional<array> operator()(const Derived&) { return std::nullopt; }
+      std::optional<array> operator()(const Zero&) { return std::nullopt; }
+    };
+    return std::visit(Rule{node, call, k, g}, node->row->derivative.value);
+  }
+
+  void through_composite(const NodeRef& node, const array& g) {
+    Arrays inputs;
+    for (const NodeRef& input : node->inputs) inputs.emplace_back(input);
+    const array graph = composite_graph(node);
+    Arrays wanted;
+    for (const array& input : inputs) {
+      if (reaches_.contains(input.node().get())) wanted.push_back(input);
+    }
+    const Arrays parts = vjp_of({&graph, 1}, {&g, 1}, wanted);
+    for (size_t i = 0; i < wanted.size(); i++) add(wanted[i].node(), parts[i]);
+  }
+
+  std::vector<NodeRef> tape_;
+  std::unordered_set<const Node*> stops_, reaches_;
+  std::unordered_map<const Node*, array> cotangents_;
+};
+
+}  // namespace
+
+Arrays vjp_of(std::span<const array> outputs, std::span<const array> cotangents,
+              std::span<const array> inputs) {
+  CERMET_CHECK(outputs.size() == cotangents.size(), value, "vjp",
+               "{} cotangents for {} outputs; there must be one for each", cotangents.size(),
+               outputs.size());
+  Reverse reverse(outputs, inputs);
+  for (size_t i = 0; i < outputs.size(); i++) {
+    CERMET_CHECK(outputs[i].shape() == cotangents[i].shape(), value, "vjp",
+                 "cotangent {} has shape {}, its output {}; they must be equal", i,
+                 cotangents[i].shape().to_string(), outputs[i].shape().to_string());
+    if (is_inexact(outputs[i].dtype()))
+      reverse.add(outputs[i].node(), astype(cotangents[i], outputs[i].dtype()));
+  }
+  reverse.run();
+  Arrays results;
+  for (const array& input : inputs) results.push_back(reverse.result(input));
+  return results;
+}
+
+std::pair<Arrays, Arrays> vjp(const Function& f, const Arrays& primals, const Arrays& cotangents) {
+  const Arrays inputs = trace_inputs(primals);
+  Arrays outputs = f(inputs);
+  Arrays results = vjp_of(outputs, cotangents, inputs);
+  return {std::move(outputs), std::move(results)};
+}
+
+}  // namespace cermet

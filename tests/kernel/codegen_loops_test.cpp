@@ -1,0 +1,530 @@
+// SPDX-License-Identifier: MIT
+// Loops, folds and memory accesses of tiled kernels: compiled as interpreted, with nasty extents and
+// strides, nothing touched outside the buffers.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "kernel/compiled.h"
+#include "kernel/random_input.h"
+#include "kernel/run.h"
+
+namespace cermet {
+namespace {
+
+using ir::Kernel;
+
+// Buffers of `elements(extents)` elements for each of the extents.
+template <typename F>
+void check(const std::string& text, const std::vector<std::vector<int64_t>>& extents, F&& elements,
+           const std::vector<int64_t>& strides = {}, bool tame = true) {
+  const Kernel kernel = ir::parse(text);
+  std::vector<KernelInput> inputs;
+  for (const std::vector<int64_t>& e : extents)
+    inputs.push_back(random_input(kernel, elements(e), e, strides,
+                                  static_cast<unsigned>(inputs.size()) + 1, tame));
+  expect_as_interpreted(kernel, inputs);
+}
+
+std::vector<std::vector<int64_t>> one_axis(const std::vector<int64_t>& sizes) {
+  std::vector<std::vector<int64_t>> extents;
+  for (int64_t n : sizes) extents.push_back({n});
+  return extents;
+}
+
+const std::vector<int64_t> kFoldSizes = {0,    1,    5,    16,   63,    64,   65,
+                                         200,  1000, 2047, 2048, 2049,  4095, 4096,
+                                         4097, 6000, 8192, 8200, 12289, 21000};
+
+// One fold over everything, by lanes or serially.
+std::string fold_kernel(Dtype in, Dtype state, const char* loop, const char* order,
+                        const std::string& init, const std::string& step,
+                        const std::string& merge) {
+  return fmt::format(R"(kernel {{
+  param p0 {0} in
+  param p1 {1} out
+  axis a0
+  axis a1 variable
+  axis a2 variable
+  value v0 {1}
+  for chunk (a1) grid 1 {{
+    for {2} (a2) begin 0 end extent(a0) {{
+      fold v0 over (a2) last {3} {{
+        {1} init {4} step {5} merge {6}
+      }}
+    }}
+    store p1[] = v0
+  }}
+}})",
+                     name_of(in), name_of(state), loop, order, init, step, merge);
+}
+
+void check_fold(Dtype in, Dtype state, const std::string& init, const std::string& step,
+                const std::string& merge) {
+  for (const auto& [loop, order] : {std::pair{"lane", "lanes"}, std::pair{"serial", "serial"}}) {
+    SCOPED_TRACE(fmt::format("{} {} {}", name_of(in), step, loop));
+    check(fold_kernel(in, state, loop, order, init, step, merge), one_axis(kFoldSizes),
+          [](const auto& e) { return std::vector<int64_t>{e[0], 1}; });
+  }
+}
+
+TEST(CodegenLoops, Sums) {
+  for (Dtype d :
+       {Dtype::float32, Dtype::float64, Dtype::int32, Dtype::int64, Dtype::uint8, Dtype::int16}) {
+    const std::string name(name_of(d));
+    const std::string both = fmt::format("add(state(0, {0}), other(0, {0}))", name);
+    const std::string zero = is_floating(d)      ? name + "(-0)"
+                             : d == Dtype::int64 ? "0"
+                                                 : name + "(0)";
+    check_fold(d, d, zero, fmt::format("add(state(0, {}), load(p0[a2]))", name), both);
+  }
+  // Half inputs, float64 accumulators, an expression of the element's number.
+  check_fold(Dtype::bfloat16, Dtype::float32, "float32(-0)",
+             "add(state(0, float32), mul(cast.float32(load(p0[a2])), cast.float32(a2)))",
+             "add(state(0, float32), other(0, float32))");
+  check_fold(Dtype::float32, Dtype::float64, "float64(-0)",
+             "add(state(0, float64), cast.float64(load(p0[a2])))",
+             "add(state(0, float64), other(0, float64))");
+}
+
+TEST(CodegenLoops, MaximaAndConditions) {
+  check_fold(Dtype::float32, Dtype::float32, "float32(-inf)",
+             "max(state(0, float32), load(p0[a2]))", "max(state(0, float32), other(0, float32))");
+  check_fold(Dtype::float64, Dtype::float64, "float64(inf)", "min(state(0, float64), load(p0[a2]))",
+             "min(state(0, float64), other(0, float64))");
+  check_fold(Dtype::int8, Dtype::boolean, "false",
+             "bit_or(state(0, bool), eq(load(p0[a2]), int8(77)))",
+             "bit_or(state(0, bool), other(0, bool))");
+  check_fold(Dtype::boolean, Dtype::boolean, "true", "bit_and(state(0, bool), load(p0[a2]))",
+             "bit_and(state(0, bool), other(0, bool))");
+}
+
+TEST(CodegenLoops, LongStepsAndMerges) {
+  // Too long to unroll, with a rare path; the merge is not commutative.
+  check_fold(
+      Dtype::float32, Dtype::float32, "float32(0)",
+      "rare(lt(load(p0[a2]), float32(-5)), add(mul(state(0, float32), float32(0.75)), "
+      "sqrt(abs(sub(mul(load(p0[a2]), load(p0[a2])), div(load(p0[a2]), add(abs(load(p0[a2])), "
+      "float32(1))))))), sub(state(0, float32), add(load(p0[a2]), sqrt(float32(2)))))",
+      "add(mul(state(0, float32), float32(0.5)), sub(mul(sub(other(0, float32), state(0, "
+      "float32)), "
+      "float32(0.25)), div(mul(other(0, float32), float32(3)), add(abs(state(0, float32)), "
+      "float32(1)))))");
+}
+
+TEST(CodegenLoops, StatesOfSeveralTypes) {
+  // The largest element and where it first was: float32 with int64, hence 32 lanes.
+  for (const auto& [loop, order] : {std::pair{"lane", "lanes"}, std::pair{"serial", "serial"}})
+    check(fmt::format(R"(kernel {{
+  param p0 float32 in
+  param p1 float32 out
+  param p2 int64 out
+  axis a0
+  axis a1 variable
+  axis a2 variable
+  value v0 float32, int64
+  for chunk (a1) grid 1 {{
+    for {} (a2) begin 0 end extent(a0) {{
+      %0 = state(0, float32)
+      %1 = lt(%0, load(p0[a2]))
+      %2 = other(0, float32)
+      %3 = bit_or(lt(%0, %2), bit_and(eq(%0, %2), lt(other(1, int64), state(1, int64))))
+      fold v0 over (a2) last {} {{
+        float32 init float32(-inf) step select(%1, load(p0[a2]), %0) merge select(%3, %2, %0)
+        int64 init 0 step select(%1, a2, state(1, int64)) merge select(%3, other(1, int64), state(1, int64))
+      }}
+    }}
+    store p1[] = v0.0
+    store p2[] = v0.1
+  }}
+}})",
+                      loop, order),
+          one_axis(kFoldSizes), [](const auto& e) { return std::vector<int64_t>{e[0], 1, 1}; });
+}
+
+TEST(CodegenLoops, FoldsOfBothBlockLengthsInOneLoop) {
+  check(R"(kernel {
+  param p0 float32 in
+  param p1 float32 out
+  param p2 float64 out
+  param p3 float32 out
+  axis a0
+  axis a1 variable
+  axis a2 variable
+  value v0 float32
+  value v1 float64
+  value v2 float32
+  for chunk (a1) grid 1 {
+    for lane (a2) begin 3 end extent(a0) {
+      let v2 = mul(load(p0[a2]), float32(1.5))
+      store p3[a2] = v2
+      fold v0 over (a2) last lanes {
+        float32 init float32(-0) step add(state(0, float32), v2) merge add(state(0, float32), other(0, float32))
+      }
+      fold v1 over (a2) last lanes {
+        float64 init float64(-0) step add(state(0, float64), cast.float64(v2)) merge add(state(0, float64), other(0, float64))
+      }
+    }
+    store p1[] = v0
+    store p2[] = v1
+  }
+})",
+        one_axis(kFoldSizes), [](const auto& e) { return std::vector<int64_t>{e[0], 1, 1, e[0]}; });
+}
+
+TEST(CodegenLoops, Scans) {
+  check(R"(kernel {
+  param p0 float32 in
+  param p1 float32 out
+  param p2 float32 out
+  axis a0
+  axis a1 variable
+  axis a2 variable
+  value v0 float32
+  value v1 float32
+  for chunk (a1) grid 1 {
+    for serial (a2) begin 0 end extent(a0) {
+      fold v0 over (a2) each serial {
+        float32 init float32(-0) step add(state(0, float32), load(p0[a2])) merge add(state(0, float32), other(0, float32))
+      }
+      store p1[a2] = v0
+      fold v1 over (a2) last serial {
+        float32 init float32(-inf) step max(state(0, float32), v0) merge max(state(0, float32), other(0, float32))
+      }
+    }
+    store p2[] = v1
+  }
+})",
+        one_axis({0, 1, 2, 255, 256, 257, 512, 513, 1500}),
+        [](const auto& e) { return std::vector<int64_t>{e[0], e[0], 1}; });
+}
+
+TEST(CodegenLoops, RowsThroughLocals) {
+  // softmax-like: three sweeps over a row held in a thread's local, values of a fold used by the next.
+  check(R"(kernel {
+  param p0 bfloat16 in
+  param p1 float32 out
+  axis a0
+  axis a1
+  axis a2 variable
+  axis a3 variable
+  axis a4 variable
+  axis a5 variable
+  strides 2
+  value v0 float32
+  value v1 float32
+  value v2 float32
+  scratch l0 float32 1*ceil(a1/1) thread
+  for chunk (a2) grid 1*ceil(a0/1) {
+    for lane (a3) begin 0 end extent(a1) {
+      fold v0 over (a3) last lanes {
+        float32 init float32(-inf) step max(state(0, float32), cast.float32(load(p0[a2*s0 + a3]))) merge max(state(0, float32), other(0, float32))
+      }
+    }
+    for lane (a4) begin 0 end extent(a1) {
+      let v1 = scale2(float32(1.25), rint(max(sub(cast.float32(load(p0[a2*s0 + a4])), v0), float32(-20))))
+      store l0[a4] = v1
+      fold v2 over (a4) last lanes {
+        float32 init float32(-0) step add(state(0, float32), v1) merge add(state(0, float32), other(0, float32))
+      }
+    }
+    for lane (a5) begin 0 end extent(a1) {
+      store p1[a2*s1 + a5] = div(load(l0[a5]), v2)
+    }
+  }
+})",
+        {{1, 1}, {3, 5}, {4, 16}, {5, 17}, {2, 64}, {3, 100}, {2, 5000}, {7, 0}, {0, 9}},
+        [](const auto& e) { return std::vector<int64_t>{e[0] * 5000, e[0] * 5001}; }, {5000, 5001});
+}
+
+TEST(CodegenLoops, ColumnSumsInALocal) {
+  check(R"(kernel {
+  param p0 float32 in
+  param p1 float32 out
+  axis a0
+  axis a1
+  axis a2 variable
+  axis a3 variable
+  axis a4 variable
+  axis a5 variable
+  axis a6 variable
+  strides 1
+  value v0 int64
+  value v1 int64
+  value v2 int64
+  value v3 int64
+  value v4 float32
+  scratch l0 float32 1*ceil(a0/256)*ceil(a1/1) kernel
+  for chunk (a2) grid 1*ceil(a0/256) entry "part" {
+    let v0 = mul(a2, 256)
+    let v1 = min(extent(a0), add(v0, 256))
+    let v2 = mul(a2, extent(a1))
+    for lane (a3) begin 0 end extent(a1) {
+      store l0[v2 + a3] = float32(-0)
+    }
+    for serial (a4) begin v0 end v1 {
+      for lane (a5) begin 0 end extent(a1) {
+        store l0[v2 + a5] = add(load(l0[v2 + a5]), load(p0[a4*s0 + a5]))
+      }
+    }
+  }
+  for chunk (a6) grid 1 entry "whole" {
+    for lane (a3) begin 0 end extent(a1) {
+      merge v4 from (l0) at a3 count div(add(extent(a0), 255), 256) stride extent(a1) {
+        float32 init float32(-0) step none merge add(state(0, float32), other(0, float32))
+      }
+      store p1[a3] = v4
+    }
+  }
+})",
+        {{1, 1}, {300, 5}, {1000, 16}, {513, 17}, {256, 40}, {0, 3}},
+        [](const auto& e) { return std::vector<int64_t>{e[0] * 50, e[1]}; }, {50});
+}
+
+TEST(CodegenLoops, StridesBroadcastsAndReversals) {
+  // Terms of any stride, of either sign, in rows and lanes; contiguous, strided, broadcast and
+  // reversed accesses of one loop.
+  const Kernel kernel = ir::parse(R"(kernel {
+  param p0 float32 in
+  param p1 float64 in
+  param p2 int8 in
+  param p3 float32 out
+  param p4 bfloat16 out
+  param p5 uint8 out
+  axis a0
+  axis a1
+  axis a2 variable
+  axis a3 variable
+  strides 6
+  for chunk (a2) grid 1*ceil(a0/1) {
+    for lane (a3) begin 0 end extent(a1) {
+      %0 = add(load(p0[a2*s0 + a3*s1]), cast.float32(load(p1[a2*s2])))
+      %1 = add(%0, cast.float32(load(p2[a3])))
+      store p3[a2*s3 + a3*s4] = sub(%1, load(p0[a2 + sub(sub(extent(a1), 1), a3)]))
+      store p4[mul(a3, 2) + a2*s5] = cast.bfloat16(%1)
+      store p5[a3*s0 + a2] = cast.uint8(load(p2[sub(sub(extent(a1), 1), a3)]))
+    }
+  }
+})");
+  std::vector<KernelInput> inputs;
+  for (const auto& [rows, columns] :
+       {std::pair{3, 5}, {4, 16}, {2, 33}, {7, 64}, {5, 1}, {1, 100}, {6, 0}}) {
+    const int64_t r = rows, c = columns;
+    // p0 is read transposed, p3 written transposed and backwards.
+    KernelInput input = random_input(
+        kernel, {r * std::max<int64_t>(c, 1) + r + c, r * 3, c, r * c, 2 * r * c, r * c}, {r, c},
+        {1, r, 3, 1, -r, 2 * c}, static_cast<unsigned>(r * 100 + c), true);
+    input.before[3] = c > 0 ? r * (c - 1) : 0;
+    inputs.push_back(std::move(input));
+    inputs.back().strides[0] = 1;
+  }
+  // p5's index has stride s0 for the lane axis: one element for each lane in a row.
+  for (KernelInput& input : inputs)
+    input.bytes[5] = random_bytes(Dtype::uint8, input.extents[0] + input.extents[1], 9);
+  expect_as_interpreted(kernel, inputs);
+}
+
+TEST(CodegenLoops, MasksGathersAndScatters) {
+  for (Dtype d : {Dtype::float32, Dtype::float64, Dtype::int8, Dtype::float16, Dtype::boolean})
+    for (Dtype index : {Dtype::int64, Dtype::uint8, Dtype::int32}) {
+      SCOPED_TRACE(fmt::format("{} {}", name_of(d), name_of(index)));
+      const Kernel kernel = ir::parse(fmt::format(R"(kernel {{
+  param p0 {0} in
+  param p1 {1} in
+  param p2 {0} out
+  param p3 {0} out
+  param p4 {0} out
+  axis a0
+  axis a1 variable
+  axis a2 variable
+  strides 1
+  value v0 int64
+  for chunk (a1) grid 1 {{
+    for lane (a2) begin 0 end extent(a0) {{
+      let v0 = rem(bit_and(cast.int64(load(p1[a2])), 32767), extent(a0))
+      %0 = lt(v0, div(extent(a0), 2))
+      store p2[a2] = load(p0[v0])
+      store p3[a2] = load(p0[v0*s0], mask %0, else load(p0[a2])) mask ne(rem(a2, 3), 1)
+      store p4[rem(mul(a2, 7), extent(a0))] = load(p0[a2], mask %0) mask le(a2, 50)
+    }}
+  }}
+}})",
+                                                  name_of(d), name_of(index)));
+      std::vector<KernelInput> inputs;
+      for (int64_t n : {1, 2, 5, 16, 17, 33, 64, 65, 110})  // 7 is prime to all
+        inputs.push_back(random_input(kernel, {n, n, n, n, n}, {n}, {1}, static_cast<unsigned>(n)));
+      expect_as_interpreted(kernel, inputs);
+    }
+}
+
+TEST(CodegenLoops, ScalarMasksAndUniformLoads) {
+  check(
+      R"(kernel {
+  param p0 float32 in
+  param p1 bool in
+  param p2 float32 inout
+  param p3 int64 in
+  axis a0
+  axis a1
+  axis a2 variable
+  axis a3 variable
+  strides 1
+  value v0 float32
+  value v1 float32
+  for chunk (a2) grid 1*ceil(a0/1) {
+    let v0 = load(p0[a2], mask load(p1[a2]), else float32(7))
+    store p2[a2*s0] = v0 mask load(p1[a2])
+    for lane (a3) begin 1 end extent(a1) {
+      let v1 = load(p0[a2], mask ne(rem(a3, 3), 0), else cast.float32(a3))
+      store p2[a2*s0 + a3] = add(add(v1, load(p2[a2*s0 + a3])), load(p0[a2], mask load(p1[a2])))
+    }
+    store p2[a2*s0] = load(p2[a2*s0 + 1]) mask lt(1, extent(a1))
+  }
+})",
+      {{1, 1}, {3, 2}, {5, 17}, {4, 64}, {9, 31}},
+      [](const auto& e) { return std::vector<int64_t>{e[0], e[0], e[0] * 70, 1}; }, {70}, true);
+}
+
+TEST(CodegenLoops, UpdatesRunInOrder) {
+  // In a serial loop onto few elements; in a lane loop onto distinct ones.
+  for (Dtype d : {Dtype::float32, Dtype::int16, Dtype::float64}) {
+    check(fmt::format(R"(kernel {{
+  param p0 {0} in
+  param p1 {0} inout
+  param p2 {0} inout
+  param p3 {0} inout
+  axis a0
+  axis a1 variable
+  axis a2 variable
+  axis a3 variable
+  axis a4 variable
+  for chunk (a1) grid 1 {{
+    for serial (a2) begin 0 end extent(a0) {{
+      update p1[rem(mul(a2, a2), 5)] add load(p0[a2])
+      update p3[rem(a2, 3)] max load(p0[a2]) mask ne(rem(a2, 7), 2)
+    }}
+    for lane (a3) begin 0 end extent(a0) {{
+      update p2[a3] mul load(p0[a3])
+    }}
+    for lane (a4) begin 0 end extent(a0) {{
+      update p2[sub(extent(a0), add(a4, 1))] sub load(p0[a4]) mask lt(rem(a4, 5), 3)
+    }}
+  }}
+}})",
+                      name_of(d)),
+          one_axis({0, 1, 7, 16, 40, 100}),
+          [](const auto& e) { return std::vector<int64_t>{e[0], 5, e[0], 3}; });
+  }
+}
+
+TEST(CodegenLoops, ChecksReportTheFirstFailure) {
+  const Kernel kernel = ir::parse(R"(kernel {
+  param p0 int32 in
+  param p1 float32 in
+  param p2 float32 out
+  param p3 int64 status
+  axis a0
+  axis a1
+  axis a2 variable
+  axis a3 variable
+  strides 1
+  value v0 int64
+  for chunk (a2) grid 1*ceil(a0/1) {
+    check lt(a2, 100) site 3 index a2
+    for lane (a3) begin 0 end extent(a1) {
+      let v0 = cast.int64(load(p0[a2*s0 + a3]))
+      check bit_and(le(0, v0), lt(v0, 20)) site 8 index v0
+      store p2[a2*s0 + a3] = load(p1[v0])
+    }
+  }
+})");
+  // Nothing after a failed Check may run: the loads of bad indices would end the test.
+  for (CpuLevel level : host_levels()) {
+    const std::shared_ptr<LoadedKernel> code = load_kernel(compile_cpu(kernel, level));
+    for (int bad = -1; bad < 200; bad += 7) {
+      KernelInput input = random_input(kernel, {200, 20, 200, 0}, {4, 50}, {50});
+      ir::CheckFailure expected;
+      for (int i = 0; i < 200; ++i) {
+        int32_t index = (i * 13) % 20;
+        if (bad >= 0 && (i == bad || i == bad + 1 || i == bad + 60))
+          index = i % 2 == 0 ? -1 - i : 20 + i;
+        if (i == bad) expected = {8, index};
+        std::memcpy(&input.bytes[0][static_cast<size_t>(i) * 4], &index, 4);
+      }
+      for (int64_t calls : {1, 2, 4}) {
+        const ir::CheckFailure got = run_compiled(*code, kernel, input, true, calls).failure;
+        EXPECT_EQ(got.site, expected.site) << name_of(level) << " " << bad;
+        EXPECT_EQ(got.index, expected.index) << name_of(level) << " " << bad;
+      }
+    }
+  }
+}
+
+TEST(CodegenLoops, TransposesThroughALocal) {
+  check(R"(kernel {
+  param p0 float32 in
+  param p1 bfloat16 out
+  axis a0
+  axis a1
+  axis a2 variable
+  axis a3 variable
+  axis a4 variable
+  axis a5 variable
+  axis a6 variable
+  strides 2
+  value v0 int64
+  value v1 int64
+  scratch l0 float32 5120 thread
+  for chunk (a2) grid 1*ceil(a0/64) {
+    let v0 = mul(a2, 64)
+    let v1 = min(extent(a0), add(v0, 64))
+    for serial (a3) begin v0 end v1 {
+      for lane (a4) begin 0 end extent(a1) {
+        store l0[mul(sub(a3, v0), 80) + a4] = mul(load(p0[a3*s0 + a4]), float32(3))
+      }
+    }
+    for serial (a5) begin 0 end extent(a1) {
+      for lane (a6) begin v0 end v1 {
+        store p1[a5*s1 + a6] = cast.bfloat16(load(l0[mul(sub(a6, v0), 80) + a5]))
+      }
+    }
+  }
+})",
+        {{1, 1}, {3, 5}, {64, 64}, {65, 63}, {100, 40}},
+        [](const auto& e) { return std::vector<int64_t>{e[0] * 64, e[1] * 100}; }, {64, 100});
+}
+
+TEST(CodegenLoops, StoresAreSeenByLaterLoads) {
+  // A loop-invariant element that the loop itself changes; a value read before it is overwritten.
+  check(R"(kernel {
+  param p0 float32 in
+  param p1 float32 inout
+  param p2 float32 inout
+  axis a0
+  axis a1 variable
+  axis a2 variable
+  axis a3 variable
+  value v0 float32
+  value v1 float32
+  value v2 float32
+  for chunk (a1) grid 1 {
+    let v0 = load(p1[0])
+    for serial (a2) begin 0 end extent(a0) {
+      store p1[0] = add(load(p1[0]), load(p0[a2]))
+      let v1 = load(p1[0])
+      store p1[0] = mul(v1, float32(0.5))
+    }
+    store p1[1] = sub(load(p1[0]), v0)
+    for lane (a3) begin 0 end extent(a0) {
+      let v2 = load(p2[a3])
+      store p2[a3] = add(v2, load(p1[1]))
+      store p2[a3] = mul(load(p2[a3]), v2)
+    }
+  }
+})",
+        one_axis({0, 1, 3, 16, 30, 64, 77}),
+        [](const auto& e) { return std::vector<int64_t>{e[0], 2, e[0]}; });
+}
+
+}  // namespace
+}  // namespace cermet

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+#include "kernel/cuda_run.h"
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "codegen/cuda_source.h"
+#include "kernel/cuda_launch.h"
+#include "kernel/run.h"
+
+namespace cermet {
+
+namespace {
+
+std::string read_text(const std::filesystem::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+void replace_all(std::string& text, const std::string& what, const std::string& by) {
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size()))
+    text.replace(at, what.size(), by);
+}
+
+// The kernel in a namespace of its own, with what the runner calls.
+std::string as_host_text(const Object& object, size_t number) {
+  std::string text = object.blob, calls;
+  for (const EntryPoint& entry : object.entries) {
+    const std::string name = fmt::format("k{}_{}", number, entry.symbol);
+    replace_all(text, fmt::format(" {}(const ", entry.symbol), fmt::format(" {}(const ", name));
+    calls += fmt::format(R"(extern "C" void run_{0}(const ShimLaunch& l) {{
+  {0}(*static_cast<const Record*>(l.record), l.begin, l.end, l.scratch, l.scratch_stride);
+}}
+)",
+                         name);
+  }
+  return fmt::format(
+      "namespace k{0} {{\n{1}\n{2}"
+      "alignas(64) char dynamic_shared[1 << 20];\n"
+      "extern \"C\" char* shared_k{0}() {{ return dynamic_shared; }}\n}}\n",
+      number, text, calls);
+}
+
+std::vector<std::string> nvrtc_places() {
+  std::vector<std::string> places = {"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"};
+  const char* path = std::getenv("PATH");
+  std::stringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    std::error_code error;
+    const auto nvcc = std::filesystem::canonical(std::filesystem::path(folder) / "nvcc", error);
+    if (!error) places.push_back(nvcc.parent_path().parent_path() / "lib64/libnvrtc.so");
+  }
+  return places;
+}
+
+// NVRTC by dlopen: from the loader's path, or beside the nvcc on PATH.
+void* nvrtc() {
+  static void* const library = [] {
+    void* found = nullptr;
+    for (const std::string& place : nvrtc_places())
+      if (found == nullptr) found = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (found == nullptr)
+      fmt::print("NVRTC not found: the text is compiled for this processor only\n");
+    return found;
+  }();
+  return library;
+}
+
+// PTX; on failure adds a test failure with the compiler's log.
+std::string ptx_of(const std::string& text) {
+  using Program = void*;
+  const auto function = [&]<typename F>(F*, const char* name) {
+    return reinterpret_cast<F*>(dlsym(nvrtc(), name));
+  };
+  using Create =
+      int(Program*, const char*, const char*, int, const char* const*, const char* const*);
+  using Compile = int(Program, int, const char* const*);
+  using Size = int(Program, size_t*);
+  using Get = int(Program, char*);
+  using Destroy = int(Program*);
+  const auto get = [&](Program program, const char* size_name, const char* name) {
+    size_t size = 0;
+    function(static_cast<Size*>(nullptr), size_name)(program, &size);
+    std::string result(size, '\0');
+    function(static_cast<Get*>(nullptr), name)(program, result.data());
+    return result;
+  };
+  Program program = nullptr;
+  function(static_cast<Create*>(nullptr), "nvrtcCreateProgram")(&program, text.c_str(), "kernel.cu",
+                                                                0, nullptr, nullptr);
+  std::vector<const char*> options = {"--gpu-architecture=compute_90", "--disable-warnings"};
+  for (const std::string& option : cuda_options()) options.push_back(option.c_str());
+  const int failed = function(static_cast<Compile*>(nullptr), "nvrtcCompileProgram")(
+      program, static_cast<int>(options.size()), options.data());
+  EXPECT_EQ(failed, 0) << get(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog") << text;
+  const std::string ptx = failed == 0 ? get(program, "nvrtcGetPTXSize", "nvrtcGetPTX") : "";
+  function(static_cast<Destroy*>(nullptr), "nvrtcDestroyProgram")(&program);
+  return ptx;
+}
+
+void expect_entries(const Object& object) {
+  const std::string ptx = ptx_of(object.blob);
+  for (const EntryPoint& entry : object.entries)
+    EXPECT_NE(ptx.find(fmt::format(".entry {}(", entry.symbol)), std::string::npos) << entry.symbol;
+}
+
+}  // namespace
+
+CudaBatch::~CudaBatch() {
+  if (library_ != nullptr) dlclose(library_);
+}
+
+size_t CudaBatch::add(const ir::Kernel& tiled) {
+  kernels_.push_back({tiled, cuda_target().compile(tiled, cuda_target().facts())});
+  return kernels_.size() - 1;
+}
+
+bool CudaBatch::build() {
+  for (const Entry& kernel : kernels_)
+    if (nvrtc() != nullptr && !testing::Test::HasFailure()) expect_entries(kernel.object);
+  {
+    std::ofstream file(folder_.path() + "/batch.cpp");
+    file << "#include \"kernel/cuda_shim.h\"\n";
+    for (size_t k = 0; k < kernels_.size(); ++k) file << as_host_text(kernels_[k].object, k);
+  }
+  const char* compiler = std::getenv("CXX");
+  const std::string command = fmt::format(
+      "{0} -std=c++20 -O1 -w -fPIC -shared -ffp-contract=off -fno-strict-aliasing -I'{1}' "
+      "'{2}/batch.cpp' -o '{2}/batch.so' > '{2}/log' 2>&1",
+      compiler == nullptr ? "c++" : compiler, CERMET_TESTS_DIR, folder_.path());
+  const bool compiled = std::system(command.c_str()) == 0;
+  EXPECT_TRUE(compiled) << command << "\n" << read_text(folder_.path() + "/log");
+  if (!compiled) return false;
+  library_ = dlopen((folder_.path() + "/batch.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+  EXPECT_NE(library_, nullptr) << dlerror();
+  return library_ != nullptr;
+}
+
+KernelOutput CudaBatch::run(size_t kernel, const KernelInput& input, const CudaLaunch& how) const {
+  const auto& [tiled, object] = kernels_[kernel];
+  LaunchMemory memory(object, tiled, input, !how.backwards);
+  const auto run = reinterpret_cast<ShimRun>(dlsym(library_, "shim_run"));
+  const auto shared =
+      reinterpret_cast<char* (*)()>(dlsym(library_, fmt::format("shared_k{}", kernel).c_str()));
+  const size_t blocks = how.scratch ? how.blocks : 0;
+  for (const EntryPoint& entry : object.entries) {
+    const auto call = reinterpret_cast<ShimEntry>(
+        dlsym(library_, fmt::format("run_k{}_{}", kernel, entry.symbol).c_str()));
+    const GuardedBytes scratch(std::vector<char>(memory.thread_bytes * blocks, '\xff'), true);
+    const bool met =
+        run(call, {.record = memory.record.data(),
+                   .begin = 0,
+                   .end = memory.items(entry),
+                   .scratch = scratch.data(),
+                   .scratch_stride = static_cast<long long>(how.scratch ? memory.thread_bytes : 0),
+                   .shared = shared(),
+                   .shared_bytes = memory.thread_bytes,
+                   .threads = how.threads,
+                   .blocks = how.blocks,
+                   .backwards = how.backwards});
+    EXPECT_TRUE(met) << "threads wait for others that never come in " << entry.symbol
+                     << object.blob;
+  }
+  return memory.output();
+}
+
+void CudaBatch::expect_as_interpreted(size_t kernel, const std::vector<KernelInput>& inputs) const {
+  const ir::Kernel& tiled = kernels_[kernel].tiled;
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    const KernelOutput expected = run_interpreted(tiled, inputs[k]);
+    for (const CudaLaunch& how :
+         {CudaLaunch{}, CudaLaunch{64, 1, true, true}, CudaLaunch{128, 3, false, true}}) {
+      SCOPED_TRACE(fmt::format("kernel {}, input {}, {} threads", kernel, k, how.threads));
+      expect_same(tiled, run(kernel, inputs[k], how), expected);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+}  // namespace cermet

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// Generated CUDA text in tests, without a GPU: compiled by NVRTC where there is one, and run on
+// this processor by cuda_shim.h, compiled by the compiler named CXX (else c++).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernel/compiled.h"
+#include "temp_folder.h"
+
+namespace cermet {
+
+struct CudaLaunch {
+  unsigned threads = 256, blocks = 2;
+  bool scratch = false;    // thread locals in global memory instead of shared memory
+  bool backwards = false;  // in which order threads take turns
+};
+
+// Many kernels compiled at once, as a compiler's start costs more than a kernel.
+class CudaBatch {
+ public:
+  CudaBatch() = default;
+  ~CudaBatch();
+  CudaBatch(const CudaBatch&) = delete;
+
+  size_t add(const ir::Kernel& tiled);  // gives its number
+  // False, and a test failure, if a compiler refuses the text, or NVRTC's PTX lacks an entry.
+  bool build();
+  const Object& object(size_t kernel) const { return kernels_[kernel].object; }
+  KernelOutput run(size_t kernel, const KernelInput& input, const CudaLaunch& launch) const;
+  // Runs each kernel in several ways and compares with the interpreter, by bits but for NaNs.
+  void expect_as_interpreted(size_t kernel, const std::vector<KernelInput>& inputs) const;
+
+ private:
+  struct Entry {
+    ir::Kernel tiled;
+    Object object;
+  };
+  std::vector<Entry> kernels_;
+  void* library_ = nullptr;
+  TempFolder folder_;
+};
+
+}  // namespace cermet

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: MIT
+// Matrix products before and after `tile`, in the interpreter, against sums in double.
+#include <gtest/gtest.h>
+
+#include "kernel/compiled.h"
+#include "kernel/gemm_case.h"
+#include "kernel/run.h"
+#include "kernel/tile.h"
+
+namespace cermet::ir {
+namespace {
+
+const TargetFacts kTargets[] = {
+    {.name = "cpu", .vector_bytes = 16},
+    {.name = "cpu", .vector_bytes = 32, .fma = true},
+    {.name = "cpu", .vector_bytes = 64, .fma = true},
+};
+
+constexpr const char* kTemplates[] = {"micro gemm", "micro panel_"};
+
+// The product as it is given, and as it is for every target.
+void check(const GemmShape& shape, bool blocks = true) {
+  SCOPED_TRACE(shape.text());
+  {
+    GemmCase given(shape);
+    verify(given.kernel);
+    interpret(given.kernel, given.arguments(), given.extents, given.strides);
+    ASSERT_EQ(given.wrong(), "") << print(given.kernel);
+  }
+  for (const TargetFacts& target : kTargets) {
+    GemmCase tiled(shape);
+    const Kernel kernel = simplify(tile(tiled.kernel, target));
+    verify(kernel);
+    const std::string text = print(kernel);
+    const char* word = kTemplates[shape.scheme == Scheme::panel ? 1 : 0];
+    EXPECT_EQ(text.find(word) != std::string::npos, blocks) << text;
+    EXPECT_EQ(print(parse(text)), text);
+    interpret(kernel, tiled.arguments(), tiled.extents, tiled.strides);
+    ASSERT_EQ(tiled.wrong(), "") << text;
+  }
+}
+
+TEST(Gemm, Sizes) {
+  for (int64_t m : {1, 3, 8, 65})
+    for (int64_t n : {1, 31, 33, 70})
+      for (int64_t k : {1, 7, 40}) check({.m = m, .n = n, .k = k});
+}
+
+TEST(Gemm, SeveralBlocks) {
+  check({.m = 5, .n = 270, .k = 9});
+  check({.m = 5, .n = 9, .k = 300, .b_transposed = true});
+  check({.batch = 2, .m = 3, .n = 260, .k = 259, .a_transposed = true, .b_transposed = true});
+}
+
+TEST(Gemm, Layouts) {
+  for (int bits = 0; bits < 16; ++bits)
+    check({.m = 19,
+           .n = 35,
+           .k = 21,
+           .a_transposed = (bits & 1) != 0,
+           .b_transposed = (bits & 2) != 0,
+           .c_transposed = (bits & 4) != 0,
+           .padding = bits & 8});
+}
+
+TEST(Gemm, Batches) {
+  for (int bits = 0; bits < 16; ++bits)
+    check({.batch = 3,
+           .m = 10,
+           .n = 18,
+           .k = 5,
+           .b_transposed = (bits & 1) != 0,
+           .c_transposed = (bits & 2) != 0,
+           .a_shared = (bits & 4) != 0,
+           .b_shared = (bits & 8) != 0});
+}
+
+TEST(Gemm, PrologueAndEpilogue) {
+  for (int bits = 0; bits < 16; ++bits)
+    check({.batch = bits & 8 ? 2 : 0,
+           .m = 13,
+           .n = 37,
+           .k = 11,
+           .b_transposed = (bits & 1) != 0,
+           .c_transposed = (bits & 4) != 0,
+           .prologue = (bits & 2) != 0,
+           .epilogue = true});
+}
+
+TEST(Gemm, Dtypes) {
+  check({.m = 9,
+         .n = 20,
+         .k = 17,
+         .in = Dtype::float64,
+         .acc = Dtype::float64,
+         .out = Dtype::float64});
+  check({.m = 9,
+         .n = 20,
+         .k = 17,
+         .b_transposed = true,
+         .in = Dtype::float64,
+         .acc = Dtype::float64,
+         .out = Dtype::float64});
+  for (Dtype half : {Dtype::bfloat16, Dtype::float16})
+    check({.m = 9,
+           .n = 20,
+           .k = 17,
+           .b_transposed = true,
+           .in = half,
+           .out = half,
+           .epilogue = true});
+}
+
+TEST(Gemm, OtherStatements) {
+  check({.batch = 2, .m = 9, .n = 20, .k = 17, .prologue = true, .epilogue = true, .side = true});
+  check({.m = 9, .n = 20, .k = 17, .c_transposed = true, .side = true});
+}
+
+TEST(Gemm, Complex) {
+  check({.batch = 2, .m = 9, .n = 20, .k = 17, .a_transposed = true, .is_complex = true});
+  check({.m = 9, .n = 20, .k = 17, .b_transposed = true, .is_complex = true});
+}
+
+TEST(Gemm, WithoutRowsOrColumns) {
+  for (int bits = 0; bits < 8; ++bits) {
+    const bool t = (bits & 1) != 0, epilogue = (bits & 2) != 0;
+    const int64_t batch = (bits & 4) != 0 ? 3 : 0;
+    check({.batch = batch, .n = 20, .k = 17, .b_transposed = t, .epilogue = epilogue}, false);
+    check({.batch = batch, .m = 20, .k = 17, .a_transposed = t, .epilogue = epilogue}, false);
+    check({.batch = batch, .k = 17, .epilogue = epilogue}, false);
+  }
+}
+
+TEST(Gemm, EmptySum) {
+  check({.m = 3, .n = 4, .k = 0, .padding = 2});
+  check({.m = 3, .n = 4, .k = 0, .b_transposed = true, .padding = 2, .epilogue = true});
+}
+
+// --- Few rows.
+
+GemmShape few(GemmShape shape) {
+  shape.scheme = Scheme::panel;
+  return shape;
+}
+
+// In the interpreter, and compiled for every level with memory that ends where the operands end.
+void check_few(GemmShape shape) {
+  shape = few(shape);
+  check(shape);
+  GemmCase product(shape);
+  KernelInput input;
+  input.extents = product.extents;
+  input.strides = product.strides;
+  for (const GemmCase::Buffer& b : product.buffers) input.bytes.push_back(b.data);
+  input.before.resize(input.bytes.size());
+  input.scalars.resize(input.bytes.size());
+  expect_as_interpreted(simplify(tile(product.kernel, kTargets[2])), {input});
+}
+
+TEST(Gemm, FewRows) {
+  for (int64_t m : {3, 11})
+    for (int64_t n : {1, 31, 65})
+      for (int64_t k : {1, 40})
+        for (bool transposed : {false, true})
+          check_few({.m = m, .n = n, .k = k, .b_transposed = transposed});
+}
+
+TEST(Gemm, OneRow) {
+  for (int64_t n : {1, 31, 65, 300})
+    for (int64_t k : {1, 40, 530})
+      for (bool transposed : {false, true})
+        check_few({.n = n, .k = k, .b_transposed = transposed, .in = Dtype::bfloat16});
+  check_few({.batch = 3, .n = 70, .k = 33, .prologue = true, .epilogue = true});
+  check_few(
+      {.batch = 3, .n = 70, .k = 33, .b_transposed = true, .a_shared = true, .is_complex = true});
+}
+
+TEST(Gemm, FewRowsSeveralItems) {
+  check_few({.m = 2, .n = 1061, .k = 19});
+  check_few({.m = 2, .n = 67, .k = 1041});
+  check_few({.m = 2, .n = 67, .k = 1041, .b_transposed = true});
+  check_few({.m = 2, .n = 3, .k = 16400, .b_transposed = true});
+  check_few({.m = 2, .n = 300, .k = 530, .prologue = true});
+  check_few({.m = 2, .n = 70, .k = 530, .b_transposed = true, .prologue = true});
+}
+
+TEST(Gemm, FewRowsLayouts) {
+  for (int bits = 0; bits < 32; ++bits)
+    check_few({.batch = bits & 16 ? 3 : 0,
+               .m = 5,
+               .n = 35,
+               .k = 21,
+               .a_transposed = (bits & 1) != 0,
+               .b_transposed = (bits & 2) != 0,
+               .c_transposed = (bits & 4) != 0,
+               .a_shared = (bits & 24) == 24,
+               .b_shared = (bits & 20) == 20,
+               .padding = bits & 8,
+               .prologue = (bits & 9) == 9,
+               .epilogue = (bits & 1) != 0});
+}
+
+TEST(Gemm, FewRowsDtypes) {
+  constexpr Dtype kDouble = Dtype::float64;
+  for (bool transposed : {false, true}) {
+    check_few({.m = 7,
+               .n = 37,
+               .k = 21,
+               .b_transposed = transposed,
+               .in = kDouble,
+               .acc = kDouble,
+               .out = kDouble});
+    for (Dtype half : {Dtype::bfloat16, Dtype::float16})
+      for (bool prologue : {false, true})
+        check_few({.m = 7,
+                   .n = 37,
+                   .k = 21,
+                   .b_transposed = transposed,
+                   .in = half,
+                   .out = half,
+                   .prologue = prologue,
+                   .epilogue = true});
+    check_few(
+        {.batch = 2, .m = 4, .n = 20, .k = 17, .b_transposed = transposed, .is_complex = true});
+    check_few(
+        {.m = 4, .n = 20, .k = 17, .b_transposed = transposed, .prologue = true, .side = true});
+    check_few({.m = 3, .n = 4, .k = 0, .b_transposed = transposed, .padding = 2, .epilogue = true});
+  }
+}
+
+}  // namespace
+}  // namespace cermet::ir

@@ -1,0 +1,657 @@
+// SPDX-License-Identifier: MIT
+// The tiler keeps the meaning: a kernel gives the same bits before and after it, in each form, on random
+// kernels, and at extents around every tile size.
+#include "kernel/tile.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <sstream>
+
+#include "kernel/random_kernel.h"
+#include "kernel/run.h"
+
+namespace cermet::ir {
+namespace {
+
+using Numbers = std::vector<int64_t>;
+
+// A kernel in text form without its head, and how to make memory for it.
+struct Case {
+  std::string text;
+  std::function<Numbers(const Numbers&)> strides = [](const Numbers&) { return Numbers{}; };
+  std::function<Numbers(const Numbers&)> elements;  // by parameter that is a buffer, in order
+  int64_t index_range = 0;  // integer buffers hold [0, index_range); 0: small numbers of both signs
+};
+
+class Memory {
+ public:
+  Memory(const Kernel& kernel, const Numbers& elements, int64_t index_range) {
+    size_t buffer = 0;
+    uint64_t state = 12345;
+    for (const Param& p : kernel.params) {
+      Argument a;
+      bytes_.emplace_back();
+      if (p.kind == ParamKind::buffer) {
+        const int64_t count = elements.at(buffer++);
+        const size_t size = size_of(p.dtype);
+        bytes_.back().resize(static_cast<size_t>(count) * size);
+        for (int64_t i = 0; i < count; ++i) {
+          state = state * 6364136223846793005u + 1442695040888963407u;
+          const int64_t small = static_cast<int64_t>(state >> 33) % 4001 - 2000;
+          const bool index = is_integer(p.dtype) && index_range > 0;
+          const uint64_t bits =
+              index ? static_cast<uint64_t>(static_cast<int64_t>(state >> 33) % index_range)
+                    : from_double(p.dtype, is_floating(p.dtype) ? small * 0.00137 : small % 100);
+          std::memcpy(bytes_.back().data() + static_cast<size_t>(i) * size, &bits, size);
+        }
+        a.data = bytes_.back().data();
+        a.elements = count;
+      } else {
+        a.bits = from_double(p.dtype, 3);
+      }
+      arguments_.push_back(a);
+    }
+  }
+  const std::vector<Argument>& arguments() const { return arguments_; }
+  std::string difference(const Kernel& kernel, const Memory& other) const {
+    for (size_t p = 0; p < bytes_.size(); ++p) {
+      const std::string d = ir::difference(kernel.params[p].dtype, bytes_[p], other.bytes_[p]);
+      if (!d.empty()) return fmt::format("p{}: {}", p, d);
+    }
+    return "";
+  }
+
+ private:
+  std::vector<std::vector<char>> bytes_;
+  std::vector<Argument> arguments_;
+};
+
+void expect_same(const Case& c, const std::string& form, const std::vector<Numbers>& shapes) {
+  const Kernel kernel = parse(c.text);
+  verify(kernel);
+  EXPECT_EQ(form_of(kernel, {}), form);
+  const Kernel tiled = tile(kernel, {});
+  verify(tiled);
+  EXPECT_EQ(print(parse(print(tiled))), print(tiled));
+  for (const Numbers& extents : shapes) {
+    const Numbers elements = c.elements(extents), strides = c.strides(extents);
+    Memory before(kernel, elements, c.index_range), after(kernel, elements, c.index_range);
+    const CheckFailure a = interpret(kernel, before.arguments(), extents, strides);
+    const CheckFailure b = interpret(tiled, after.arguments(), extents, strides);
+    EXPECT_EQ(a.site, b.site);
+    ASSERT_EQ(before.difference(kernel, after), "")
+        << "extents " << testing::PrintToString(extents) << "\n"
+        << print(tiled);
+  }
+}
+
+int64_t product(const Numbers& numbers) {
+  int64_t result = 1;
+  for (int64_t n : numbers) result *= n;
+  return result;
+}
+
+const std::vector<Numbers> kLines = {{0}, {1}, {63}, {64}, {65}, {4095}, {4096}, {4097}, {12345}};
+const std::vector<Numbers> kPlanes = {{0, 5},     {5, 0},   {1, 1},   {1, 4097}, {3, 64},
+                                      {15, 65},   {16, 1},  {17, 63}, {255, 33}, {256, 2},
+                                      {257, 130}, {513, 3}, {2, 8200}};
+
+TEST(Tile, Map) {
+  expect_same({.text = R"(kernel "axpy" {
+  param p0 float32 in
+  param p1 float32 scalar
+  param p2 float32 out
+  axis a0
+  for stage (a0) {
+    store p2[a0] = mul(load(p0[a0]), exp(p1))
+  }
+})",
+               .elements = [](const Numbers& n) { return Numbers{n[0], n[0]}; }},
+              "map", kLines);
+  expect_same({.text = R"(kernel "bias" {
+  param p0 bfloat16 in
+  param p1 float32 in
+  param p2 float32 out
+  axis a0
+  axis a1
+  strides 2
+  value v0 float32
+  for stage (a0, a1) {
+    let v0 = add(cast.float32(load(p0[a0*s0 + a1])), load(p1[a1]))
+    store p2[a0*s1 + a1] = mul(v0, sqrt(load(p1[a0])))
+  }
+})",
+               .strides = [](const Numbers& n) { return Numbers{n[1] + 3, n[1]}; },
+               .elements =
+                   [](const Numbers& n) {
+                     return Numbers{n[0] * (n[1] + 3), std::max(n[0], n[1]), product(n)};
+                   }},
+              "map", kPlanes);
+}
+
+TEST(Tile, MapOfRankZero) {
+  expect_same({.text = R"(kernel "scalar" {
+  param p0 float32 in
+  param p1 float32 out
+  for stage () {
+    store p1[] = add(load(p0[]), float32(1))
+  }
+})",
+               .elements = [](const Numbers&) { return Numbers{1, 1}; }},
+              "map", {{}});
+}
+
+// What a stage stores once for all points of an axis is not stored when the axis is empty.
+TEST(Tile, StoreWithoutAxis) {
+  expect_same({.text = R"(kernel "once" {
+  param p0 float32 in
+  param p1 float32 out
+  axis a0
+  axis a1
+  for stage (a0, a1) {
+    store p1[a0] = load(p0[a0])
+  }
+})",
+               .elements = [](const Numbers& n) { return Numbers{n[0], n[0]}; }},
+              "map", kPlanes);
+}
+
+TEST(Tile, Transpose) {
+  expect_same({.text = R"(kernel "transpose" {
+  param p0 float32 in
+  param p1 uint8 in
+  param p2 float32 out
+  axis a0
+  axis a1
+  axis a2
+  strides 6
+  for stage (a0, a1, a2) {
+    %0 = add(load(p0[a0*s0 + a1 + a2*s1]), cast.float32(load(p1[a0*s2 + a1 + a2*s3])))
+    store p2[a0*s4 + a1*s5 + a2] = mul(%0, cast.float32(load(p1[a2])))
+  }
+})",
+               .strides =
+                   [](const Numbers& n) {
+                     return Numbers{n[1] * n[2], n[1], n[1] * n[2], n[1], n[1] * n[2], n[2]};
+                   },
+               .elements =
+                   [](const Numbers& n) {
+                     return Numbers{product(n), std::max(product(n), n[2]), product(n)};
+                   }},
+              "transpose",
+              {{1, 1, 1}, {2, 63, 65}, {3, 64, 128}, {1, 129, 1}, {2, 1, 70}, {0, 3, 4}});
+}
+
+constexpr const char* kSoftmax = R"(kernel "softmax" {
+  param p0 float32 in "x"
+  param p1 float32 out "y"
+  axis a0 "rows"
+  axis a1 "columns"
+  strides 1
+  value v0 float32 "max"
+  value v1 float32 "sum"
+  for stage (a0, a1) {
+    %0 = load(p0[a0*s0 + a1])
+    fold v0 over (a1) last lanes {
+      float32 init float32(-inf) step max(state(0, float32), %0) merge max(state(0, float32), other(0, float32))
+    }
+    %1 = exp(sub(%0, v0))
+    fold v1 over (a1) last lanes {
+      float32 init float32(-0) step add(state(0, float32), %1) merge add(state(0, float32), other(0, float32))
+    }
+    store p1[a0*s0 + a1] = div(%1, v1)
+  }
+})";
+
+Numbers row_stride(const Numbers& n) { return {n[1]}; }
+
+TEST(Tile, Softmax) {
+  expect_same({.text = kSoftmax,
+               .strides = row_stride,
+               .elements = [](const Numbers& n) { return Numbers{product(n), product(n)}; }},
+              "row", kPlanes);
+}
+
+// Statistics of each row are stored beside what follows from them.
+TEST(Tile, LayerNormWithStatistics) {
+  expect_same(
+      {.text = R"(kernel "layer_norm" {
+  param p0 float16 in "x"
+  param p1 float32 in "weight"
+  param p2 float16 out "y"
+  param p3 float32 out "mean"
+  param p4 float32 out "scale"
+  axis a0 "rows"
+  axis a1 "columns"
+  strides 1
+  value v0 float32 "sum"
+  value v1 float32 "mean"
+  value v2 float32 "squares"
+  value v3 float32 "scale"
+  for stage (a0, a1) {
+    %0 = cast.float32(load(p0[a0*s0 + a1]))
+    fold v0 over (a1) last lanes {
+      float32 init float32(-0) step add(state(0, float32), %0) merge add(state(0, float32), other(0, float32))
+    }
+  }
+  for stage (a0) {
+    let v1 = div(v0, cast.float32(extent(a1)))
+    store p3[a0] = v1
+  }
+  for stage (a0, a1) {
+    %1 = sub(cast.float32(load(p0[a0*s0 + a1])), v1)
+    %2 = mul(%1, %1)
+    fold v2 over (a1) last lanes {
+      float32 init float32(-0) step add(state(0, float32), %2) merge add(state(0, float32), other(0, float32))
+    }
+  }
+  for stage (a0) {
+    let v3 = div(float32(1), sqrt(div(v2, cast.float32(extent(a1)))))
+    store p4[a0] = v3
+  }
+  for stage (a0, a1) {
+    %3 = mul(sub(cast.float32(load(p0[a0*s0 + a1])), v1), v3)
+    store p2[a0*s0 + a1] = cast.float16(mul(%3, load(p1[a1])))
+  }
+})",
+       .strides = row_stride,
+       .elements =
+           [](const Numbers& n) { return Numbers{product(n), n[1], product(n), n[0], n[0]}; }},
+      "row", kPlanes);
+}
+
+TEST(Tile, ArgMaxOverTwoAxes) {
+  expect_same({.text = R"(kernel "argmax" {
+  param p0 float32 in
+  param p1 int64 out
+  axis a0
+  axis a1
+  axis a2
+  strides 3
+  value v0 float32, int64
+  for stage (a0, a1, a2) {
+    %0 = load(p0[a0*s0 + a1*s1 + a2*s2])
+    %1 = lt(state(0, float32), %0)
+    %2 = lt(state(0, float32), other(0, float32))
+    fold v0 over (a1, a2) last lanes {
+      float32 init float32(-inf) step select(%1, %0, state(0, float32)) merge select(%2, other(0, float32), state(0, float32))
+      int64 init 0 step select(%1, add(mul(a1, extent(a2)), a2), state(1, int64)) merge select(%2, other(1, int64), state(1, int64))
+    }
+  }
+  for stage (a0) {
+    store p1[a0] = v0.1
+  }
+})",
+               .strides = [](const Numbers& n) { return Numbers{n[1] * n[2] * 2, n[2] * 2, 2}; },
+               .elements = [](const Numbers& n) { return Numbers{product(n) * 2, n[0]}; }},
+              "row", {{3, 7, 11}, {1, 1, 1}, {2, 65, 63}, {1, 3, 1500}, {4, 5, 1}});
+}
+
+// The variance of everything, and what follows: three splits.
+TEST(Tile, Full) {
+  expect_same({.text = R"(kernel "standardise" {
+  param p0 float32 in
+  param p1 float32 out
+  param p2 float64 out
+  axis a0
+  value v0 float32
+  value v1 float64
+  for stage (a0) {
+    fold v0 over (a0) last lanes {
+      float32 init float32(-0) step add(state(0, float32), load(p0[a0])) merge add(state(0, float32), other(0, float32))
+    }
+    %0 = cast.float64(sub(load(p0[a0]), div(v0, cast.float32(extent(a0)))))
+    fold v1 over (a0) last lanes {
+      float64 init float64(-0) step add(state(0, float64), mul(%0, %0)) merge add(state(0, float64), other(0, float64))
+    }
+    store p1[a0] = cast.float32(div(%0, v1))
+  }
+  for stage () {
+    store p2[] = v1
+  }
+})",
+               .elements = [](const Numbers& n) { return Numbers{n[0], n[0], 1}; }},
+              "full", kLines);
+}
+
+TEST(Tile, Column) {
+  const Case c{
+      .text = R"(kernel "column" {
+  param p0 float32 in
+  param p1 float32 out
+  param p2 float32 out
+  axis a0
+  axis a1
+  strides 2
+  value v0 float32
+  value v1 float32, float64
+  for stage (a0, a1) {
+    %0 = load(p0[a0*s0 + a1])
+    fold v0 over (a0) last serial {
+      float32 init float32(-0) step add(state(0, float32), %0) merge add(state(0, float32), other(0, float32))
+    }
+    %1 = sub(%0, div(v0, cast.float32(extent(a0))))
+    fold v1 over (a0) last serial {
+      float32 init float32(-inf) step max(state(0, float32), %1) merge max(state(0, float32), other(0, float32))
+      float64 init float64(-0) step add(state(1, float64), cast.float64(mul(%1, %1))) merge add(state(1, float64), other(1, float64))
+    }
+    store p1[a0*s1 + a1] = mul(%1, add(v1.0, cast.float32(v1.1)))
+  }
+  for stage (a1) {
+    store p2[a1] = v0
+  }
+})",
+      .strides = [](const Numbers& n) { return Numbers{n[1] * 2, n[1]}; },
+      .elements = [](const Numbers& n) { return Numbers{product(n) * 2, product(n), n[1]}; }};
+  expect_same(c, "column", kPlanes);
+  expect_same(c, "column", {{3, 2050}, {1025, 1}});
+}
+
+// A value of each row, summed over the rows: blocks of one number.
+TEST(Tile, SerialSumOfOneAxis) {
+  expect_same({.text = R"(kernel "loss" {
+  param p0 float32 in
+  param p1 float32 out
+  axis a0
+  value v0 float32
+  for stage (a0) {
+    fold v0 over (a0) last serial {
+      float32 init float32(-0) step add(state(0, float32), load(p0[a0])) merge add(state(0, float32), other(0, float32))
+    }
+  }
+  for stage () {
+    store p1[] = v0
+  }
+})",
+               .elements = [](const Numbers& n) { return Numbers{n[0], 1}; }},
+              "column", kLines);
+}
+
+// The backward of a norm: dx for each row, dw and db over the rows, and the sum of a row's value.
+TEST(Tile, RowColumn) {
+  expect_same({.text = R"(kernel "norm_backward" {
+  param p0 float32 in "x"
+  param p1 float32 in "dy"
+  param p2 float32 in "w"
+  param p3 float32 out "dx"
+  param p4 float32 out "dw"
+  param p5 float32 out "db"
+  param p6 float32 out "total"
+  axis a0 "batch"
+  axis a1 "rows"
+  axis a2 "columns"
+  strides 2
+  value v0 float32 "db"
+  value v1 float32 "c"
+  value v2 float32 "dw"
+  value v3 float32 "total"
+  for stage (a0, a1, a2) {
+    %0 = load(p0[a0*s0 + a1*s1 + a2])
+    %1 = load(p1[a0*s0 + a1*s1 + a2])
+    fold v0 over (a0, a1) last serial {
+      float32 init float32(-0) step add(state(0, float32), %1) merge add(state(0, float32), other(0, float32))
+    }
+    fold v1 over (a2) last lanes {
+      float32 init float32(-0) step add(state(0, float32), mul(mul(%0, %1), load(p2[a2]))) merge add(state(0, float32), other(0, float32))
+    }
+    store p3[a0*s0 + a1*s1 + a2] = sub(%1, mul(%0, v1))
+    fold v2 over (a0, a1) last serial {
+      float32 init float32(-0) step add(state(0, float32), mul(%1, v1)) merge add(state(0, float32), other(0, float32))
+    }
+  }
+  for stage (a0, a1) {
+    fold v3 over (a0, a1) last serial {
+      float32 init float32(-0) step add(state(0, float32), v1) merge add(state(0, float32), other(0, float32))
+    }
+  }
+  for stage (a2) {
+    store p5[a2] = v0
+    store p4[a2] = v2
+  }
+  for stage () {
+    store p6[] = v3
+  }
+})",
+               .strides = [](const Numbers& n) { return Numbers{n[1] * n[2], n[2]}; },
+               .elements =
+                   [](const Numbers& n) {
+                     const int64_t all = product(n);
+                     return Numbers{all, all, n[2], all, n[2], n[2], 1};
+                   }},
+              "row_column",
+              {{2, 3, 5}, {3, 90, 17}, {1, 257, 3}, {600, 1, 2}, {0, 3, 4}, {2, 3, 0}});
+}
+
+TEST(Tile, ScanWithWhatFollows) {
+  expect_same(
+      {.text = R"(kernel "cumsum" {
+  param p0 float32 in
+  param p1 float32 out
+  param p2 float32 out
+  axis a0
+  axis a1
+  strides 1
+  value v0 float32
+  value v1 float32
+  for stage (a0, a1) {
+    %0 = exp(load(p0[a0*s0 + a1]))
+    fold v0 over (a1) each serial {
+      float32 init float32(-0) step add(state(0, float32), %0) merge add(state(0, float32), other(0, float32))
+    }
+    store p1[a0*s0 + a1] = v0
+    fold v1 over (a1) last lanes {
+      float32 init float32(-inf) step max(state(0, float32), v0) merge max(state(0, float32), other(0, float32))
+    }
+    store p2[a0*s0 + a1] = add(v0, mul(v1, %0))
+  }
+})",
+       .strides = row_stride,
+       .elements = [](const Numbers& n) { return Numbers{product(n), product(n), product(n)}; }},
+      "scan", kPlanes);
+}
+
+TEST(Tile, Embedding) {
+  expect_same({.text = R"(kernel "take" {
+  param p0 float32 in "table"
+  param p1 int32 in "indices"
+  param p2 float32 out
+  param p3 int64 status
+  axis a0
+  axis a1
+  strides 2
+  for stage (a0, a1) {
+    %0 = cast.int64(load(p1[a0]))
+    check lt(%0, 12) site 3 index %0
+    store p2[a0*s1 + a1] = load(p0[%0*s0 + a1], mask lt(%0, 12), else float32(0))
+  }
+})",
+               .strides = [](const Numbers& n) { return Numbers{n[1], n[1]}; },
+               .elements = [](const Numbers& n) { return Numbers{12 * n[1], n[0], product(n)}; },
+               .index_range = 13},
+              "gather", kPlanes);
+}
+
+TEST(Tile, ScatterAdd) {
+  expect_same({.text = R"(kernel "embedding_backward" {
+  param p0 float32 in "dy"
+  param p1 int32 in "indices"
+  param p2 float32 inout "table"
+  axis a0
+  axis a1
+  strides 2
+  for stage (a0, a1) {
+    update p2[cast.int64(load(p1[a0]))*s0 + a1] add load(p0[a0*s1 + a1])
+  }
+})",
+               .strides = [](const Numbers& n) { return Numbers{n[1], n[1]}; },
+               .elements = [](const Numbers& n) { return Numbers{product(n), n[0], 12 * n[1]}; },
+               .index_range = 12},
+              "scatter", kPlanes);
+  expect_same({.text = R"(kernel "histogram" {
+  param p0 int32 in
+  param p1 float32 inout
+  axis a0
+  for stage (a0) {
+    update p1[cast.int64(load(p0[a0]))] add float32(1)
+  }
+})",
+               .elements = [](const Numbers& n) { return Numbers{n[0], 12}; },
+               .index_range = 12},
+              "scatter", kLines);
+}
+
+// Values loaded before their place is overwritten are those before it, wherever they are used.
+TEST(Tile, InPlace) {
+  expect_same(
+      {.text = R"(kernel "in_place" {
+  param p0 float32 inout
+  param p1 float32 inout
+  param p2 float32 out
+  axis a0
+  axis a1
+  strides 1
+  value v0 float32
+  value v1 float32
+  value v2 float32
+  for stage (a0, a1) {
+    let v0 = load(p0[a0*s0 + a1])
+    let v1 = load(p1[a0*s0 + a1])
+    store p0[a0*s0 + a1] = mul(v1, float32(2))
+    store p1[a0*s0 + a1] = mul(v0, float32(3))
+    fold v2 over (a1) last lanes {
+      float32 init float32(-0) step add(state(0, float32), mul(v0, v1)) merge add(state(0, float32), other(0, float32))
+    }
+    store p2[a0*s0 + a1] = add(v0, v2)
+  }
+})",
+       .strides = row_stride,
+       .elements = [](const Numbers& n) { return Numbers{product(n), product(n), product(n)}; }},
+      "row", kPlanes);
+}
+
+// A whole statement comes before the next: what reads elsewhere waits for its own entry point.
+TEST(Tile, ReadsElsewhereOfWhatIsWritten) {
+  expect_same({.text = R"(kernel "reverse" {
+  param p0 float32 inout
+  param p1 float32 out
+  axis a0
+  value v0 float32
+  for stage (a0) {
+    let v0 = load(p0[sub(sub(extent(a0), 1), a0)])
+    store p0[a0] = add(v0, float32(1))
+    store p1[a0] = add(v0, load(p0[a0]))
+  }
+})",
+               .elements = [](const Numbers& n) { return Numbers{n[0], n[0]}; }},
+              "map", kLines);
+}
+
+TEST(Tile, ContractWithoutTemplate) {
+  expect_same(
+      {.text = R"(kernel "matmul" {
+  param p0 int32 in
+  param p1 int32 in
+  param p2 int32 out
+  axis a0
+  axis a1
+  axis a2
+  strides 3
+  value v0 int32
+  for stage (a0, a1, a2) {
+    contract v0 over (a2) load(p0[a0*s0 + a2]) * load(p1[a2*s1 + a1]) acc int32 scheme fma
+  }
+  for stage (a0, a1) {
+    store p2[a0*s2 + a1] = v0
+  }
+})",
+       .strides = [](const Numbers& n) { return Numbers{n[2], n[1], n[1]}; },
+       .elements = [](const Numbers& n) { return Numbers{n[0] * n[2], n[2] * n[1], n[0] * n[1]}; }},
+      "gemm", {{3, 4, 5}, {1, 1, 1}, {2, 3, 65}});
+}
+
+TEST(Tile, RandomKernels) {
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    const RandomKernel random(seed);
+    const Kernel tiled = tile(random.kernel, {});
+    verify(tiled, true);
+    RandomKernel::Memory before = random.memory(), after = random.memory();
+    interpret(random.kernel, before.arguments, random.extents, random.strides);
+    interpret(tiled, after.arguments, random.extents, random.strides);
+    const std::string difference = random.difference(before, after);
+    ASSERT_EQ(difference, "") << print(random.kernel) << print(tiled);
+  }
+}
+
+constexpr const char* kBias = R"(kernel "bias" {
+  param p0 bfloat16 in "x"
+  param p1 float32 in "bias"
+  param p2 float32 out "y"
+  axis a0 "rows"
+  axis a1 "columns"
+  strides 2
+  for stage (a0, a1) {
+    store p2[a0*s1 + a1] = mul(add(cast.float32(load(p0[a0*s0 + a1])), load(p1[a1])), exp(load(p1[a0])))
+  }
+})";
+
+constexpr const char* kColumnSum = R"(kernel "column_sum" {
+  param p0 float32 in "x"
+  param p1 float32 out "y"
+  axis a0 "rows"
+  axis a1 "columns"
+  strides 1
+  value v0 float32 "sum"
+  for stage (a0, a1) {
+    fold v0 over (a0) last serial {
+      float32 init float32(-0) step add(state(0, float32), load(p0[a0*s0 + a1])) merge add(state(0, float32), other(0, float32))
+    }
+  }
+  for stage (a1) {
+    store p1[a1] = div(v0, cast.float32(extent(a0)))
+  }
+})";
+
+constexpr const char* kFullSum = R"(kernel "full_sum" {
+  param p0 float32 in "x"
+  param p1 float32 out "y"
+  axis a0 "n"
+  value v0 float32 "sum"
+  for stage (a0) {
+    fold v0 over (a0) last lanes {
+      float32 init float32(-0) step add(state(0, float32), load(p0[a0])) merge add(state(0, float32), other(0, float32))
+    }
+  }
+  for stage () {
+    store p1[] = v0
+  }
+})";
+
+constexpr const char* kTranspose = R"(kernel "transpose" {
+  param p0 float32 in "x"
+  param p1 float32 out "y"
+  axis a0 "rows"
+  axis a1 "columns"
+  strides 2
+  for stage (a0, a1) {
+    store p1[a0*s1 + a1] = load(p0[a0 + a1*s0])
+  }
+})";
+
+// The loops of a few kernels, as text. CERMET_UPDATE_GOLDEN=1 writes the files anew.
+TEST(Tile, Golden) {
+  for (const char* text : {kBias, kSoftmax, kColumnSum, kFullSum, kTranspose}) {
+    const Kernel tiled = tile(parse(text), {});
+    const std::string path =
+        fmt::format("{}/kernel/golden/{}_tiled.ir", CERMET_TESTS_DIR, tiled.name);
+    if (std::getenv("CERMET_UPDATE_GOLDEN") != nullptr) std::ofstream(path) << print(tiled);
+    std::ifstream file(path);
+    std::stringstream wanted;
+    wanted << file.rdbuf();
+    EXPECT_EQ(print(tiled), wanted.str()) << path;
+  }
+}
+
+}  // namespace
+}  // namespace cermet::ir

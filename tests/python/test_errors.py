@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT
+"""Errors: their kinds, their form `[op] what is wrong, with the values; what would be right`, and
+work going on after them.
+"""
+
+import re
+import signal
+import subprocess
+import sys
+
+import cermet.core as mx
+import pytest
+
+X = "mx.zeros((2, 3))"
+ERRORS = [
+    (f"mx.add({X}, mx.zeros((4,)))", ValueError, ["(2, 3)", "(4,)"]),
+    (f"mx.matmul({X}, {X})", ValueError, ["(2, 3)"]),
+    (f"mx.sum({X}, axis=2)", ValueError, ["2"]),
+    (f"mx.sum({X}, axis=2)", IndexError, ["2"]),
+    (f"mx.sum({X}, axis=(0, 0))", ValueError, ["0"]),
+    (f"mx.reshape({X}, (4, 2))", ValueError, ["(2, 3)", "(4, 2)"]),
+    (f"mx.reshape({X}, (-1, -1))", ValueError, ["-1"]),
+    (f"mx.transpose({X}, (0, 0))", ValueError, ["0"]),
+    (f"mx.squeeze({X}, 0)", ValueError, ["2"]),
+    (f"mx.concatenate([{X}, mx.zeros((2, 4))])", ValueError, ["(2, 3)", "(2, 4)"]),
+    ("mx.concatenate([])", ValueError, []),
+    (f"mx.stack([{X}, mx.zeros((2,))])", ValueError, ["(2,)"]),
+    (f"mx.split({X}, 2, axis=1)", ValueError, ["3", "2"]),
+    (f"mx.broadcast_to({X}, (3, 2))", ValueError, ["(2, 3)", "(3, 2)"]),
+    (f"mx.take_along_axis({X}, mx.zeros((2,), mx.int32), 0)", ValueError, ["(2,)"]),
+    (f"{X}[5]", IndexError, ["5", "0", "2"]),
+    (f"mx.eval(mx.take({X}, mx.array([7]), 0))", IndexError, ["7", "2"]),
+    ("mx.zeros((2,), mx.int32) & mx.zeros((2,))", TypeError, ["float32"]),
+    ("mx.floor(mx.array([1j]))", TypeError, ["complex64"]),
+    ("mx.zeros((-1,))", ValueError, ["-1"]),
+    ("mx.zeros((2**40, 2**40))", OverflowError, ["1099511627776"]),
+    ("mx.zeros((2.5,))", TypeError, ["float"]),
+    ("mx.full((2,), 300, mx.uint8) + 300", OverflowError, ["300", "uint8"]),
+    ("mx.set_default_device(mx.gpu)", ValueError, ["gpu"]),
+    ("mx.zeros((2,), stream=3)", TypeError, ["int"]),
+    ("mx.finfo(mx.int32)", ValueError, ["int32"]),
+    ("mx.iinfo(mx.float32)", ValueError, ["float32"]),
+    ("mx.arange(0, 10, 0)", ValueError, ["0"]),
+    ("mx.linspace(0, 1, -1)", ValueError, ["-1"]),
+    ("mx.pad(mx.zeros((2,)), 1, mode='bend')", ValueError, ["bend"]),
+    ("mx.grad(lambda x: x)(mx.zeros((2,)))", ValueError, ["(2,)"]),
+    ("mx.grad(lambda x: x.sum())(mx.array([1]))", ValueError, ["int32"]),
+]
+
+
+@pytest.mark.parametrize("code, kind, values", ERRORS)
+def test_messages(code, kind, values):
+    with pytest.raises(kind) as caught:
+        eval(code, {"mx": mx})
+    text = str(caught.value)
+    assert re.match(r"\[\w+\] \S", text), text
+    for value in values:
+        assert value in text, text
+
+
+def test_axis_errors_are_of_both_kinds():
+    assert issubclass(mx.AxisError, ValueError) and issubclass(mx.AxisError, IndexError)
+    with pytest.raises(mx.AxisError):
+        mx.zeros((2,)).sum(3)
+
+
+def test_a_failed_array_and_what_comes_from_it():
+    """Each raises the same error, again and again; other work goes on."""
+    good = mx.ones((3,))
+    bad = mx.arange(3)[mx.array([5])]
+    derived = bad + 1
+    for array in (derived, bad, derived):
+        with pytest.raises(IndexError, match="5"):
+            mx.eval(array)
+    assert (good + 1).tolist() == [2, 2, 2]
+    with pytest.raises(IndexError):
+        mx.eval(good * 3, derived)
+    assert (good * 3).tolist() == [3, 3, 3]
+
+
+def test_out_of_memory_names_the_size_and_work_goes_on():
+    before = mx.set_memory_limit(1 << 28)
+    try:
+        with pytest.raises(MemoryError, match=str(1 << 30)):
+            mx.eval(mx.ones((1 << 28,)) * 2 + mx.arange(1 << 28))
+        assert (mx.ones((1000,)) * 2).sum().item() == 2000
+    finally:
+        mx.set_memory_limit(before)
+
+
+def test_interruption():
+    """Ctrl-C ends an evaluation and nothing else."""
+    code = """
+import signal, threading, os, time
+import cermet.core as mx
+x = mx.ones((512, 512))
+timer = threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT))
+timer.start()
+start = time.time()
+try:
+    while True:
+        for _ in range(2000):
+            x = mx.sin(x @ x)
+        mx.eval(x)
+        assert time.time() - start < 60
+except KeyboardInterrupt:
+    print("interrupted", (mx.ones((3,)) + 1).tolist())
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert run.stdout.strip() == "interrupted [2.0, 2.0, 2.0]", run.stderr
+    assert signal.getsignal(signal.SIGINT) is not None

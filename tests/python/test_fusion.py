@@ -1,0 +1,412 @@
+# SPDX-License-Identifier: MIT
+"""How many kernels run: one table, eager and compiled alike.
+
+A case is a name, the number of kernels, a function and its inputs, written as "dtype[shape]" (see
+`make_input`). The inputs are evaluated before; what is counted is the evaluation of all arrays that
+the function returns. Both ways of running give the same bits.
+"""
+
+import math
+import re
+
+import cermet.core as mx
+import cermet.nn as nn
+import numpy as np
+import pytest
+
+DTYPES = {
+    "f32": mx.float32,
+    "f16": mx.float16,
+    "bf16": mx.bfloat16,
+    "i32": mx.int32,
+    "u8": mx.uint8,
+    "bool": mx.bool_,
+}
+
+
+def make_input(text, seed):
+    """ "f32[4,5]": normal numbers; "i32<7[4]": integers from 0 to 6; "bool[4]": fair coins;
+    "key": a random key.
+    """
+    if text == "key":
+        return mx.random.key(7)
+    name, below, shape = re.fullmatch(r"(\w+)(?:<(\d+))?\[([\d,]*)\]", text).groups()
+    shape = tuple(int(n) for n in shape.split(",") if n)
+    random = np.random.default_rng([seed, *shape])
+    if name == "bool":
+        return mx.array(random.random(shape) < 0.5)
+    if below:
+        return mx.array(random.integers(0, int(below), shape, dtype=np.int32)).astype(DTYPES[name])
+    return mx.array(random.standard_normal(shape).astype(np.float32)).astype(DTYPES[name])
+
+
+def arrays_of(tree):
+    """The arrays of a function's result, as a list."""
+    if isinstance(tree, (list, tuple)):
+        return [a for part in tree for a in arrays_of(part)]
+    return [tree]
+
+
+def kernels_of(f, inputs):
+    """(kernels launched, results as NumPy arrays) of one evaluation of f."""
+    mx.eval(inputs)
+    before = mx.counters()
+    results = arrays_of(f(*inputs))
+    mx.eval(results)
+    after = mx.counters()
+    launched = after["kernels_launched"] - before["kernels_launched"]
+    calls = sum(after["library_calls"].values()) - sum(before["library_calls"].values())
+    return launched + calls, [np.array(r.astype(mx.float32)) for r in results]
+
+
+def measure(case):
+    """(kernels eager, kernels compiled, results eager, results compiled)."""
+    _, _, f, *specs = case
+    inputs = [make_input(text, seed) for seed, text in enumerate(specs)]
+    eager, plain = kernels_of(f, inputs)
+    compiled = mx.compile(f)
+    mx.eval(arrays_of(compiled(*inputs)))
+    replay, replayed = kernels_of(compiled, inputs)
+    return eager, replay, plain, replayed
+
+
+# --- functions of the table ---
+
+
+def gelu(x):
+    return 0.5 * x * (1 + mx.erf(x * math.sqrt(0.5)))
+
+
+def gelu_tanh(x):
+    return 0.5 * x * (1 + mx.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+
+
+def silu(x):
+    return x * mx.sigmoid(x)
+
+
+def softmax(x):
+    e = mx.exp(x - mx.max(x, axis=-1, keepdims=True))
+    return e / mx.sum(e, axis=-1, keepdims=True)
+
+
+def logsumexp(x):
+    top = mx.max(x, axis=-1, keepdims=True)
+    return mx.log(mx.sum(mx.exp(x - top), axis=-1, keepdims=True)) + top
+
+
+def log_softmax(x):
+    return x - logsumexp(x)
+
+
+def layer_norm(x, w, b):
+    mean = mx.mean(x, axis=-1, keepdims=True)
+    return (x - mean) * mx.rsqrt(mx.var(x, axis=-1, keepdims=True) + 1e-5) * w + b
+
+
+def rms_norm(x, w):
+    return x * mx.rsqrt(mx.mean(x * x, axis=-1, keepdims=True) + 1e-5) * w
+
+
+def l2_normalise(x):
+    return x / mx.sqrt(mx.sum(x * x, axis=-1, keepdims=True))
+
+
+def cross_entropy(logits, targets):
+    return nn.losses.cross_entropy(logits, targets, reduction="none")
+
+
+def plain_cross_entropy(logits, targets):
+    chosen = mx.take_along_axis(logits, targets[:, None], axis=-1)
+    return (logsumexp(logits) - chosen)[:, 0]
+
+
+def rope(x):
+    """(B, H, T, D), halves rotated."""
+    T, half = x.shape[-2], x.shape[-1] // 2
+    angles = mx.arange(T)[:, None] * mx.exp(-mx.arange(half) * (math.log(10_000) / half))
+    cos, sin = mx.cos(angles), mx.sin(angles)
+    a, b = x[..., :half], x[..., half:]
+    return mx.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
+
+
+def dropout(x, key):
+    return x * mx.random.bernoulli(0.9, x.shape, key=key) * (1 / 0.9)
+
+
+def gradient(f):
+    """The cotangents of all inputs of f but the last one, which is the result's cotangent."""
+    return lambda *inputs: mx.vjp(f, list(inputs[:-1]), [inputs[-1]])[1]
+
+
+def loss_gradient(f, argnums=0):
+    return mx.grad(lambda *inputs: mx.mean(f(*inputs)), argnums=argnums)
+
+
+def chain_of(ops):
+    def f(x, y):
+        for i in range(ops):
+            x = x * y if i % 2 else x + y
+        return x
+
+    return f
+
+
+LAYER_NORM, RMS_NORM, LINEAR = nn.LayerNorm(96), nn.RMSNorm(96), nn.Linear(96, 80)
+mx.eval(LAYER_NORM.parameters(), RMS_NORM.parameters(), LINEAR.parameters())
+
+M, ROW, PICK = "f32[64,96]", "f32[96]", "i32<96[64,3]"
+
+CASES = [
+    # element-wise
+    ("relu(a·b+c)", 1, lambda a, b, c: mx.maximum(a * b + c, 0), M, M, M),
+    ("gelu", 1, gelu, M),
+    ("gelu tanh", 1, gelu_tanh, M),
+    ("silu of nn", 1, nn.silu, M),
+    ("gelu of nn", 1, nn.gelu, M),
+    ("swiglu", 1, lambda a, b: silu(a) * b, M, M),
+    ("clip, power, logaddexp", 1, lambda a, b: mx.logaddexp(mx.clip(a, -1, 1) ** 3, b), M, M),
+    (
+        "mixed dtypes",
+        1,
+        lambda a, b, c: a * b.astype(mx.float32) + c,
+        M,
+        "bf16[64,96]",
+        "i32<9[96]",
+    ),
+    ("half types", 1, lambda a, b: mx.exp(a * 0.5) + b, "f16[64,96]", "f16[64,96]"),
+    ("half with half", 1, lambda a, b: a * b - 1, "f16[64,96]", "bf16[64,96]"),
+    ("compare, select", 1, lambda a, b: mx.where(a > b, a * 2, b), M, M),
+    ("select by bool", 1, lambda m, a: mx.where(m, a, -1e9), "bool[64,96]", M),
+    ("logic", 1, lambda a, b: (a > b) & ~(a < 0) | (b == 1), M, M),
+    ("integers", 1, lambda a, b: (a * 3 + b) % 7 // 2, "i32<50[64,96]", "i32<50[96]"),
+    ("casts", 1, lambda a: (a * 255).astype(mx.uint8).astype(mx.float32) / 255, M),
+    ("broadcast row, column", 1, lambda a, r, c: a * r + c, M, ROW, "f32[64,1]"),
+    ("outer", 1, lambda c, r: mx.exp(c - r), "f32[64,1]", "f32[1,96]"),
+    ("broadcast inside", 1, lambda c, a: mx.broadcast_to(mx.sin(c), (64, 96)) * a, "f32[64,1]", M),
+    ("scalar array", 1, lambda a, s: a * s + 1, M, "f32[]"),
+    ("transposed operand", 1, lambda a, b: a.T + b, M, "f32[96,64]"),
+    ("transpose between", 1, lambda a, b: mx.exp(a + 1).T * b, M, "f32[96,64]"),
+    ("sliced operands", 1, lambda a, b: a[::2, 1:] * b[1:33, :-1], M, M),
+    ("slice between", 1, lambda a: mx.sin(a * 2)[:, 32:64] + 1, M),
+    ("flip", 1, lambda a: a[:, ::-1] * a, M),
+    ("reshape", 1, lambda a, b: a.reshape(8, 8, 96) * b, M, "f32[8,8,96]"),
+    ("reshape between", 1, lambda a: mx.exp(a).reshape(32, 192) * 2, M),
+    ("split heads", 1, lambda a: (a * 2).reshape(8, 8, 12, 8).transpose(0, 2, 1, 3) + 1, M),
+    ("expand, squeeze", 1, lambda a, b: (a[:, None, :] * b[None])[:, 0], M, "f32[1,96]"),
+    ("concatenate", 1, lambda a, b: mx.concatenate([a * 2, mx.exp(b)], axis=-1) + 1, M, M),
+    ("stack", 1, lambda a, b: mx.stack([a + b, a - b]) * 2, M, M),
+    ("pad", 1, lambda a: mx.pad(a * 2, ((1, 1), (0, 0))) + 1, M),
+    ("three outputs", 1, lambda a, b: (a + b, a * b, mx.exp(a)), M, M),
+    ("outputs sharing work", 1, lambda a, b: (mx.sin(a * b), mx.cos(a * b)), M, M),
+    ("output and its user", 1, lambda a: (mx.exp(a), mx.exp(a) * 2 + a), M),
+    ("outputs of two dtypes", 1, lambda a: (a > 0, (a * 3).astype(mx.float16)), M),
+    ("diamond", 1, lambda a: (lambda e: e / (1 + e) * (e - 1))(mx.exp(a)), M),
+    ("100 ops", 1, chain_of(100), M, M),
+    ("complex numbers", 1, lambda a, b: mx.real((a + 1j * b) * (a - 1j * b)), M, M),
+    ("arange", 1, lambda a: a * mx.arange(96) + mx.arange(64)[:, None], M),
+    ("triangle", 1, lambda a: mx.where(mx.tri(64, 96), a, 0.0), M),
+    # reductions
+    ("sum", 1, mx.sum, M),
+    ("max(abs(x))", 1, lambda a: mx.max(mx.abs(a)), M),
+    ("sum(x·x)", 1, lambda a: mx.sum(a * a), M),
+    ("mean, scaled", 1, lambda a: mx.mean(a * 2) * 3 + 1, M),
+    ("var", 1, mx.var, M),
+    ("dot", 1, lambda a, b: mx.sum(a * b), M, M),
+    ("any", 1, lambda a: mx.any(a > 3), M),
+    ("row sums", 1, lambda a: mx.sum(a * a, axis=-1), M),
+    ("row means of columns", 1, lambda a: mx.mean(mx.exp(a), axis=0), M),
+    ("row variance", 1, lambda a: mx.var(a, axis=-1), M),
+    ("middle axis", 1, lambda a: mx.sum(a * 2, axis=1), "f32[8,16,96]"),
+    ("two axes", 1, lambda a: mx.max(mx.abs(a), axis=(0, 2)), "f32[8,16,96]"),
+    ("sum of a transpose", 1, lambda a: mx.sum(a.T * 2, axis=0), M),
+    ("argmax of a chain", 1, lambda a: mx.argmax(a * 2 + 1, axis=-1), M),
+    ("minimum and maximum", 1, lambda a: (mx.min(a, axis=-1), mx.max(a, axis=-1)), M),
+    ("sum and sum of squares", 1, lambda a: (mx.sum(a), mx.sum(a * a)), M),
+    ("chain and its sum", 1, lambda a: (mx.exp(a), mx.sum(mx.exp(a), axis=-1)), M),
+    ("row sum, then a chain", 1, lambda a: mx.sqrt(mx.sum(a * a, axis=-1) + 1), M),
+    ("centred rows", 1, lambda a: a - mx.mean(a, axis=-1, keepdims=True), M),
+    ("standardised rows", 1, lambda a: (a - mx.mean(a, -1, True)) / mx.std(a, -1, True), M),
+    ("half sum", 1, lambda a: mx.sum(a * a, axis=-1), "bf16[64,96]"),
+    # norms
+    ("layer norm", 1, layer_norm, M, ROW, ROW),
+    ("layer norm of fast", 1, lambda x, w, b: mx.fast.layer_norm(x, w, b, 1e-5), M, ROW, ROW),
+    ("layer norm of nn", 1, LAYER_NORM, M),
+    ("layer norm, half", 1, layer_norm, "bf16[64,96]", "bf16[96]", "bf16[96]"),
+    ("layer norm, 3 axes", 1, layer_norm, "f32[4,16,96]", ROW, ROW),
+    ("layer norm of a sum", 1, lambda x, r, w, b: layer_norm(x + r, w, b), M, M, ROW, ROW),
+    (
+        "layer norm and the sum",
+        1,
+        lambda x, r, w, b: (x + r, layer_norm(x + r, w, b)),
+        M,
+        M,
+        ROW,
+        ROW,
+    ),
+    ("gelu of a layer norm", 1, lambda x, w, b: gelu(layer_norm(x, w, b)), M, ROW, ROW),
+    ("RMS norm", 1, rms_norm, M, ROW),
+    ("RMS norm of fast", 1, lambda x, w: mx.fast.rms_norm(x, w, 1e-5), M, ROW),
+    ("RMS norm of nn", 1, RMS_NORM, M),
+    ("RMS norm, half", 1, rms_norm, "f16[64,96]", "f16[96]"),
+    (
+        "residual + scale·rms_norm",
+        1,
+        lambda r, s, x, w: r + s * mx.fast.rms_norm(x, w, 1e-5),
+        M,
+        "f32[]",
+        M,
+        ROW,
+    ),
+    ("l2 normalise", 1, l2_normalise, M),
+    # softmax and its kin
+    ("softmax", 1, softmax, M),
+    ("softmax of core", 1, lambda x: mx.softmax(x, axis=-1), M),
+    ("softmax, half", 1, softmax, "bf16[64,96]"),
+    ("softmax, scaled and masked", 1, lambda x, m: softmax(x * 0.125 + m), M, M),
+    ("softmax under a bool mask", 1, lambda x, m: softmax(mx.where(m, x, -1e9)), M, "bool[64,96]"),
+    ("softmax + residual", 1, lambda x, r: softmax(x) * 2 + r, M, M),
+    ("log-softmax", 1, log_softmax, M),
+    ("log-softmax of nn", 1, lambda x: nn.log_softmax(x, axis=-1), M),
+    ("logsumexp", 1, logsumexp, M),
+    ("logsumexp of core", 1, lambda x: mx.logsumexp(x, axis=-1), M),
+    ("cross-entropy of nn", 1, cross_entropy, M, "i32<96[64]"),
+    ("cross-entropy, mean", 1, lambda x, t: mx.mean(cross_entropy(x, t)), M, "i32<96[64]"),
+    ("cross-entropy, plain ops", 1, plain_cross_entropy, M, "i32<96[64]"),
+    # backward
+    ("relu chain backward", 1, gradient(lambda a, b: mx.maximum(a * b, 0)), M, M, M),
+    ("gelu backward", 1, gradient(gelu), M, M),
+    ("swiglu backward", 1, gradient(lambda a, b: silu(a) * b), M, M, M),
+    ("bias backward", 1, gradient(lambda a, b: gelu(a + b)), M, ROW, M),
+    ("sum(x·x) backward", 1, mx.grad(lambda a: mx.sum(a * a)), M),
+    ("row variance backward", 1, gradient(lambda a: mx.var(a, axis=-1)), M, "f32[64]"),
+    ("layer norm backward", 1, gradient(layer_norm), M, ROW, ROW, M),
+    (
+        "layer norm of fast, backward",
+        1,
+        gradient(lambda x, w, b: mx.fast.layer_norm(x, w, b, 1e-5)),
+        M,
+        ROW,
+        ROW,
+        M,
+    ),
+    ("RMS norm backward", 1, gradient(rms_norm), M, ROW, M),
+    (
+        "RMS norm of fast, backward",
+        1,
+        gradient(lambda x, w: mx.fast.rms_norm(x, w, 1e-5)),
+        M,
+        ROW,
+        M,
+    ),
+    (
+        "norm with residual, backward",
+        1,
+        gradient(lambda r, x, w: r + rms_norm(x + r, w)),
+        M,
+        M,
+        ROW,
+        M,
+    ),
+    ("l2 normalise backward", 1, gradient(l2_normalise), M, M),
+    ("softmax backward", 1, gradient(softmax), M, M),
+    ("softmax of core, backward", 1, gradient(lambda x: mx.softmax(x, axis=-1)), M, M),
+    ("log-softmax backward", 1, gradient(log_softmax), M, M),
+    ("logsumexp backward", 1, gradient(lambda x: mx.logsumexp(x, axis=-1)), M, "f32[64]"),
+    ("cross-entropy backward", 1, loss_gradient(cross_entropy), M, "i32<96[64]"),
+    ("plain cross-entropy backward", 1, loss_gradient(plain_cross_entropy), M, "i32<96[64]"),
+    (
+        "cross-entropy and gradient",
+        1,
+        mx.value_and_grad(lambda x, t: mx.mean(cross_entropy(x, t))),
+        M,
+        "i32<96[64]",
+    ),
+    # matmul
+    ("x@w", 1, lambda x, w: x @ w, M, "f32[96,80]"),
+    ("x@w+b", 1, lambda x, w, b: x @ w + b, M, "f32[96,80]", "f32[80]"),
+    ("gelu(x@w+b)", 1, lambda x, w, b: gelu(x @ w + b), M, "f32[96,80]", "f32[80]"),
+    ("x@w.T", 1, lambda x, w: x @ w.T * 2, M, "f32[80,96]"),
+    (
+        "act(x@w+b)·gate+residual",
+        1,
+        lambda x, w, b, g, r: silu(x @ w + b) * g + r,
+        M,
+        "f32[96,80]",
+        "f32[80]",
+        "f32[64,80]",
+        "f32[64,80]",
+    ),
+    ("addmm", 1, lambda c, x, w: mx.addmm(c, x, w), "f32[64,80]", M, "f32[96,80]"),
+    (
+        "addmm, scaled",
+        1,
+        lambda c, x, w: mx.addmm(c, x, w, alpha=2, beta=0.5),
+        "f32[64,80]",
+        M,
+        "f32[96,80]",
+    ),
+    ("relu of nn.Linear", 1, lambda x: nn.relu(LINEAR(x)), M),
+    ("batched", 1, lambda x, w: mx.exp(x @ w), "f32[4,16,96]", "f32[4,96,32]"),
+    ("half matmul", 1, lambda x, w, b: gelu(x @ w + b), "bf16[64,96]", "bf16[96,80]", "bf16[80]"),
+    ("two epilogue outputs", 1, lambda x, w: (lambda y: (y, silu(y)))(x @ w), M, "f32[96,80]"),
+    ("scaled operand", 1, lambda x, w: (x * 0.5) @ w, M, "f32[96,80]"),
+    ("cast operand", 1, lambda x, w: x @ w.astype(mx.float32), M, "bf16[96,80]"),
+    (
+        "dequantised operand",
+        1,
+        lambda x, q, s: x @ (q.astype(mx.float32) * s),
+        M,
+        "u8<200[96,80]",
+        "f32[80]",
+    ),
+    ("row-scaled operand", 1, lambda x, s, w: (x * s) @ w, M, "f32[64,1]", "f32[96,80]"),
+    ("column-scaled operand", 1, lambda x, s, w: (x * s) @ w, M, ROW, "f32[96,80]"),
+    # the rest
+    ("rope, plain ops", 1, rope, "f32[2,4,16,32]"),
+    (
+        "rope of fast",
+        1,
+        lambda x: mx.fast.rope(x, 32, traditional=False, base=10_000, scale=1, offset=0),
+        "f32[2,4,16,32]",
+    ),
+    ("gather, chain", 1, lambda e, t: e[t] * 2 + 1, "f32[50,96]", "i32<50[64]"),
+    (
+        "embeddings of tokens and places",
+        1,
+        lambda e, p, t: e[t] + p,
+        "f32[50,96]",
+        "f32[16,96]",
+        "i32<50[4,16]",
+    ),
+    (
+        "take along an axis, chain",
+        1,
+        lambda a, i: mx.exp(mx.take_along_axis(a, i, -1)),
+        M,
+        "i32<96[64,3]",
+    ),
+    ("dropout", 1, dropout, M, "key"),
+    ("dropout between", 1, lambda x, r, k: r + dropout(gelu(x), k), M, M, "key"),
+    ("dropout, then a norm", 1, lambda x, w, k: rms_norm(dropout(x, k), w), M, ROW, "key"),
+    (
+        "uniform numbers, chain",
+        1,
+        lambda a, k: a + mx.random.uniform(shape=(64, 96), key=k),
+        M,
+        "key",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
+def test_kernels(case):
+    eager, compiled, plain, replayed = measure(case)
+    assert (eager, compiled) == (case[1], case[1]), "kernels (eager, compiled)"
+    for a, b in zip(plain, replayed, strict=True):
+        assert np.array_equal(a, b, equal_nan=True), "eager and compiled differ"
+
+
+def test_names_are_distinct():
+    names = [case[0] for case in CASES]
+    assert len(set(names)) == len(names)

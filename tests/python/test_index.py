@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: MIT
+"""Indexing against NumPy 2: generated expressions for reading, assignment and .at; errors."""
+
+import cermet.core as mx
+import numpy as np
+import pytest
+
+CASES = 400
+
+
+def filled(shape):
+    return np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape)
+
+
+def random_shape(rng):
+    return tuple(int(n) for n in rng.integers(1, 5, size=rng.integers(1, 5)))
+
+
+def random_slice(rng, size):
+    bounds = [None, *range(-size - 2, size + 3)]
+    steps = [None, 1, 2, 3, -1, -2]
+    pick = [bounds[rng.integers(len(bounds))] for _ in range(2)]
+    return slice(*pick, steps[rng.integers(len(steps))])
+
+
+def random_indices(rng, size, shape):
+    return rng.integers(-size, size, size=shape).astype(rng.choice(["int32", "int64"]))
+
+
+def random_index(rng, shape, masks=True):
+    """An expression for an array of the shape: items for some axes, None and ... among them."""
+    index_shape = tuple(int(n) for n in rng.integers(1, 4, size=rng.integers(0, 3)))
+    items, axis, ellipsis = [], 0, False
+    named = int(rng.integers(0, len(shape) + 1))
+    while axis < named:
+        size, kind = shape[axis], rng.integers(9)
+        if kind < 3:
+            items.append(random_slice(rng, size))
+        elif kind < 5:
+            items.append(int(rng.integers(-size, size)))
+        elif kind < 7:
+            items.append(random_indices(rng, size, index_shape))
+        elif kind == 7 and masks and not index_shape[1:]:
+            count = index_shape[0] if index_shape else 1
+            mask = np.zeros(size, bool)
+            mask[rng.permutation(size)[: min(count, size)]] = True
+            if mask.sum() not in (1, count):
+                mask[:] = False
+                mask[rng.integers(size)] = True
+            items.append(mask)
+        else:
+            items.append(slice(None))
+        axis += 1
+    for _ in range(rng.integers(0, 2)):
+        items.insert(rng.integers(0, len(items) + 1), None)
+    if rng.integers(3) == 0 and not ellipsis:
+        # The axes after an ellipsis are the last ones, so it only fits at the end here.
+        items.append(Ellipsis)
+    return items[0] if len(items) == 1 and rng.integers(2) else tuple(items)
+
+
+def ours(index):
+    """The expression with NumPy arrays replaced by Cermet's or by lists."""
+    if isinstance(index, tuple):
+        return tuple(ours(i) for i in index)
+    if isinstance(index, np.ndarray):
+        return mx.array(index)
+    return index
+
+
+def check_equal(got, want, what):
+    got = np.array(got)
+    assert got.shape == want.shape and got.dtype == want.dtype, what
+    np.testing.assert_array_equal(got, want, err_msg=what)
+
+
+def test_reading_random_expressions(rng):
+    for _ in range(CASES):
+        shape = random_shape(rng)
+        index = random_index(rng, shape)
+        x = filled(shape)
+        check_equal(mx.array(x)[ours(index)], np.array(x[index]), f"{shape} [{index!r}]")
+
+
+def distinct(x, index):
+    return np.unique(filled(x.shape)[index]).size == np.array(filled(x.shape)[index]).size
+
+
+def test_assigning_random_expressions(rng):
+    for _ in range(CASES):
+        shape = random_shape(rng)
+        index = random_index(rng, shape)
+        x = filled(shape)
+        if not distinct(x, index):  # which of several values stays is open
+            continue
+        target = np.array(x[index])
+        value = rng.integers(100, 200, size=target.shape).astype(np.int32)
+        for axis in range(value.ndim):
+            if rng.integers(3) == 0 and value.shape[axis] > 0:
+                value = value[(slice(None),) * axis + (slice(0, 1),)]
+        want = x.copy()
+        want[index] = value
+        got = mx.array(x)
+        identity = id(got)
+        got[ours(index)] = mx.array(value)
+        assert id(got) == identity
+        check_equal(got, want, f"{shape} [{index!r}] = {value!r}")
+
+
+UPDATES = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "divide": np.divide,
+}
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_at_random_expressions(rng, name):
+    """Repeated indices all count, as in NumPy's ufunc.at; powers of two keep division exact."""
+    for _ in range(CASES // 4):
+        shape = random_shape(rng)
+        index = random_index(rng, shape)
+        x = filled(shape).astype(np.float32)
+        target = np.array(x[index])
+        value = (2.0 ** rng.integers(-2, 3, size=target.shape)).astype(np.float32)
+        want = x.copy()
+        UPDATES[name].at(want, index, value)
+        got = getattr(mx.array(x).at[ours(index)], name)(mx.array(value))
+        check_equal(got, want, f"{shape}.at[{index!r}].{name}({value!r})")
+
+
+X = filled((4, 3, 5))
+FORMS = [
+    "x[0]",
+    "x[-1]",
+    "x[1, 2]",
+    "x[1, 2, 3]",
+    "x[:]",
+    "x[...]",
+    "x[()]",
+    "x[None]",
+    "x[:, None]",
+    "x[..., None]",
+    "x[None, ..., None]",
+    "x[1:3]",
+    "x[::-1]",
+    "x[:, ::-2]",
+    "x[3:0:-1]",
+    "x[5:9]",
+    "x[2:2]",
+    "x[..., 0]",
+    "x[0, ..., 0]",
+    "x[[0, 2]]",
+    "x[[0, 2], 1]",
+    "x[[0, 2], [1, 0]]",
+    "x[:, [0, 2]]",
+    "x[[0, 2], :, [1, 3]]",
+    "x[0, :, [1, 3]]",
+    "x[:, [0, 2], [1, 3]]",
+    "x[[[0, 1], [2, 3]]]",
+    "x[[[0], [1]], [0, 2]]",
+    "x[[0, 1], None, [1, 2]]",
+    "x[None, [0, 1]]",
+    "x[[]]",
+    "x[:, []]",
+    "x[[True, False, True, False]]",
+    "x[:, [True, False, True]]",
+    "x[True]",
+    "x[False]",
+    "x[..., [4, -5]]",
+    "x[np.int64(2)]",
+    "x[np.array(2)]",
+    "x[np.array([1, 1])]",
+    "x[np.array([1], 'uint8')]",
+    "x[x > 30]",
+    "x[x[:, :, 0] % 2 == 0]",
+    "x[x[0, 0] % 2 == 0] if False else x[..., x[0, 0] % 2 == 0]",
+    "x[0][1][2]",
+    "x[1:, [0, 1], 2:4]",
+    "x[::2, 1, [0, 4]]",
+    "x[[1], 0:2, 2]",
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_reading_forms(form):
+    want = eval(form, {"x": X, "np": np})
+    check_equal(eval(form, {"x": mx.array(X), "np": np}), np.array(want), form)
+
+
+@pytest.mark.parametrize("form", [f for f in FORMS if " if " not in f and "][1]" not in f])
+def test_assigning_forms(form):
+    want, got = X.copy(), mx.array(X)
+    statement = form + " = 7"
+    exec(statement, {"x": want, "np": np})
+    exec(statement, {"x": got, "np": np})
+    check_equal(got, want, statement)
+
+
+ERRORS = [
+    ("x[4]", IndexError, "index 4 is out of range for axis 0 of size 4"),
+    ("x[0, -4]", IndexError, "index -4 is out of range for axis 1 of size 3"),
+    ("x[2**32]", IndexError, "4294967296"),
+    ("x[2**70]", IndexError, "out of range"),
+    ("x[:2**32]", IndexError, "must fit 32 bits"),
+    ("x[0, 0, 0, 0]", IndexError, "4 indices for an array of 3 axes"),
+    ("x[..., ...]", IndexError, "2 ellipses"),
+    ("x[1.0]", IndexError, "a float is no index"),
+    ("x['a']", IndexError, "a str is no index"),
+    ("x[mx.array([1.0])]", IndexError, "float32"),
+    ("x[::0]", ValueError, "zero"),
+    ("x[mx.array([True, False])]", IndexError, r"mask of shape \(2,\)"),
+    ("x[[0, 1], [0, 1, 2]]", ValueError, "broadcast"),
+    ("mx.array(3)[0]", IndexError, "1 indices for an array of 0 axes"),
+    ("mx.eval(x[mx.array([9])])", IndexError, "9"),
+    ("mx.eval(x[mx.array([0, -5])])", IndexError, "-5"),
+    ("x.at.add(1)", ValueError, "no index was given"),
+    ("x.__setitem__(0, mx.zeros((2,)))", ValueError, "broadcast"),
+    ("x.__setitem__(0, None)", TypeError, "None"),
+    ("x.__setitem__(0, 2**40)", OverflowError, "1099511627776"),
+    ("x.__setitem__(9, 1)", IndexError, "index 9 is out of range"),
+]
+
+
+@pytest.mark.parametrize("code, error, text", ERRORS)
+def test_errors(code, error, text):
+    with pytest.raises(error, match=text):
+        eval(code, {"x": mx.array(X), "mx": mx})
+
+
+def test_masked_assignment_of_rows():
+    x = mx.array(X)
+    mask = mx.array([True, False, False, True])
+    rows = mx.array(filled((2, 3, 5)) + 100)
+    x[mask] = rows
+    want = X.copy()
+    want[[True, False, False, True]] = filled((2, 3, 5)) + 100
+    check_equal(x, want, "rows")
+    # As in MLX, the rows that the mask does not reach are ignored.
+    y = mx.array(X)
+    y[mask] = mx.array(filled((4, 3, 5)) + 100)
+    check_equal(y, want, "first rows")
+
+
+def test_assignment_moves_the_object_only():
+    a = mx.zeros((3,))
+    same, result = a, a * 1
+    a[0] = 1
+    a += 1
+    assert same.tolist() == [2, 1, 1] and same is a
+    assert result.tolist() == [0, 0, 0]
+
+
+def test_assignment_casts_to_the_array():
+    a = mx.array([1, 2, 3])
+    a[0] = 1.7
+    a[1:] = mx.array([5.5, 6.5])
+    assert a.tolist() == [1, 5, 6] and a.dtype == mx.int32
+
+
+def test_integer_division_at_repeated_indices():
+    a = mx.array([40, 41, 42])
+    assert a.at[mx.array([0, 0, 2])].divide(2).tolist() == [10, 41, 21]
+
+
+def test_gradient_through_indexing():
+    def loss(x):
+        picked = x[1:, [0, 0, 2]]
+        return (picked * picked).sum() + x.at[0, 0].add(x[2, 1])[0, 0]
+
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    want = np.zeros_like(x)
+    for i in range(1, 3):
+        for j in (0, 0, 2):
+            want[i, j] += 2 * x[i, j]
+    want[0, 0] += 1
+    want[2, 1] += 1
+    np.testing.assert_array_equal(np.array(mx.grad(loss)(mx.array(x))), want)
+
+
+def test_iteration():
+    assert [row.tolist() for row in mx.array([[1, 2], [3, 4]])] == [[1, 2], [3, 4]]
+    assert list(mx.zeros((0, 2))) == []
+    a, b = mx.array([5, 6])
+    assert (a.item(), b.item()) == (5, 6)
+    with pytest.raises(TypeError, match="0-d"):
+        iter(mx.array(1))

@@ -1,0 +1,455 @@
+# SPDX-License-Identifier: MIT
+"""Derivatives and batching over a table of functions, judged by properties in float64.
+
+jvp against central differences; vjp against jvp (⟨u, J·v⟩ = ⟨Jᵀ·u, v⟩); second derivatives against
+differences of gradients; vmap against a loop. Then what grad, vjp, jvp and vmap accept and refuse.
+"""
+
+import cermet.core as mx
+import numpy as np
+import pytest
+
+STEP = 1e-6  # of central differences: their error is near 1e-10 of the third derivative
+TOLERANCE = dict(rtol=1e-6, atol=1e-7)
+
+
+def between(low, high, *shape):
+    """Numbers spread over [low, high], in mixed order."""
+    return ("uniform", low, high, shape or (3, 4))
+
+
+def integers(below, *shape):
+    return ("integers", 0, below, shape)
+
+
+ANY, POSITIVE = between(-2, 2), between(0.3, 2)
+SQUARE = between(-1, 1, 3, 3)
+
+
+def make(spec, seed):
+    kind, low, high, shape = spec
+    random = np.random.default_rng([seed, *shape])
+    if kind == "integers":
+        return random.integers(low, high, shape)
+    return random.uniform(low, high, shape)
+
+
+def to_array(values):
+    integral = values.dtype.kind in "iu"
+    return mx.array(values.astype(np.int32)) if integral else mx.array(values, dtype=mx.float64)
+
+
+def layer_norm(x, w, b):
+    centred = x - mx.mean(x, axis=-1, keepdims=True)
+    return centred * mx.rsqrt(mx.var(x, axis=-1, keepdims=True) + 0.1) * w + b
+
+
+# name, function, inputs; those with integers are not differentiated.
+UNARY = {
+    "exp": ANY,
+    "expm1": ANY,
+    "log": POSITIVE,
+    "log2": POSITIVE,
+    "log10": POSITIVE,
+    "log1p": between(-0.5, 2),
+    "sqrt": POSITIVE,
+    "rsqrt": POSITIVE,
+    "square": ANY,
+    "reciprocal": POSITIVE,
+    "abs": POSITIVE,
+    "negative": ANY,
+    "sin": ANY,
+    "cos": ANY,
+    "tan": between(-1, 1),
+    "arcsin": between(-0.8, 0.8),
+    "arccos": between(-0.8, 0.8),
+    "arctan": ANY,
+    "sinh": ANY,
+    "cosh": ANY,
+    "tanh": ANY,
+    "arcsinh": ANY,
+    "arccosh": between(1.3, 3),
+    "arctanh": between(-0.8, 0.8),
+    "erf": ANY,
+    "erfinv": between(-0.8, 0.8),
+    "sigmoid": ANY,
+    "degrees": ANY,
+    "radians": ANY,
+}
+BINARY = {
+    "add": (ANY, ANY),
+    "subtract": (ANY, ANY),
+    "multiply": (ANY, ANY),
+    "divide": (ANY, POSITIVE),
+    "power": (POSITIVE, ANY),
+    "maximum": (ANY, ANY),
+    "minimum": (ANY, ANY),
+    "logaddexp": (ANY, ANY),
+    "arctan2": (ANY, POSITIVE),
+}
+TABLE = [(name, getattr(mx, name), [spec]) for name, spec in UNARY.items()]
+TABLE += [(name, getattr(mx, name), list(specs)) for name, specs in BINARY.items()]
+TABLE += [
+    ("broadcast", lambda a, b: a * b + b, [ANY, between(-1, 1, 4)]),
+    ("where", lambda a, b: mx.where(a > 0, a * b, b * b), [ANY, ANY]),
+    ("clip", lambda a: mx.clip(a, -1, 1) * a, [ANY]),
+    ("power 3", lambda a: a**3, [ANY]),
+    ("sum", lambda a: mx.sum(a * a), [ANY]),
+    ("row sums", lambda a: mx.sum(a * a, axis=-1), [ANY]),
+    ("column sums", lambda a: mx.sum(a * a, axis=0, keepdims=True), [ANY]),
+    ("mean", lambda a: mx.mean(a * a, axis=1), [ANY]),
+    ("var", lambda a: mx.var(a, axis=-1), [ANY]),
+    ("std", lambda a: mx.std(a, axis=-1), [ANY]),
+    ("max", lambda a: mx.max(a, axis=-1) ** 2, [ANY]),
+    ("min", lambda a: mx.min(a, axis=0) ** 2, [ANY]),
+    ("prod", lambda a: mx.prod(a, axis=-1), [POSITIVE]),
+    ("logsumexp", lambda a: mx.logsumexp(a, axis=-1), [ANY]),
+    ("softmax", lambda a: mx.softmax(a, axis=-1), [ANY]),
+    ("layer norm", layer_norm, [ANY, between(-1, 1, 4), between(-1, 1, 4)]),
+    ("reshape", lambda a: a.reshape(2, 6) ** 2, [ANY]),
+    ("transpose", lambda a: a.T * mx.sin(a).T, [ANY]),
+    ("moveaxis", lambda a: mx.moveaxis(a, 0, 2) ** 2, [between(-1, 1, 2, 3, 2)]),
+    ("broadcast_to", lambda a: mx.broadcast_to(a, (2, 3, 4)) ** 2, [ANY]),
+    ("slice", lambda a: a[1:, ::2] ** 2, [ANY]),
+    ("reversed", lambda a: a[:, ::-1] * a, [ANY]),
+    ("contiguous", lambda a: mx.contiguous(a.T) ** 2, [ANY]),
+    ("concatenate", lambda a, b: mx.concatenate([a * a, b], axis=1), [ANY, ANY]),
+    ("stack", lambda a, b: mx.stack([a * b, b]), [ANY, ANY]),
+    ("split", lambda a: mx.split(a, 2, axis=1)[1] ** 2, [ANY]),
+    ("pad", lambda a: mx.pad(a, 1) ** 2, [ANY]),
+    ("take", lambda a, i: mx.take(a, i, axis=0) ** 2, [ANY, integers(3, 5)]),
+    ("repeated take", lambda a, i: mx.sum(a[i] ** 2, axis=0), [ANY, integers(3, 7)]),
+    (
+        "take_along_axis",
+        lambda a, i: mx.take_along_axis(a, i, axis=1) ** 2,
+        [ANY, integers(4, 3, 2)],
+    ),
+    ("update of a slice", lambda a, b: a.at[1:, :2].add(b) ** 2, [ANY, between(-1, 1, 2, 2)]),
+    ("matmul", lambda a, b: a @ b, [between(-1, 1, 3, 4), between(-1, 1, 4, 2)]),
+    ("matmul, square", lambda a: a @ mx.sin(a), [SQUARE]),
+    ("batched matmul", lambda a, b: a @ b, [between(-1, 1, 2, 3, 4), between(-1, 1, 4, 2)]),
+    ("matrix, vector", lambda a, b: a @ b, [between(-1, 1, 3, 4), between(-1, 1, 4)]),
+    ("addmm", lambda c, a, b: mx.addmm(c, a, b, 2.0, 0.5), [SQUARE, SQUARE, SQUARE]),
+    ("tril", lambda a: mx.tril(a) ** 2, [SQUARE]),
+]
+
+
+def inputs_of(row, batch=None):
+    """The row's inputs as NumPy arrays; with `batch`, that many stacked."""
+    if batch is None:
+        return [make(spec, seed) for seed, spec in enumerate(row[2])]
+    return [
+        np.stack([make(spec, 100 * k + seed) for k in range(batch)])
+        for seed, spec in enumerate(row[2])
+    ]
+
+
+def floats(arrays):
+    return [i for i, a in enumerate(arrays) if a.dtype.kind == "f"]
+
+
+def of_floats(f, arrays):
+    """f as a function of its floating inputs alone, and these as arrays."""
+    chosen = floats(arrays)
+    whole = [to_array(a) for a in arrays]
+
+    def g(*some):
+        given = list(whole)
+        for i, a in zip(chosen, some, strict=True):
+            given[i] = a
+        return f(*given)
+
+    return g, [whole[i] for i in chosen]
+
+
+def directions(arrays, seed=50):
+    return [mx.array(make(("uniform", -1, 1, a.shape), seed), dtype=mx.float64) for a in arrays]
+
+
+def moved(arrays, vectors, step):
+    return [a + v * step for a, v in zip(arrays, vectors, strict=True)]
+
+
+def difference(f, arrays, vectors):
+    """The directional derivative of f by central differences, as a NumPy array."""
+    up, down = (
+        np.array(f(*moved(arrays, vectors, STEP))),
+        np.array(f(*moved(arrays, vectors, -STEP))),
+    )
+    return (up - down) / (2 * STEP)
+
+
+def gradients_of(f, arrays, argnums=None):
+    """The gradients of a scalar function by those arguments, as a list also if it is one."""
+    argnums = list(range(len(arrays))) if argnums is None else argnums
+    gradients = mx.grad(f, argnums=argnums)(*arrays)
+    return [gradients] if len(argnums) == 1 else list(gradients)
+
+
+def dot(xs, ys):
+    return sum(float(np.sum(np.array(x) * np.array(y))) for x, y in zip(xs, ys, strict=True))
+
+
+over_table = pytest.mark.parametrize("row", TABLE, ids=lambda row: row[0])
+
+
+@over_table
+def test_jvp_is_the_difference(row):
+    f, arrays = of_floats(row[1], inputs_of(row))
+    vectors = directions(arrays)
+    _, tangents = mx.jvp(f, arrays, vectors)
+    np.testing.assert_allclose(np.array(tangents[0]), difference(f, arrays, vectors), **TOLERANCE)
+
+
+@over_table
+def test_vjp_is_the_transpose_of_jvp(row):
+    f, arrays = of_floats(row[1], inputs_of(row))
+    vectors = directions(arrays)
+    outputs, tangents = mx.jvp(f, arrays, vectors)
+    covectors = directions(outputs, seed=60)
+    _, cotangents = mx.vjp(f, arrays, covectors)
+    for a, c in zip(arrays, cotangents, strict=True):
+        assert c.shape == a.shape and c.dtype == a.dtype
+    assert dot(covectors, tangents) == pytest.approx(dot(cotangents, vectors), rel=1e-10, abs=1e-12)
+
+
+@over_table
+def test_second_derivative(row):
+    f, arrays = of_floats(row[1], inputs_of(row))
+    vectors = directions(arrays)
+    covectors = directions([f(*arrays)], seed=60)
+
+    def gradient_dot(*xs):
+        """⟨∇(u·f), w⟩ with a fixed w, so that there is one scalar to differentiate again."""
+        _, cotangents = mx.vjp(f, list(xs), covectors)
+        return sum(mx.sum(c * w) for c, w in zip(cotangents, directions(arrays, 70), strict=True))
+
+    _, tangents = mx.jvp(gradient_dot, arrays, vectors)
+    expected = difference(gradient_dot, arrays, vectors)
+    np.testing.assert_allclose(np.array(tangents[0]), expected, rtol=1e-5, atol=1e-6)
+    again = gradients_of(gradient_dot, arrays)
+    assert dot(again, vectors) == pytest.approx(float(expected), rel=1e-5, abs=1e-6)
+
+
+@over_table
+@pytest.mark.parametrize("axes", ["first", "last", "one", "out"])
+def test_vmap_is_a_loop(row, axes):
+    """All inputs batched at the first or last axis, or only the first input, or results at 1."""
+    batch, arrays = 3, inputs_of(row, batch=3)
+    singles = [
+        [to_array(a[0 if axes == "one" and i else k]) for i, a in enumerate(arrays)]
+        for k in range(batch)
+    ]
+    expected = np.stack([np.array(row[1](*single)) for single in singles])
+    in_axes, out_axes = 0, 0
+    if axes == "last":
+        arrays, in_axes = [np.moveaxis(a, 0, -1) for a in arrays], -1
+    elif axes == "one":
+        arrays = [arrays[0]] + [a[0] for a in arrays[1:]]
+        in_axes = (0,) + (None,) * (len(arrays) - 1)
+    elif axes == "out" and expected.ndim > 1:
+        out_axes, expected = 1, np.moveaxis(expected, 0, 1)
+    arrays = [to_array(np.ascontiguousarray(a)) for a in arrays]
+    result = mx.vmap(row[1], in_axes, out_axes)(*arrays)
+    np.testing.assert_allclose(np.array(result), expected, rtol=1e-12, atol=1e-13)
+
+
+@over_table
+def test_vmap_of_gradient_is_a_loop(row):
+    arrays = inputs_of(row, batch=3)
+
+    def gradients(*xs):
+        return gradients_of(lambda *ys: mx.sum(mx.square(row[1](*ys))), xs, floats(arrays))
+
+    batched = mx.vmap(gradients)(*[to_array(a) for a in arrays])
+    for k in range(3):
+        single = gradients(*[to_array(a[k]) for a in arrays])
+        for b, s in zip(batched, single, strict=True):
+            np.testing.assert_allclose(np.array(b)[k], np.array(s), rtol=1e-10, atol=1e-12)
+
+
+@over_table
+def test_gradient_of_compiled_is_gradient(row):
+    f, arrays = of_floats(row[1], inputs_of(row))
+
+    def loss(*xs):
+        return mx.sum(mx.square(f(*xs)))
+
+    plain = gradients_of(loss, arrays)
+    inside = mx.compile(lambda *xs: gradients_of(loss, xs))(*arrays)
+    outside = gradients_of(mx.compile(loss), arrays)
+    for a, b, c in zip(plain, inside, outside, strict=True):
+        np.testing.assert_allclose(np.array(a), np.array(b), rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(np.array(a), np.array(c), rtol=1e-12, atol=1e-13)
+
+
+# --- grad and value_and_grad ---
+
+
+def numbers(*values):
+    return mx.array(values, dtype=mx.float32)
+
+
+def test_value_and_gradient():
+    value, gradient = mx.value_and_grad(lambda x: (x * x).sum())(numbers(1, 2, 3))
+    assert value.item() == 14 and gradient.tolist() == [2, 4, 6]
+
+
+def test_argnums():
+    def f(x, y, z):
+        return (x * y + z).sum()
+
+    x, y, z = numbers(1, 2), numbers(3, 4), numbers(5, 6)
+    assert mx.grad(f)(x, y, z).tolist() == [3, 4]
+    assert mx.grad(f, argnums=1)(x, y, z).tolist() == [1, 2]
+    first, last = mx.grad(f, argnums=(0, 2))(x, y, z)
+    assert first.tolist() == [3, 4] and last.tolist() == [1, 1]
+
+
+def test_argnames():
+    def f(x, *, scale, shift=1.0):
+        return (x * scale + shift).sum()
+
+    x, scale = numbers(1, 2), numbers(3, 4)
+    value, gradients = mx.value_and_grad(f, argnums=0, argnames="scale")(x, scale=scale)
+    assert value.item() == 13
+    assert gradients[0].tolist() == [3, 4] and gradients[1]["scale"].tolist() == [1, 2]
+    none, by_name = mx.grad(f, argnames=["scale"])(x, scale=scale)
+    assert none is None and by_name["scale"].tolist() == [1, 2]
+
+
+def test_trees():
+    def f(weights, x):
+        return (weights["a"] * x + weights["b"][0]).sum()
+
+    weights = {"a": numbers(1, 2), "b": [numbers(3)]}
+    gradients = mx.grad(f)(weights, numbers(5, 6))
+    assert gradients["a"].tolist() == [5, 6] and gradients["b"][0].tolist() == [2]
+    assert weights["a"].tolist() == [1, 2]
+
+
+def test_auxiliary_values():
+    def f(x):
+        return (x * x).sum(), x + 1, "name"
+
+    (value, more, name), gradient = mx.value_and_grad(f)(numbers(1, 2))
+    assert value.item() == 5 and more.tolist() == [2, 3] and name == "name"
+    assert gradient.tolist() == [2, 4]
+
+
+def test_nested_gradients():
+    x, expected = mx.array(0.7), [np.cos(0.7), -np.sin(0.7), -np.cos(0.7)]
+    f = mx.sin
+    for value in expected:
+        f = mx.grad(f)
+        assert f(x).item() == pytest.approx(value, abs=1e-6)
+
+
+def test_stop_gradient():
+    gradient = mx.grad(lambda x: (x * mx.stop_gradient(x)).sum())(numbers(2, 3))
+    assert gradient.tolist() == [2, 3]
+
+
+def test_unused_argument_has_zero_gradient():
+    unused = mx.grad(lambda x, y: (x * 2).sum(), argnums=1)(numbers(1), numbers(2, 3))
+    assert unused.tolist() == [0, 0]
+
+
+def test_value_used_twice():
+    x = numbers(3)
+    assert mx.grad(lambda x: (x * x + x * x * x).sum())(x).tolist() == [33]
+
+
+def test_evaluation_inside_a_gradient():
+    def f(x):
+        y = x * x
+        mx.eval(y)
+        return (y * 2 if y.sum().item() > 0 else y).sum()
+
+    assert mx.grad(f)(numbers(1, 2)).tolist() == [4, 8]
+
+
+def test_gradient_of_maximum_is_shared_between_equal_ones():
+    x = numbers(1, 3, 3)
+    assert sum(mx.grad(lambda x: x.max())(x).tolist()) == pytest.approx(1)
+
+
+def test_half_gradients_keep_their_dtype():
+    x = numbers(1, 2).astype(mx.bfloat16)
+    assert mx.grad(lambda x: (x * x).sum())(x).dtype == mx.bfloat16
+
+
+@pytest.mark.parametrize(
+    "call, error",
+    [
+        (lambda: mx.grad(lambda x: x * 2)(numbers(1, 2)), ValueError),
+        (lambda: mx.grad(lambda x: x.sum(), argnums=1)(numbers(1)), ValueError),
+        (lambda: mx.grad(lambda x: 3.0)(numbers(1)), (ValueError, TypeError)),
+        (lambda: mx.grad(lambda x: x.sum(), argnums=())(numbers(1)), ValueError),
+        (lambda: mx.vjp(lambda x: x * 2, [numbers(1)], []), ValueError),
+        (lambda: mx.jvp(lambda x: x * 2, [numbers(1)], [numbers(1, 2)]), ValueError),
+        (lambda: mx.vmap(lambda x, y: x + y)(mx.zeros((2, 3)), mx.zeros((3, 3))), ValueError),
+        (lambda: mx.vmap(lambda x: x, in_axes=2)(mx.zeros((2, 3))), (ValueError, IndexError)),
+    ],
+    ids=["vector", "argnum", "number", "none", "cotangents", "shapes", "batches", "axis"],
+)
+def test_refused(call, error):
+    with pytest.raises(error):
+        call()
+
+
+def test_error_in_a_function_leaves_arrays_alone():
+    x = numbers(1, 2)
+    with pytest.raises(ZeroDivisionError):
+        mx.grad(lambda x: 1 / 0)(x)
+    assert (x * 2).tolist() == [2, 4]
+
+
+# --- vjp, jvp, vmap ---
+
+
+def test_vjp_of_several_outputs():
+    outputs, cotangents = mx.vjp(
+        lambda x, y: (x * y, x + y), [numbers(2), numbers(3)], [numbers(10), numbers(1)]
+    )
+    assert [o.tolist() for o in outputs] == [[6], [5]]
+    assert [c.tolist() for c in cotangents] == [[31], [21]]
+
+
+def test_jvp_of_several_outputs():
+    outputs, tangents = mx.jvp(
+        lambda x, y: (x * y, x + y), [numbers(2), numbers(3)], [numbers(1), numbers(10)]
+    )
+    assert [o.tolist() for o in outputs] == [[6], [5]]
+    assert [t.tolist() for t in tangents] == [[23], [11]]
+
+
+def test_vmap_of_trees():
+    tree = {"a": mx.array(np.arange(6.0).reshape(2, 3)), "b": numbers(10, 20)}
+    result = mx.vmap(lambda t: {"sum": t["a"].sum() + t["b"]})(tree)
+    assert result["sum"].tolist() == [13, 32]
+
+
+def test_nested_vmap():
+    a, b = mx.array(np.arange(6.0).reshape(2, 3)), mx.array(np.arange(12.0).reshape(4, 3))
+    outer = mx.vmap(lambda x: mx.vmap(lambda y: (x * y).sum())(b))(a)
+    np.testing.assert_allclose(np.array(outer), np.array(a) @ np.array(b).T)
+
+
+def test_vmap_of_captured_array():
+    captured = numbers(1, 2, 3)
+    result = mx.vmap(lambda x: x * captured)(mx.ones((2, 3)))
+    assert result.tolist() == [[1, 2, 3], [1, 2, 3]]
+
+
+def test_jacobian_by_vmap_of_vjp():
+    x = numbers(1, 2, 3)
+    rows = mx.vmap(lambda u: mx.vjp(lambda x: x * x, [x], [u])[1][0])(mx.eye(3))
+    np.testing.assert_allclose(np.array(rows), np.diag([2, 4, 6]))
+
+
+def test_hessian_by_vmap_of_jvp_of_grad():
+    x = numbers(1, 2)
+    gradient = mx.grad(lambda x: x[0] ** 3 * x[1])
+    columns = mx.vmap(lambda v: mx.jvp(gradient, [x], [v])[1][0])(mx.eye(2))
+    np.testing.assert_allclose(np.array(columns), [[12, 3], [3, 0]], rtol=1e-6)

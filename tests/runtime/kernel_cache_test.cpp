@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: MIT
+// The kernel cache: one compilation a kernel whatever the threads and processes, kernels from disk,
+// damaged and unwritable folders; and launches: scratch, checks, threads.
+#include "runtime/kernel_cache.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/error.h"
+#include "kernel/builder.h"
+#include "runtime/counters.h"
+#include "runtime/kernel_disk.h"
+#include "runtime/thread_pool.h"
+#include "temp_folder.h"
+
+namespace cermet {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A cache folder; a test may take the rights to it away.
+struct Folder {
+  ~Folder() {
+    std::error_code ignored;
+    fs::permissions(path + "/kernels", fs::perms::owner_all, ignored);
+  }
+  std::vector<fs::path> files() const {
+    std::vector<fs::path> found;
+    for (const auto& entry : fs::directory_iterator(path + "/kernels"))
+      found.push_back(entry.path());
+    return found;
+  }
+  TempFolder folder;
+  std::string path = folder.path();
+};
+
+// y = x * factor + number, untiled; other numbers are other kernels.
+ir::Kernel scale_kernel(float number) {
+  ir::Builder b("scale");
+  const ir::ParamId x = b.buffer(Dtype::float32, ir::Access::in, "x");
+  const ir::ParamId y = b.buffer(Dtype::float32, ir::Access::out, "y");
+  const ir::ParamId factor = b.scalar(Dtype::float32, "factor");
+  const ir::AxisId axis = b.axis("i");
+  const ir::Index index = {{b.axis_ref(axis), ir::kUnit}};
+  const ir::ExprId product = b.mul(b.load({false, x}, index), b.scalar_ref(factor));
+  ir::For stage{.kind = ir::ForKind::stage, .axes = {axis}};
+  stage.body.push_back(
+      ir::Store{{false, y}, index, b.add(product, b.constant(Dtype::float32, number))});
+  b.kernel().body.push_back(std::move(stage));
+  return b.take();
+}
+
+// The largest |wrong| of running it on n elements.
+float error_of(const KernelPtr& kernel, float number, size_t n) {
+  std::vector<float> x(n), y(n);
+  for (size_t i = 0; i < n; ++i) x[i] = static_cast<float>(i) * 0.5f;
+  const float factor = 3;
+  uint32_t bits = 0;
+  std::memcpy(&bits, &factor, sizeof bits);
+  Launch launch;
+  launch.kernel = kernel;
+  launch.record = {reinterpret_cast<uint64_t>(x.data()), reinterpret_cast<uint64_t>(y.data()), bits,
+                   n};
+  launch.extents = {static_cast<int64_t>(n)};
+  run_kernel(launch);
+  float worst = 0;
+  for (size_t i = 0; i < n; ++i)
+    worst = std::max(worst, std::fabs(y[i] - (x[i] * factor + number)));
+  return worst;
+}
+
+TEST(KernelCache, CompilesOnceForManyThreads) {
+  const uint64_t before = total(Counter::kernels_compiled) + total(Counter::kernel_hits_disk);
+  const uint64_t hits = total(Counter::kernel_hits_memory);
+  std::vector<KernelPtr> found(8);
+  std::vector<std::thread> threads;
+  for (KernelPtr& kernel : found)
+    threads.emplace_back([&kernel] { kernel = find_kernel(scale_kernel(1.5f)); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(total(Counter::kernels_compiled) + total(Counter::kernel_hits_disk), before + 1);
+  EXPECT_EQ(total(Counter::kernel_hits_memory), hits + 7);
+  for (const KernelPtr& kernel : found) EXPECT_EQ(kernel, found[0]);
+  EXPECT_EQ(found[0]->form, "map");
+  for (size_t n : {0u, 1u, 100u, 100000u}) EXPECT_EQ(error_of(found[0], 1.5f, n), 0);
+}
+
+TEST(KernelCache, FindsByHashWithoutTheKernel) {
+  const ir::Kernel kernel = scale_kernel(2.5f);
+  const KernelPtr first = find_kernel(kernel);
+  const KernelPtr again = find_kernel(ir::hash_of(kernel), []() -> ir::Kernel {
+    ADD_FAILURE() << "made again";
+    return {};
+  });
+  EXPECT_EQ(first, again);
+  EXPECT_EQ(find_compiled_kernel(kernel), first);
+  EXPECT_EQ(find_compiled_kernel(scale_kernel(77.125f)), nullptr);
+}
+
+TEST(KernelCache, AFailedCompilationIsTriedAgain) {
+  const ir::Kernel kernel = scale_kernel(3.25f);
+  const ir::Hash hash = ir::hash_of(kernel);
+  EXPECT_THROW(find_kernel(hash, []() -> ir::Kernel { fail(ErrorKind::value, "test", "no"); }),
+               Error);
+  EXPECT_EQ(error_of(find_kernel(kernel), 3.25f, 10), 0);
+}
+
+StoredKernel some_kernel() {
+  const ir::TargetFacts facts = cpu_target().facts();
+  return {cpu_target().compile(ir::lower(scale_kernel(4), facts), facts), "map", "scale"};
+}
+
+TEST(KernelDisk, GivesBackWhatItKept) {
+  const Folder folder;
+  const StoredKernel kernel = some_kernel();
+  KernelDisk disk(folder.path);
+  EXPECT_FALSE(disk.load({1, 2}));
+  disk.store({1, 2}, kernel);
+  struct stat info{};
+  ASSERT_EQ(stat(disk.folder().c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700);
+  const std::optional<StoredKernel> back = KernelDisk(folder.path).load({1, 2});
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->object.blob, kernel.object.blob);
+  EXPECT_EQ(back->name, "scale");
+  EXPECT_EQ(back->form, "map");
+  ASSERT_EQ(back->object.entries.size(), kernel.object.entries.size());
+  EXPECT_EQ(back->object.entries[0].grid, kernel.object.entries[0].grid);
+  EXPECT_EQ(to_bytes(*back), to_bytes(kernel));
+  EXPECT_EQ(folder.files().size(), 1u);
+}
+
+TEST(KernelDisk, RefusesEveryDamage) {
+  const std::string good = to_bytes(some_kernel());
+  ASSERT_TRUE(from_bytes(good));
+  for (size_t at = 0; at < good.size(); at += 1 + at / 50) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ (1 << (at % 8)));
+    EXPECT_FALSE(from_bytes(bad)) << at;
+    EXPECT_FALSE(from_bytes(good.substr(0, at))) << at;
+  }
+  EXPECT_FALSE(from_bytes(good + "x"));
+}
+
+TEST(KernelDisk, ReplacesADamagedFile) {
+  const Folder folder;
+  KernelDisk disk(folder.path);
+  disk.store({3, 4}, some_kernel());
+  std::ofstream(folder.files()[0], std::ios::trunc) << "nonsense";
+  EXPECT_FALSE(disk.load({3, 4}));
+  disk.store({3, 4}, some_kernel());
+  EXPECT_TRUE(disk.load({3, 4}));
+}
+
+TEST(KernelDisk, LivesWithoutAFolder) {
+  const StoredKernel kernel = some_kernel();
+  for (const char* path : {"", "/proc/nothing/here", "/dev/null/x"}) {
+    KernelDisk disk(path);
+    disk.store({1, 1}, kernel);
+    EXPECT_FALSE(disk.load({1, 1})) << path;
+  }
+  // Others may write to it: it is not trusted.
+  const Folder folder;
+  fs::create_directories(folder.path + "/kernels");
+  fs::permissions(folder.path + "/kernels", fs::perms::all);
+  KernelDisk open(folder.path);
+  open.store({1, 1}, kernel);
+  EXPECT_TRUE(folder.files().empty());
+}
+
+TEST(KernelDisk, ReadsFromAFolderItCannotWrite) {
+  const Folder folder;
+  KernelDisk(folder.path).store({5, 6}, some_kernel());
+  fs::permissions(folder.path + "/kernels", fs::perms::owner_read | fs::perms::owner_exec);
+  KernelDisk disk(folder.path);
+  disk.store({7, 8}, some_kernel());
+  EXPECT_TRUE(disk.load({5, 6}));
+  const bool root = geteuid() == 0;  // who may write anywhere
+  EXPECT_EQ(disk.load({7, 8}).has_value(), root);
+}
+
+// Runs f in a child; true if it ends well.
+template <typename F>
+bool in_child(F&& f) {
+  const pid_t child = fork();
+  if (child == 0) _exit(f() ? 0 : 1);
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST(KernelDisk, AFullDiskIsNoError) {
+  const Folder folder;
+  EXPECT_TRUE(in_child([&] {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{100, 100};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    KernelDisk disk(folder.path);
+    disk.store({1, 2}, some_kernel());
+    return !disk.load({1, 2}) && folder.files().empty();
+  }));
+}
+
+TEST(KernelDisk, SixteenProcessesAtOnce) {
+  const Folder folder;
+  const StoredKernel kernel = some_kernel();
+  std::vector<pid_t> children;
+  for (int c = 0; c < 16; ++c) {
+    const pid_t child = fork();
+    if (child == 0) {
+      KernelDisk disk(folder.path);
+      bool good = true;
+      for (uint64_t round = 0; round < 50; ++round) {
+        disk.store({round % 5, 0}, kernel);
+        const std::optional<StoredKernel> back = disk.load({round % 5, 0});
+        good = good && back && back->object.blob == kernel.object.blob;
+      }
+      _exit(good ? 0 : 1);
+    }
+    children.push_back(child);
+  }
+  for (pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+  EXPECT_EQ(folder.files().size(), 5u);
+}
+
+TEST(KernelCache, CompilesAfterFork) {
+  const KernelPtr before = find_kernel(scale_kernel(5.5f));
+  EXPECT_TRUE(in_child([&] {
+    return error_of(before, 5.5f, 1000) == 0 &&
+           error_of(find_kernel(scale_kernel(6.5f)), 6.5f, 1000) == 0;
+  }));
+  EXPECT_EQ(error_of(find_kernel(scale_kernel(7.5f)), 7.5f, 1000), 0);
+}
+
+TEST(Loader, MemoryOfUnloadedKernelsIsUsedAgain) {
+  const Object object = some_kernel().object;
+  const LoaderStats before = loader_stats();
+  for (int i = 0; i < 3000; ++i) load_kernel(object);
+  EXPECT_EQ(loader_stats().code_bytes, before.code_bytes);
+  std::vector<std::shared_ptr<LoadedKernel>> kept;
+  for (int i = 0; i < 500; ++i) {
+    kept.push_back(load_kernel(object));
+    if (i % 3 == 0) kept.erase(kept.begin() + i / 7 % static_cast<int>(kept.size()));
+  }
+  EXPECT_LE(loader_stats().mapped_bytes - before.mapped_bytes, size_t{8} << 20);
+}
+
+TEST(Loader, RefusesDamagedObjects) {
+  const Object good = some_kernel().object;
+  for (size_t at = 0; at < good.blob.size(); at += 3) {
+    Object bad = good;
+    bad.blob[at] = static_cast<char>(bad.blob[at] ^ 0x55);
+    try {
+      load_kernel(std::move(bad));  // a change of the code itself goes unseen
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::runtime);
+    }
+    Object cut = good;
+    cut.blob.resize(at);
+    EXPECT_THROW(load_kernel(std::move(cut)), Error) << at;
+  }
+}
+
+// sum over i of x[i], through kernel-scope scratch and two entry points.
+TEST(RunKernel, WholeArraySumOnManyThreads) {
+  ir::Builder b("sum");
+  const ir::ParamId x = b.buffer(Dtype::float32, ir::Access::in, "x");
+  const ir::ParamId y = b.buffer(Dtype::float32, ir::Access::out, "y");
+  const ir::AxisId axis = b.axis("i");
+  const ir::ValueId sum = b.value({Dtype::float32});
+  ir::For stage{.kind = ir::ForKind::stage, .axes = {axis}};
+  const ir::ExprId state = b.state(0, Dtype::float32);
+  const ir::FoldState fold{Dtype::float32, b.constant(Dtype::float32, -0.0),
+                           b.add(state, b.load({false, x}, {{b.axis_ref(axis), ir::kUnit}})),
+                           b.add(state, b.other(0, Dtype::float32))};
+  stage.body.push_back(ir::Fold{sum, {axis}, ir::Emit::last, ir::Order::lanes, {fold}});
+  ir::For store{.kind = ir::ForKind::stage, .axes = {}};
+  store.body.push_back(ir::Store{{false, y}, {}, b.ref(sum)});
+  b.kernel().body.push_back(std::move(stage));
+  b.kernel().body.push_back(std::move(store));
+  const KernelPtr kernel = find_kernel(b.kernel());
+  const size_t n = 3'000'001;
+  std::vector<float> data(n);
+  double expected = 0;
+  for (size_t i = 0; i < n; ++i) expected += data[i] = static_cast<float>(i % 17) - 7.5f;
+  float first = 0;
+  for (int threads : {1, 2, 3}) {
+    ThreadPool::get().set_size(threads);
+    float result = 0;
+    Launch launch;
+    launch.kernel = kernel;
+    launch.record = {reinterpret_cast<uint64_t>(data.data()), reinterpret_cast<uint64_t>(&result),
+                     n};
+    launch.extents = {static_cast<int64_t>(n)};
+    run_kernel(launch);
+    EXPECT_NEAR(result, expected, std::fabs(expected) * 1e-5);
+    if (threads == 1) first = result;
+    EXPECT_EQ(result, first) << threads;
+  }
+  ThreadPool::get().set_size(default_pool_size());
+}
+
+// y[i] = x[index[i]] with a Check.
+TEST(RunKernel, AFailedCheckIsReportedAlikeOnAnyThreads) {
+  ir::Builder b("take");
+  const ir::ParamId x = b.buffer(Dtype::float32, ir::Access::in, "x");
+  const ir::ParamId index = b.buffer(Dtype::int64, ir::Access::in, "index");
+  const ir::ParamId y = b.buffer(Dtype::float32, ir::Access::out, "y");
+  b.status();
+  const ir::AxisId i = b.axis("i"), size = b.axis("size");
+  const ir::Index here = {{b.axis_ref(i), ir::kUnit}};
+  const ir::ExprId at = b.load({false, index}, here);
+  ir::For stage{.kind = ir::ForKind::stage, .axes = {i}};
+  stage.body.push_back(ir::Check{b.compare(ir::Code::lt, at, b.extent(size)), 6, at});
+  stage.body.push_back(ir::Store{{false, y}, here, b.load({false, x}, {{at, ir::kUnit}})});
+  b.kernel().body.push_back(std::move(stage));
+  const KernelPtr kernel = find_kernel(b.kernel());
+  const int64_t n = 400'000;
+  std::vector<float> data(10), out(n);
+  std::vector<int64_t> indices(n);
+  for (int64_t k = 0; k < n; ++k) indices[static_cast<size_t>(k)] = k % 10;
+  for (int64_t k = 300'000; k > 100'000; k -= 777) indices[static_cast<size_t>(k)] = 1000 + k;
+  const int64_t first = 300'000 - (300'000 - 100'001) / 777 * 777;
+  for (int threads : {1, 2, 3}) {
+    ThreadPool::get().set_size(threads);
+    for (bool with_report : {true, false}) {
+      Launch launch;
+      launch.kernel = kernel;
+      launch.record = {reinterpret_cast<uint64_t>(data.data()),
+                       reinterpret_cast<uint64_t>(indices.data()),
+                       reinterpret_cast<uint64_t>(out.data()),
+                       0,
+                       static_cast<uint64_t>(n),
+                       10};
+      launch.extents = {n, 10};
+      if (with_report)
+        launch.report = [](const void*, int32_t site, int64_t bad) {
+          fail(ErrorKind::index, "take", "site {} index {}", site, bad);
+        };
+      try {
+        run_kernel(launch);
+        ADD_FAILURE() << "no error";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::index);
+        const std::string text = error.what();
+        EXPECT_NE(text.find(std::to_string(1000 + first)), std::string::npos) << text;
+      }
+    }
+  }
+  ThreadPool::get().set_size(default_pool_size());
+}
+
+}  // namespace
+}  // namespace cermet

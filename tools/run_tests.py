@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: MIT
+"""Runs every test of the project and closes with one line: `N passed, N failed`.
+
+The parts: GoogleTest executables through CTest, pytest in tests/python, the op tests again with
+fewer processor features, op by op and under the guard allocators, rules of tools/check.py.
+Each part writes a report that is counted here; a part that dies without a report counts as one
+failure. Tests see a kernel cache of their own, in the build folder.
+"""
+
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
+
+import check
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+OPS_TESTS = "tests/python/test_ops_table.py"
+VARIANTS = {
+    "avx2": {"CERMET_CPU_FEATURES": "avx2"},
+    "generic": {"CERMET_CPU_FEATURES": "generic"},
+    "single": {"CERMET_TIER": "single"},
+    "guard": {"CERMET_ALLOCATOR": "guard"},
+    "guard_front": {"CERMET_ALLOCATOR": "guard_front"},
+}
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--only", default="", help="run only tests whose name contains this")
+    parser.add_argument("--sanitizer", default="", choices=["", "address", "thread"])
+    parser.add_argument("pytest_arguments", nargs="*")
+    return parser.parse_args()
+
+
+def environment(arguments, build):
+    """What the tests run under. A sanitized extension needs its runtime loaded before Python's."""
+    values = dict(os.environ)
+    values["CERMET_CACHE_DIR"] = str(build / "test_cache")
+    values["HYPOTHESIS_STORAGE_DIRECTORY"] = str(build / "hypothesis")
+    values["ASAN_OPTIONS"] = "detect_leaks=0:allocator_may_return_null=1"
+    values["TSAN_OPTIONS"] = "report_signal_unsafe=0"
+    values["UBSAN_OPTIONS"] = "print_stacktrace=1"
+    if arguments.only:
+        values["GTEST_FILTER"] = f"*{arguments.only}*"
+    return values
+
+
+def sanitizer_runtime(sanitizer):
+    libraries = {"address": ["libasan.so", "libubsan.so", "libstdc++.so"], "thread": ["libtsan.so"]}
+    paths = [
+        subprocess.check_output(["g++", f"-print-file-name={name}"], text=True).strip()
+        for name in libraries.get(sanitizer, [])
+    ]
+    return ":".join(paths)
+
+
+def count_report(path):
+    """(passed, failed) of a JUnit report; skipped tests count as neither."""
+    passed = failed = 0
+    for case in ElementTree.parse(path).getroot().iter("testcase"):
+        kinds = {child.tag for child in case}
+        if kinds & {"failure", "error"}:
+            failed += 1
+        elif "skipped" not in kinds and case.get("status") != "notrun":
+            passed += 1
+    return passed, failed
+
+
+def run_ctest(arguments, build, values):
+    reports = build / "reports"
+    shutil.rmtree(reports, ignore_errors=True)
+    summary = reports / "ctest.xml"
+    command = ["ctest", "--test-dir", build, "--output-on-failure", "-j", str(arguments.jobs)]
+    subprocess.run([*command, "--output-junit", summary], env=values, check=False)
+    if not summary.exists():
+        return 0, 1
+    passed = failed = 0
+    for case in ElementTree.parse(summary).getroot().iter("testcase"):
+        report = reports / f"{case.get('name')}.xml"
+        # A crashed executable leaves no report, or one without a failure in it.
+        counts = count_report(report) if report.exists() else (0, 0)
+        died = case.get("status") == "fail" and counts[1] == 0
+        passed, failed = passed + counts[0], failed + counts[1] + died
+    return passed, failed
+
+
+def run_pytest(arguments, build, values, name="pytest", tests="tests/python", quiet=False):
+    report = build / f"reports/{name}.xml"
+    command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", tests]
+    if arguments.only:
+        command += ["-k", arguments.only]
+    values = {**values, "LD_PRELOAD": sanitizer_runtime(arguments.sanitizer)}
+    done = subprocess.run(
+        [*command, *arguments.pytest_arguments],
+        cwd=ROOT,
+        env=values,
+        check=False,
+        stdout=subprocess.PIPE if quiet else None,
+        text=True,
+    )
+    nothing_collected = 5
+    if done.returncode == nothing_collected and arguments.only:
+        return 0, 0
+    if quiet and done.returncode != 0:
+        print(f"--- {name}\n{done.stdout}")
+    counts = count_report(report) if report.exists() else (0, 0)
+    died = done.returncode != 0 and counts[1] == 0
+    return counts[0], counts[1] + died
+
+
+def run_variants(arguments, build, values):
+    """The op tests on lesser processors, op by op, and with pages around buffers that must not be
+    touched."""
+
+    def run(variant):
+        name, setting = variant
+        cache = {"CERMET_CACHE_DIR": str(build / f"test_cache_{name}")}
+        return run_pytest(
+            arguments, build, {**values, **cache, **setting}, name, OPS_TESTS, quiet=True
+        )
+
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        counts = list(pool.map(run, VARIANTS.items()))
+    return tuple(sum(part) for part in zip(*counts, strict=True))
+
+
+def run_check(arguments):
+    return check.report() if not arguments.only else (0, 0)
+
+
+def main():
+    arguments = parse_arguments()
+    build = arguments.build.resolve()
+    values = environment(arguments, build)
+    parts = {
+        "C++ tests": run_ctest(arguments, build, values),
+        "Python tests": run_pytest(arguments, build, values),
+        "op tests, limited": run_variants(arguments, build, values),
+        "checks": run_check(arguments),
+    }
+    print()
+    for name, (passed, failed) in parts.items():
+        print(f"{name}: {passed} passed, {failed} failed")
+    passed, failed = (sum(counts) for counts in zip(*parts.values(), strict=True))
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
