@@ -415,12 +415,15 @@ def check_fold(name, got, x, f, axis, keepdims, what):
         terms = np.asarray(np.sum(np.abs(source), axis=axis, keepdims=keepdims)).astype(np.float64)
         if name == "logsumexp" and out.dtype.kind == "c":
             want = same_turn(want, out)
-        if (
-            name == "logsumexp" and x.size
-        ):  # the largest is added last: where that cancels, its rounding stays
-            terms = np.asarray(np.max(np.abs(source), axis=axis, keepdims=keepdims)).astype(
-                np.float64
-            )
+        if name == "logsumexp" and x.size:
+            # The largest is added last: where that cancels, its rounding stays. Complex terms cancel
+            # in the sum, whose logarithm has the condition number sum |e^x| / |sum e^x|.
+            terms = np.max(np.abs(source), axis=axis, keepdims=keepdims)
+            if out.dtype.kind == "c":
+                powers = np.exp(source)
+                terms = terms * np.sum(np.abs(powers), axis=axis, keepdims=keepdims)
+                terms = terms / np.abs(np.sum(powers, axis=axis, keepdims=keepdims))
+            terms = np.asarray(terms).astype(np.float64)
     epsilon = {2: 1e-3 if out.dtype == np.float16 else 8e-3, 4: 1e-6, 8: 1e-14, 16: 1e-14}
     epsilon = 1e-6 if out.dtype == np.complex64 else epsilon[out.dtype.itemsize]
     if (
