@@ -22,7 +22,8 @@ CERMET_WORDS(Access, "in", "out", "inout");
 CERMET_WORDS(ParamKind, "buffer", "scalar", "status");
 CERMET_WORDS(Order, "lanes", "serial");
 CERMET_WORDS(Emit, "last", "each");
-CERMET_WORDS(Scheme, "fma", "panel", "dot_bf16", "amx_bf16", "amx_split");
+CERMET_WORDS(Scheme, "fma", "fma_local", "fma_split_k", "panel", "dot_bf16", "amx_bf16",
+             "amx_split");
 CERMET_WORDS(ForKind, "stage", "chunk", "serial", "lane", "block", "thread");
 CERMET_WORDS(LocalScope, "kernel", "thread");
 CERMET_WORDS(MicroKind, "gemm", "transpose", "panel_n", "panel_k");

@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: MIT
-// Kernels with Contracts as blocked matrix products. One entry point packs the operand that lanes
-// run along (B) into a Local of the kernel; the next makes blocks of C: it packs the other operand
-// (A), multiplies block by block over k, and runs what follows the Contract on the finished block.
-// What stands before it is computed while packing, so neither costs a pass over memory.
+// Kernels with Contracts as blocked matrix products. By scheme:
+//
+// fma          One entry point packs the operand that lanes run along (B) into a Local of the kernel; the
+//              next makes blocks of C: it packs the other operand (A), multiplies block by block over k,
+//              and runs what follows the Contract on the finished block.
+// fma_local    Larger blocks of C pack both operands, so that packed B stays in L2. It is packed once for
+//              each block below another: for products of few rows.
+// fma_split_k  So does this, for pieces of k; a last entry point adds the pieces up. For few rows and columns
+//              with long sums, which would be too few blocks.
+//
+// What stands before the Contract is computed while packing, so it costs no pass over memory.
 //
 // C is stored contiguously along n, or along m with the roles of the operands exchanged. A is
 // packed as it lies, in rows along k or columns along m. Products without m or n are bound by
 // memory: folds.
 #include <algorithm>
+#include <span>
 
 #include "base/error.h"
 #include "kernel/micro.h"
@@ -25,6 +33,9 @@ constexpr int64_t kBlockRows = 48;      // about so many rows of C has an item
 constexpr int64_t kBlockBytes = 1024;   // of a row of an item's block of C
 constexpr int64_t kPanelBytes = 32768;  // of B: it stays in L1
 constexpr int64_t kMaxDepth = 256;      // of k between two visits to C
+constexpr int64_t kLocalRows = 256;     // as kBlockRows, of items that pack both operands
+constexpr int64_t kLocalBytes = 1536;   // as kBlockBytes; C, A and B of an item stay in L2
+constexpr int64_t kPiece = 512;         // of k that an item of a split sum takes
 
 // Sizes in elements. A packed block of B (depth x columns, in panels of tile_columns) stays in L2
 // while a thread takes the blocks of C below each other; one panel, and tile_rows of A, stay in L1.
@@ -43,13 +54,14 @@ int64_t round_up(int64_t n, int64_t tile) { return (n + tile - 1) / tile * tile;
 
 // Tiles of 6 x 4 vectors fill 32 registers, 6 x 2 fill 16; without a fused multiply-add the product
 // needs one more.
-Blocking blocking_of(Dtype acc, const TargetFacts& target) {
+Blocking blocking_of(Scheme scheme, Dtype acc, const TargetFacts& target) {
+  const bool local = scheme != Scheme::fma;
   const int64_t size = static_cast<int64_t>(size_of(acc));
   const int64_t lanes = std::max<int64_t>(1, target.vector_bytes / size);
   const int64_t tile_rows = target.fma ? 6 : 4;
   const int64_t tile_columns = (target.vector_bytes >= 64 ? 4 : 2) * lanes;
-  return {.rows = round_up(kBlockRows, tile_rows),
-          .columns = kBlockBytes / size,
+  return {.rows = round_up(local ? kLocalRows : kBlockRows, tile_rows),
+          .columns = (local ? kLocalBytes : kBlockBytes) / size,
           .depth = std::min(kMaxDepth, kPanelBytes / (tile_columns * size)),
           .tile_rows = tile_rows,
           .tile_columns = tile_columns,
@@ -121,28 +133,28 @@ class GemmWriter : ProductWriter {
   GemmWriter(Source& source, const ProductAnalysis& analysis, const TargetFacts& target,
              Emitter& out)
       : ProductWriter(source, analysis, out),
-        size_(blocking_of(acc(), target)),
+        size_(blocking_of(analysis.scheme, acc(), target)),
         lanes_(size_.lanes) {}
 
   void run() {
     declare();
-    pack_b();
+    if (!is_local()) pack_b();
     multiply();
+    if (is_split()) add_pieces();
   }
 
  private:
+  bool is_local() const { return analysis_.scheme != Scheme::fma; }
+  bool is_split() const { return analysis_.scheme == Scheme::fma_split_k; }
+
   void declare() {
     for (const Product& p : analysis_.products) {
       declare_operand(b_, p.b, roles_.n);
       declare_operand(a_, p.a, roles_.m);
-      c_.push_back(local(size_.rows * size_.c_row()));
+      c_.push_back(is_split() ? pieces() : local(c_block()));
     }
     for (Packed& b : b_) {
-      Size whole{.constant = size_.b_block(), .terms = {}};
-      for (AxisId axis : roles_.b_batch) whole.terms.push_back({axis, 1});
-      whole.terms.push_back({roles_.n, size_.columns});
-      whole.terms.push_back({roles_.k, size_.depth});
-      b.local = to_.local(acc(), whole, LocalScope::kernel);
+      b.local = is_local() ? local(size_.b_block()) : packed_whole();
       if (b.along_k && strip_ == kNone) strip_ = local(strip_rows() * strip_row());
     }
     for (Packed& a : a_)
@@ -158,6 +170,26 @@ class GemmWriter : ProductWriter {
     list.push_back({expr, kNone, along_k});
   }
 
+  int64_t c_block() const { return size_.rows * size_.c_row(); }
+
+  LocalId packed_whole() {
+    Size whole{.constant = size_.b_block(), .terms = {}};
+    for (AxisId axis : roles_.b_batch) whole.terms.push_back({axis, 1});
+    whole.terms.push_back({roles_.n, size_.columns});
+    whole.terms.push_back({roles_.k, size_.depth});
+    return to_.local(acc(), whole, LocalScope::kernel);
+  }
+
+  // Blocks of C, once for each piece of k.
+  LocalId pieces() {
+    Size whole{.constant = c_block(), .terms = {{roles_.k, kPiece}}};
+    for (AxisId axis : roles_.b_batch) whole.terms.push_back({axis, 1});
+    whole.terms.push_back({roles_.n, size_.columns});
+    for (AxisId axis : roles_.a_batch) whole.terms.push_back({axis, 1});
+    whole.terms.push_back({roles_.m, size_.rows});
+    return to_.local(acc(), whole, LocalScope::kernel);
+  }
+
   LocalId local(int64_t elements) {
     return to_.local(acc(), {.constant = elements, .terms = {}}, LocalScope::thread);
   }
@@ -169,14 +201,12 @@ class GemmWriter : ProductWriter {
 
   // Where the packed block (n, k) of B begins.
   ExprId block_at(const std::vector<ExprId>& batch, ExprId n_block, ExprId k_block) {
-    ExprId number = kNone;
-    const auto digit = [&](ExprId index, ExprId count) {
-      number = number == kNone ? index : to_.add(to_.mul(number, count), index);
-    };
-    for (size_t i = 0; i < batch.size(); ++i) digit(batch[i], to_.extent(roles_.b_batch[i]));
-    digit(n_block, out_.ceil_div(to_.extent(roles_.n), size_.columns));
-    digit(k_block, out_.ceil_div(to_.extent(roles_.k), size_.depth));
-    return out_.let(to_.mul(number, integer(size_.b_block())));
+    std::vector<Digit> digits;
+    for (size_t i = 0; i < batch.size(); ++i)
+      digits.push_back({batch[i], to_.extent(roles_.b_batch[i])});
+    digits.push_back({n_block, tiles(roles_.n, size_.columns)});
+    digits.push_back({k_block, tiles(roles_.k, size_.depth)});
+    return out_.let(to_.mul(number(digits), integer(size_.b_block())));
   }
 
   void pack_b() {
@@ -190,6 +220,11 @@ class GemmWriter : ProductWriter {
     const Range n = range_of(n_block, size_.columns, roles_.n);
     const Range k = range_of(k_block, size_.depth, roles_.k);
     const ExprId base = block_at(at, n_block, k_block);
+    pack_block(base, n, k);
+    out_.close();
+  }
+
+  void pack_block(ExprId base, Range n, Range k) {
     for (const Packed& b : b_) {
       if (b.along_k) {
         pack_transposed(b, base, n, k);
@@ -197,7 +232,6 @@ class GemmWriter : ProductWriter {
         pack_panels(b, base, n, k);
       }
     }
-    out_.close();
   }
 
   // Row by row of B, each to its places in the panels.
@@ -247,26 +281,55 @@ class GemmWriter : ProductWriter {
     return to_.add(panel, to_.op(Code::rem, Dtype::int64, {column, integer(size_.tile_columns)}));
   }
 
-  void multiply() {
-    // Consecutive items share a block of B.
+  // The blocks of C. Consecutive ones share a block of B.
+  struct Block {
+    std::vector<GridDim> dims;
+    std::vector<ExprId> b_batch = {}, a_batch = {};
+    ExprId n = kNone, m = kNone;
+  };
+  Block blocks_of(int64_t rows) const {
     std::vector<GridDim> dims = each_of(roles_.b_batch);
     dims.push_back({{roles_.n}, size_.columns});
     for (const GridDim& dim : each_of(roles_.a_batch)) dims.push_back(dim);
-    dims.push_back({{roles_.m}, size_.rows});
+    dims.push_back({{roles_.m}, rows});
+    return {std::move(dims)};
+  }
+  // `at`: the indices in the dims.
+  void enter(Block& block, std::span<const ExprId> at) {
+    const size_t batch = roles_.b_batch.size();
+    block.b_batch.assign(at.begin(), at.begin() + static_cast<ptrdiff_t>(batch));
+    block.n = at[batch];
+    block.a_batch.assign(at.begin() + static_cast<ptrdiff_t>(batch) + 1, at.end() - 1);
+    block.m = at.back();
+    bind_each(roles_.b_batch, block.b_batch);
+    bind_each(roles_.a_batch, block.a_batch);
+  }
+
+  void multiply() {
+    Block block = blocks_of(size_.rows);
+    std::vector<GridDim> dims = block.dims;
+    if (is_split()) dims.insert(dims.begin(), {{roles_.k}, kPiece});
     const std::vector<ExprId> at = out_.open_chunk("gemm", dims);
-    const auto after_b = at.begin() + static_cast<ptrdiff_t>(roles_.b_batch.size());
-    const std::vector<ExprId> b_batch(at.begin(), after_b);
-    bind_each(roles_.b_batch, b_batch);
-    bind_each(roles_.a_batch, {after_b + 1, at.end() - 1});
-    const ExprId n_block = *after_b;
-    const Range n = range_of(n_block, size_.columns, roles_.n);
-    const Range m = range_of(at.back(), size_.rows, roles_.m);
+    enter(block, std::span(at).last(block.dims.size()));
+    const Range n = range_of(block.n, size_.columns, roles_.n);
+    const Range m = range_of(block.m, size_.rows, roles_.m);
+    const Range sum =
+        is_split() ? range_of(at[0], kPiece, roles_.k) : Range{integer(0), to_.extent(roles_.k)};
+    const ExprId c_at = is_split() ? piece_at(at[0], block, block.m) : integer(0);
 
     // At least one step, so that C is defined when k is empty.
-    const ExprId blocks = out_.ceil_div(to_.extent(roles_.k), size_.depth);
+    const ExprId steps = out_.ceil_div(to_.sub(sum.end, sum.begin), size_.depth);
     const AxisId step = out_.open_loop(ForKind::serial, integer(0),
-                                       out_.let(to_.max(blocks, integer(1))), "k_block");
-    const Range k = range_of(variable(step), size_.depth, roles_.k);
+                                       out_.let(to_.max(steps, integer(1))), "k_block");
+    const ExprId begin =
+        out_.let(to_.add(sum.begin, to_.mul(variable(step), integer(size_.depth))));
+    const Range k = {begin, out_.let(to_.min(to_.add(begin, integer(size_.depth)), sum.end))};
+    ExprId b_at = integer(0);
+    if (is_local()) {
+      pack_block(b_at, n, k);
+    } else {
+      b_at = block_at(block.b_batch, block.n, variable(step));
+    }
     for (const Packed& a : a_) {
       if (a.along_k) {
         copy(a.expr, a.local, kNone, a_row(), roles_.m, m, roles_.k, k);
@@ -274,13 +337,57 @@ class GemmWriter : ProductWriter {
         copy(a.expr, a.local, kNone, size_.rows, roles_.k, k, roles_.m, m);
       }
     }
-    multiply_blocks(m, n, k, block_at(b_batch, n_block, variable(step)), variable(step));
+    multiply_blocks(m, n, k, b_at, c_at, variable(step));
     out_.close();
-    epilogue(m, n);
+    if (!is_split()) epilogue(m, n, integer(0), kNone);
     out_.close();
   }
 
-  void multiply_blocks(Range m, Range n, Range k, ExprId b_at, ExprId step) {
+  // Where the piece of a block of C begins.
+  ExprId piece_at(ExprId piece, const Block& block, ExprId m_block) {
+    std::vector<Digit> digits = {{piece, tiles(roles_.k, kPiece)}};
+    for (size_t i = 0; i < block.b_batch.size(); ++i)
+      digits.push_back({block.b_batch[i], to_.extent(roles_.b_batch[i])});
+    digits.push_back({block.n, tiles(roles_.n, size_.columns)});
+    for (size_t i = 0; i < block.a_batch.size(); ++i)
+      digits.push_back({block.a_batch[i], to_.extent(roles_.a_batch[i])});
+    digits.push_back({m_block, tiles(roles_.m, size_.rows)});
+    return out_.let(to_.mul(number(digits), integer(c_block())));
+  }
+
+  // A few rows of C: the further pieces onto the first one, then what follows.
+  void add_pieces() {
+    const int64_t groups = size_.rows / size_.tile_rows;
+    Block block = blocks_of(size_.tile_rows);
+    enter(block, out_.open_chunk("sum", block.dims));
+    const Range n = range_of(block.n, size_.columns, roles_.n);
+    const Range m = range_of(block.m, size_.tile_rows, roles_.m);
+    const ExprId m_block = to_.op(Code::div, Dtype::int64, {block.m, integer(groups)});
+    const ExprId group = to_.op(Code::rem, Dtype::int64, {block.m, integer(groups)});
+    const ExprId skipped = to_.mul(group, integer(size_.tile_rows * size_.c_row()));
+    const ExprId whole = piece_at(integer(0), block, m_block);
+    const ExprId distance = out_.let(to_.sub(piece_at(integer(1), block, m_block), whole));
+    const ExprId first = out_.let(to_.add(whole, skipped));
+    const AxisId p = out_.open_loop(ForKind::serial, integer(1), tiles(roles_.k, kPiece), "piece");
+    const AxisId i = out_.open_loop(ForKind::serial, m.begin, m.end, "row");
+    const ExprId row = out_.let(to_.add(first, row_at(variable(i), m.begin, size_.c_row())));
+    const ExprId to_row = out_.let(to_.sub(row, n.begin));
+    const ExprId from_row = out_.let(to_.add(to_row, to_.mul(variable(p), distance)));
+    for (LocalId c : c_) {
+      const AxisId j = out_.open_loop(ForKind::lane, n.begin, n.end, "column");
+      const Index to = {{to_row, kUnit}, {variable(j), kUnit}};
+      const Index from = {{from_row, kUnit}, {variable(j), kUnit}};
+      out_.append(
+          Store{{true, c}, to, to_.add(to_.load({true, c}, to), to_.load({true, c}, from))});
+      out_.close();
+    }
+    out_.close();
+    out_.close();
+    epilogue(m, n, first, out_.let(to_.compare(Code::lt, integer(0), to_.extent(roles_.k))));
+    out_.close();
+  }
+
+  void multiply_blocks(Range m, Range n, Range k, ExprId b_at, ExprId c_at, ExprId step) {
     const ExprId rows = out_.let(to_.sub(m.end, m.begin));
     const ExprId columns = out_.let(to_.sub(n.end, n.begin));
     const ExprId depth = out_.let(to_.sub(k.end, k.begin));
@@ -300,7 +407,7 @@ class GemmWriter : ProductWriter {
                       .rows = rows,
                       .columns = columns,
                       .depth = depth,
-                      .c_at = integer(0),
+                      .c_at = c_at,
                       .a_at = integer(0),
                       .b_at = b_at,
                       .add = step};
@@ -308,13 +415,17 @@ class GemmWriter : ProductWriter {
     }
   }
 
-  void epilogue(Range m, Range n) {
+  // `mask`: kNone, or whether the sums are there; else they are 0.
+  void epilogue(Range m, Range n, ExprId c_at, ExprId mask) {
     const int around = open_further_axes();
     const AxisId i = open(ForKind::serial, roles_.m, m);
-    const ExprId row = out_.let(to_.sub(row_at(variable(i), m.begin, size_.c_row()), n.begin));
+    const ExprId place = to_.add(c_at, row_at(variable(i), m.begin, size_.c_row()));
+    const ExprId row = out_.let(to_.sub(place, n.begin));
     const AxisId j = open(ForKind::lane, roles_.n, n);
+    const ExprId other = mask == kNone ? kNone : to_.constant(acc(), 0);
     std::vector<ExprId> sums;
-    for (LocalId c : c_) sums.push_back(to_.load({true, c}, {{row, kUnit}, {variable(j), kUnit}}));
+    for (LocalId c : c_)
+      sums.push_back(to_.load({true, c}, {{row, kUnit}, {variable(j), kUnit}}, mask, other));
     write_epilogue(sums);
     for (int loops = around + 2; loops > 0; --loops) out_.close();
   }

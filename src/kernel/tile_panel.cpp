@@ -131,19 +131,6 @@ class PanelWriter : ProductWriter {
   // One cache line more than a power of two.
   int64_t made_row() const { return (along_k_ ? kMadeDepth : kMadeColumns) + kPanelDepth; }
 
-  // Row-major number of indices along these axes, in tiles.
-  struct Digit {
-    ExprId index, count;
-  };
-  ExprId number(const std::vector<Digit>& digits) {
-    ExprId number = integer(0);
-    for (const Digit& digit : digits) number = to_.add(to_.mul(number, digit.count), digit.index);
-    return number;
-  }
-  ExprId tiles(AxisId axis, int64_t tile) {
-    return out_.let(out_.ceil_div(to_.extent(axis), tile));
-  }
-
   // Where in the packed A the eight rows `m_block` begin, at k / kPanelDepth = unit.
   ExprId packed_at(const std::vector<ExprId>& batch, ExprId m_block, ExprId unit) {
     std::vector<Digit> digits;

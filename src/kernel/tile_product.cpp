@@ -138,6 +138,12 @@ void ProductWriter::copy(ExprId expr, LocalId local, ExprId base, int64_t row, A
   out_.close();
 }
 
+ExprId ProductWriter::number(const std::vector<Digit>& digits) {
+  ExprId number = integer(0);
+  for (const Digit& digit : digits) number = to_.add(to_.mul(number, digit.count), digit.index);
+  return number;
+}
+
 std::vector<GridDim> ProductWriter::each_of(const std::vector<AxisId>& axes) {
   std::vector<GridDim> dims;
   for (AxisId axis : axes) dims.push_back({{axis}, 1});

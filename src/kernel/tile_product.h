@@ -81,6 +81,15 @@ class ProductWriter {
   void copy(ExprId expr, LocalId local, ExprId base, int64_t row, AxisId outer, Range outer_range,
             AxisId inner, Range inner_range);
 
+  // Row-major number of indices, each below its count.
+  struct Digit {
+    ExprId index, count;
+  };
+  ExprId number(const std::vector<Digit>& digits);
+  ExprId tiles(AxisId axis, int64_t tile) {
+    return out_.let(out_.ceil_div(to_.extent(axis), tile));
+  }
+
   static std::vector<GridDim> each_of(const std::vector<AxisId>& axes);
   void bind_each(const std::vector<AxisId>& axes, const std::vector<ExprId>& indices);
 

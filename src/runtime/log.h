@@ -11,7 +11,7 @@
 
 namespace cermet {
 
-#define CERMET_LOG_TOPICS(X) X(plan) X(kernel) X(compile) X(alloc) X(sync)
+#define CERMET_LOG_TOPICS(X) X(plan) X(kernel) X(compile) X(launch) X(alloc) X(sync)
 
 enum class LogTopic : uint8_t {
 #define X(name) name,

@@ -379,20 +379,27 @@ std::vector<ir::ExprId> Emitter::fold_over(std::vector<ir::FoldState> states,
   return parts;
 }
 
-// How a product of m x n elements is made. Panels are for few rows, which are A's; single ones of
-// types that need no widening are as fast as folds.
+// How a product is made.
 struct ContractShape {
-  ir::Scheme scheme;
-  bool exchanged;  // B stands for A
+  ir::Scheme scheme = ir::Scheme::fma;
+  bool exchanged = false;  // B stands for A
 };
 
-ContractShape contract_shape(Dtype dtype, int64_t m, int64_t n) {
-  constexpr int64_t kFewRows = 8;
+// Panels are for few rows, which are A's; single ones of types that need no widening are as fast as
+// folds. Sums much longer than the rows and columns are split; small products of a batch pack for
+// themselves.
+ContractShape contract_shape(const PlanNode& product, int64_t k) {
+  constexpr int64_t kFewRows = 8, kLocalRows = 512, kLongSum = 2048, kBatch = 16;
+  const Dtype dtype = product.node->dtype;
+  const Shape& shape = product.node->shape;
+  const int64_t m = shape[shape.ndim() - 2], n = shape[shape.ndim() - 1];
   const int64_t few = std::min(m, n), many = std::max(m, n);
-  const bool panel =
-      is_floating(dtype) && few <= kFewRows && (few > 1 || is_half(dtype)) && many > 1;
-  if (!panel) return {ir::Scheme::fma, false};
-  return {ir::Scheme::panel, n < m};
+  if (is_floating(real_of(dtype)) && few <= kFewRows && (few > 1 || is_half(dtype)) && many > 1)
+    return {ir::Scheme::panel, n < m};
+  if (is_complex(dtype)) return {};
+  if (k >= kLongSum && k >= 4 * many) return {ir::Scheme::fma_split_k};
+  if (m <= kLocalRows && shape.size() >= kBatch * m * n) return {ir::Scheme::fma_local};
+  return {};
 }
 
 Lane Emitter::compute_contract(Id id, const Member& member) {
@@ -405,9 +412,8 @@ Lane Emitter::compute_contract(Id id, const Member& member) {
   Coords all = member.at;
   all.insert(all.end(), member.in[0].begin(), member.in[0].end());
   const std::vector<ir::AxisId> axes = stage_axes(all);
-  const Shape& shape = node(id).node->shape;
-  const ContractShape sizes = contract_shape(real_of(node(id).node->dtype), shape[shape.ndim() - 2],
-                                             shape[shape.ndim() - 1]);
+  const Shape& terms = node(node(id).inputs[0]).node->shape;
+  const ContractShape sizes = contract_shape(node(id), terms[terms.ndim() - 1]);
   auto product = [&](ir::ExprId x, ir::ExprId y) {
     if (sizes.exchanged) std::swap(x, y);
     if (k < 0) return builder_.mul(x, y);

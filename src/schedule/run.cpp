@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Runs programs: memory for each value from its launch to its last use, one record for each launch.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -7,7 +9,9 @@
 #include "base/error.h"
 #include "graph/hooks.h"
 #include "runtime/allocator.h"
+#include "runtime/clock.h"
 #include "runtime/counters.h"
+#include "runtime/log.h"
 #include "runtime/poll.h"
 #include "schedule/copy.h"
 #include "schedule/program.h"
@@ -40,6 +44,14 @@ void report_check(const void* context, int32_t site, int64_t index) {
   fail(ErrorKind::index, s.op,
        "index {} is out of range for axis {} of size {}; it must be in [{}, {}){}", index, s.axis,
        s.size, -s.size, s.size, where);
+}
+
+void log_launch(const Program::Launch& launch, int64_t ns) {
+  const double us = static_cast<double>(ns) / 1e3;
+  const auto bytes = static_cast<double>(launch.bytes_read + launch.bytes_written);
+  log_line(LogTopic::launch, "{} [{}] {:.1f} us, {:.1f} GB/s, {:.1f} GFLOP/s",
+           launch.kernel.kernel.name, fmt::join(launch.kernel.extents, " "), us, bytes / us / 1e3,
+           static_cast<double>(launch.kernel.flops) / us / 1e3);
 }
 
 class Run {
@@ -97,7 +109,9 @@ class Run {
     const ReportContext context{&program_, &launch};
     call.report = report_check;
     call.context = &context;
+    const int64_t begin = log_enabled(LogTopic::launch) ? now_ns() : 0;
     run_kernel(call);
+    if (begin != 0) log_launch(launch, now_ns() - begin);
     count(Counter::bytes_read, static_cast<uint64_t>(launch.bytes_read));
     count(Counter::bytes_written, static_cast<uint64_t>(launch.bytes_written));
   }

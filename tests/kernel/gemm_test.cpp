@@ -19,7 +19,7 @@ const TargetFacts kTargets[] = {
 constexpr const char* kTemplates[] = {"micro gemm", "micro panel_"};
 
 // The product as it is given, and as it is for every target.
-void check(const GemmShape& shape, bool blocks = true) {
+void check_scheme(const GemmShape& shape, bool blocks) {
   SCOPED_TRACE(shape.text());
   {
     GemmCase given(shape);
@@ -40,6 +40,15 @@ void check(const GemmShape& shape, bool blocks = true) {
   }
 }
 
+// However it is blocked.
+void check(GemmShape shape, bool blocks = true) {
+  if (shape.scheme != Scheme::fma) return check_scheme(shape, blocks);
+  for (Scheme scheme : {Scheme::fma, Scheme::fma_local, Scheme::fma_split_k}) {
+    shape.scheme = scheme;
+    check_scheme(shape, blocks);
+  }
+}
+
 TEST(Gemm, Sizes) {
   for (int64_t m : {1, 3, 8, 65})
     for (int64_t n : {1, 31, 33, 70})
@@ -50,6 +59,8 @@ TEST(Gemm, SeveralBlocks) {
   check({.m = 5, .n = 270, .k = 9});
   check({.m = 5, .n = 9, .k = 300, .b_transposed = true});
   check({.batch = 2, .m = 3, .n = 260, .k = 259, .a_transposed = true, .b_transposed = true});
+  check({.batch = 2, .m = 261, .n = 390, .k = 10, .a_shared = true, .epilogue = true});
+  check({.batch = 2, .m = 7, .n = 20, .k = 1030, .b_shared = true, .epilogue = true});
 }
 
 TEST(Gemm, Layouts) {

@@ -416,8 +416,8 @@ def check_fold(name, got, x, f, axis, keepdims, what):
         if name == "logsumexp" and out.dtype.kind == "c":
             want = same_turn(want, out)
         if name == "logsumexp" and x.size:
-            # The largest is added last: where that cancels, its rounding stays. Complex terms cancel
-            # in the sum, whose logarithm has the condition number sum |e^x| / |sum e^x|.
+            # The largest is added last: where that cancels, its rounding stays. Complex terms
+            # cancel in the sum, whose logarithm has the condition number sum |e^x| / |sum e^x|.
             terms = np.max(np.abs(source), axis=axis, keepdims=keepdims)
             if out.dtype.kind == "c":
                 powers = np.exp(source)
@@ -593,6 +593,9 @@ def test_softmax(rng, dtype, layout):
         ((2, 1, 4, 5), (3, 5, 6)),
         ((70, 130), (130, 90)),
         ((1, 64), (64, 96)),
+        ((16, 40, 70), (16, 70, 50)),
+        ((9, 2100), (2100, 30)),
+        ((270, 2100), (2100, 400)),
         ((0, 5), (5, 3)),
         ((4, 0), (0, 3)),
     ],
@@ -609,10 +612,11 @@ def test_matmul(rng, dtype, shapes):
             atol=1e-4,
         )
         return
-    check_close(mx.matmul(to_ours(x), to_ours(y)), want, dtype, "matmul", factor=8)
+    factor = 8 * max(1, x.shape[-1] / 256)  # each term rounds
+    check_close(mx.matmul(to_ours(x), to_ours(y)), want, dtype, "matmul", factor)
     if x.ndim >= 2 and y.ndim >= 2:
         transposed = mx.contiguous(mx.swapaxes(to_ours(y), -1, -2))
-        check_close(to_ours(x) @ mx.swapaxes(transposed, -1, -2), want, dtype, "x @ y.T", factor=8)
+        check_close(to_ours(x) @ mx.swapaxes(transposed, -1, -2), want, dtype, "x @ y.T", factor)
 
 
 def test_creation():
