@@ -189,6 +189,10 @@ class Cutter {
     } else if (!candidates.empty()) {
       border = "recompute_cost";
       merge_candidates(id, candidates);
+      if (!memory && is_recomputed(id, candidates)) {
+        replicate(id);
+        return;
+      }
       for (int candidate : candidates) {
         if (!try_join(id, candidate, memory)) continue;
         const bool others = readers_outside(id, candidate);
@@ -200,14 +204,82 @@ class Cutter {
     store(id, own, true);
   }
 
-  // A constant: every user has its own.
+  // Every user has its own: of a constant, or of what is recomputed.
   void replicate(Id id) {
-    const std::vector<Use> uses = uses_[id];
-    for (const Use& use : uses) {
-      const int into = r_.find(use.region);
-      region(into).arguments++;
-      add_member(id, into, r_.axes.normalize(use.at), use.operand, use.masked);
+    std::vector<Use> made;
+    for (Use use : std::vector<Use>(uses_[id])) {
+      use.region = r_.find(use.region);
+      use.at = r_.axes.normalize(use.at);
+      const auto is_same = [&](const Use& other) {
+        return other.region == use.region && other.masked == use.masked &&
+               other.operand == use.operand && equal(other.at, use.at);
+      };
+      if (std::ranges::any_of(made, is_same)) continue;
+      if (node(id).inputs.empty()) region(use.region).arguments++;
+      add_member(id, use.region, use.at, use.operand, use.masked);
+      made.push_back(std::move(use));
     }
+  }
+
+  // A large value that several regions would read, of the kind that is made again from values they have
+  // anyway: then it needs no memory. The first candidate would store it.
+  bool is_recomputed(Id id, const std::vector<int>& candidates) {
+    if (max_ops_ == 1 || candidates.size() < 2 || bytes(id) < kLargeBytes) return false;
+    if (node(id).lowering<MapLowering>() == nullptr || !memory_readers_[id].empty()) return false;
+    for (const Use& use : uses_[id]) {
+      if (use.operand || use.masked || !is_affine(r_.axes.normalize(use.at))) return false;
+    }
+    Recipe recipe;
+    if (!find_recipe(id, candidates[0], recipe)) return false;
+    if (recipe.stored > (recipe.ops <= kMaxOperandOps ? bytes(id) : 0)) return false;
+    int64_t more_read = 0;
+    for (int candidate : candidates) {
+      const Region& r = region(candidate);
+      if (r.ops + recipe.ops > max_ops_) return false;
+      if (r.arguments + static_cast<int>(recipe.sources.size()) > kMaxRegionArguments) return false;
+      for (Id source : recipe.sources) {
+        if (candidate != candidates[0] && use_in(source, candidate) == nullptr)
+          more_read += bytes(source);
+      }
+    }
+    return more_read <= static_cast<int64_t>(candidates.size()) * bytes(id);
+  }
+
+  // What a value is computed from, element by element.
+  struct Recipe {
+    std::set<Id> sources;
+    int64_t stored = 0;  // bytes of those that only `maker` would have
+    int ops = 0;
+  };
+  // False: it takes too much.
+  bool find_recipe(Id id, int maker, Recipe& recipe) {
+    recipe.ops += op_cost(r_.graph, id);
+    if (recipe.ops > kMaxRecomputedOps) return false;
+    const auto is_source_of_all = [&](Id input) { return is_source(input, maker, recipe); };
+    return std::ranges::all_of(node(id).inputs, is_source_of_all);
+  }
+  bool is_source(Id id, int maker, Recipe& recipe) {
+    const PlanNode& n = node(id);
+    if (is_in_memory(id, maker) || bytes(id) * kSmallPart <= kLargeBytes) {
+      recipe.sources.insert(id);
+      return true;
+    }
+    const auto* move = n.lowering<MoveLowering>();
+    if (move != nullptr && !move->computes) {
+      if (++recipe.ops > kMaxRecomputedOps) return false;
+      return std::ranges::all_of(n.inputs,
+                                 [&](Id input) { return is_source(input, maker, recipe); });
+    }
+    if (n.lowering<MapLowering>() != nullptr) return find_recipe(id, maker, recipe);
+    if (recipe.sources.insert(id).second) recipe.stored += bytes(id);
+    return true;
+  }
+  // Whatever becomes of the value that `maker` would store.
+  bool is_in_memory(Id id, int maker) {
+    const PlanNode& n = node(id);
+    return n.leaf || n.needed || n.border || in_memory_[id] || !memory_readers_[id].empty() ||
+           std::ranges::any_of(uses_[id],
+                               [&](const Use& use) { return r_.find(use.region) != maker; });
   }
 
   // The regions that use a node, each once.
@@ -325,7 +397,7 @@ class Cutter {
     }
     const Coords at = r_.axes.normalize(first->at);
     if (!is_affine(at)) return false;
-    if (first->operand && (stored || op_cost(r_.graph, id) > kMaxOperandOps)) return false;
+    if (first->operand && (stored || !fits_operand(id, into))) return false;
     const bool map = n.lowering<MapLowering>() != nullptr;
     if (map && is_wide(r) && large_inputs(n) >= 2) return false;
     if (first->masked && (stored || !map)) return false;
@@ -336,6 +408,25 @@ class Cutter {
     if (add_member(id, into, at, first->operand, first->masked)) return true;
     r_.axes.roll_back(mark);
     return false;
+  }
+
+  // Packing repeats what it computes: it may take little, and of a large value nothing that would be
+  // stored for it alone.
+  bool fits_operand(Id id, int into) {
+    if (op_cost(r_.graph, id) > kMaxOperandOps) return false;
+    return bytes(id) < kLargeBytes ||
+           !std::ranges::any_of(
+               node(id).inputs,
+               [&](Id input) { return needs_costly(input, into, kMaxOperandDistance); });
+  }
+  bool needs_costly(Id id, int into, int depth) {
+    const PlanNode& n = node(id);
+    if (depth == 0 || is_in_memory(id, into)) return false;
+    const bool map = n.lowering<MapLowering>() != nullptr;
+    if (map && op_cost(r_.graph, id) > kMaxOperandOps) return true;
+    if (!map && (n.lowering<MoveLowering>() == nullptr || n.inputs.size() != 1)) return false;
+    return std::ranges::any_of(n.inputs,
+                               [&](Id input) { return needs_costly(input, into, depth - 1); });
   }
 
   static bool is_wide(const Region& r) {
@@ -656,6 +747,9 @@ class Cutter {
   }
 
   static constexpr int kMaxOperandOps = 4;
+  static constexpr int kMaxOperandDistance = 6;  // ops between an operand and a costly one
+  static constexpr int kMaxRecomputedOps = 48;   // about what a store and a load of an element take
+  static constexpr int kSmallPart = 16;       // of a large value: storing so little costs nothing
   static constexpr int kMaxFoldDistance = 4;  // element-wise ops between a fold and where rows meet
   static constexpr int kComputedMoveOps = 80;  // random bits: twenty rounds
 

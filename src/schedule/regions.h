@@ -2,7 +2,8 @@
 // Cuts a plan graph into regions: each becomes one kernel. Works from the outputs to the inputs: a node
 // joins the region of its consumers when it is wanted there at one place of the iteration space, else it
 // is stored in memory by a region of its own. Consumers of one node that have the same space become one
-// region. Movement is never a node of a region: consumers pull through it.
+// region. A large value that is cheap to make from what its consumers have anyway is computed by each
+// of them instead of being stored. Movement is never a node of a region: consumers pull through it.
 //
 // A region's space: column axes (folded serially), then kept axes, then row axes (folded by lanes).
 // A value folded over column axes is only used after the main stage; one folded over row axes anywhere.

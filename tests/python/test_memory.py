@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: MIT
+"""Peak memory of evaluations, beside what the best order by hand would need, counted in values."""
+
+from types import SimpleNamespace
+
+import cermet.core as mx
+import numpy as np
+import pytest
+import scipy.special
+
+ROWS, SIZE = 2048, 256
+VALUE = 4 * ROWS * SIZE  # bytes; a weight is an eighth of it
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def clean():
+    mx.synchronize()
+    mx.clear_cache()
+
+
+def normal(*shape):
+    return mx.random.normal(shape, key=mx.random.key(sum(shape))) / shape[-1] ** 0.5
+
+
+def peak_of(*outputs):
+    """Bytes beyond those of the inputs while `outputs` are evaluated, and bytes written."""
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    mx.counters(reset=True)
+    mx.eval(*outputs)
+    return mx.get_peak_memory() - before, mx.counters()["bytes_written"]
+
+
+def tree_sum(values):
+    while len(values) > 1:
+        values = [a + b for a, b in zip(values[::2], values[1::2], strict=True)]
+    return values[0]
+
+
+@pytest.mark.parametrize("made", ["uniform", "matmul"])
+def test_a_sum_as_a_tree(made):
+    """Depth first, a tree of 64 leaves needs one value for each of its 6 levels, and two more."""
+    w = normal(SIZE, SIZE)
+    x = normal(ROWS, SIZE)
+    mx.eval(w, x)
+    if made == "matmul":
+        total = tree_sum([(x * (i + 1)) @ w for i in range(64)])
+    else:
+        keys = [mx.random.key(i) for i in range(64)]
+        total = tree_sum([mx.random.uniform(shape=(ROWS, SIZE), key=key) for key in keys])
+    peak, _ = peak_of(total)
+    assert peak <= 9 * VALUE + MIB, f"{peak / VALUE:.1f} values"
+
+
+NUMPY = SimpleNamespace(erf=scipy.special.erf, tanh=np.tanh, exp=np.exp)
+
+
+def gelu(x, lib=mx):
+    return 0.5 * x * (1 + lib.erf(x / 2**0.5))
+
+
+def gelu_tanh(x, lib=mx):
+    return 0.5 * x * (1 + lib.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
+
+
+def silu(x, lib=mx):
+    return x / (1 + lib.exp(-x))
+
+
+def blocks(x, weights, activation):
+    for first, second in weights:
+        x = x + activation(x @ first) @ second
+    return x
+
+
+@pytest.mark.parametrize("activation", [gelu, gelu_tanh, silu], ids=lambda f: f.__name__)
+def test_forward_and_backward_of_blocks(activation):
+    """Of each block the backward needs its input and the activation's argument and result; at its
+    beginning there are besides the gradients of a block's output, of the result and of the
+    argument. The rest is made again from these."""
+    count = 12
+    weights = [[normal(SIZE, SIZE), normal(SIZE, SIZE)] for _ in range(count)]
+    x = normal(ROWS, SIZE)
+    mx.eval(weights, x)
+    loss = lambda weights: mx.mean(blocks(x, weights, activation))  # noqa: E731
+    gradients = mx.grad(loss)(weights)
+    peak, _ = peak_of(gradients)
+    by_hand = (3 * count - 1 + 3) * VALUE + 2 * count * SIZE * SIZE * 4
+    assert peak <= 1.15 * by_hand, f"{peak / by_hand:.3f} of {by_hand / MIB:.1f} MiB"
+
+
+def test_gradients_that_are_dropped_cost_nothing():
+    weights = [[normal(SIZE, SIZE), normal(SIZE, SIZE)] for _ in range(4)]
+    x = normal(ROWS, SIZE)
+    mx.eval(weights, x)
+    loss, gradients = mx.value_and_grad(lambda w: mx.mean(blocks(x, w, gelu)))(weights)
+    del gradients
+    peak, _ = peak_of(loss)
+    assert peak <= 3 * VALUE + MIB, f"{peak / VALUE:.1f} values"
+
+
+@pytest.mark.parametrize("activation", [gelu, gelu_tanh, silu], ids=lambda f: f.__name__)
+def test_what_is_cheap_is_made_again(activation):
+    """A layer before and a layer after: the argument z and the result h of the activation, the
+    output y, and the gradients of y, z and both weights are all that is written."""
+    x, first, second = normal(ROWS, SIZE), normal(SIZE, SIZE), normal(SIZE, SIZE)
+    mx.eval(x, first, second)
+    loss = lambda a, b: mx.sum(mx.square(activation(x @ a) @ b))  # noqa: E731
+    gradients = mx.grad(loss, argnums=(0, 1))(first, second)
+    _, written = peak_of(gradients)
+    assert written <= 5 * VALUE + 2 * SIZE * SIZE * 4, f"{written / VALUE:.2f} values"
+    x, first, second = (np.asarray(v, dtype=np.float64) for v in (x, first, second))
+    z, h = x @ first, 1e-5
+    slope = (activation(z + h, NUMPY) - activation(z - h, NUMPY)) / (2 * h)
+    result = activation(z, NUMPY)
+    back = 2 * (result @ second)
+    wanted = [x.T @ ((back @ second.T) * slope), result.T @ back]
+    for got, want in zip(gradients, wanted, strict=True):
+        scale = np.max(np.abs(want))
+        np.testing.assert_allclose(np.asarray(got), want, rtol=0, atol=1e-5 * scale)
