@@ -23,6 +23,17 @@ TEST(Lower, KeepsTheMeaningOfRandomKernels) {
   }
 }
 
+TEST(Lower, NothingIsLeftOfStoresThatNeverHappen) {
+  const Kernel kernel = parse(R"(kernel {
+  param p0 int32 out
+  axis a0
+  for stage (a0) { store p0[a0] = int32(1) mask false }
+})");
+  const Kernel lowered = lower(kernel, TargetFacts{.name = "cpu"});
+  EXPECT_TRUE(lowered.body.empty());
+  EXPECT_TRUE(lowered.is_tiled());
+}
+
 const char* kText = R"(kernel "k" {
   param p0 float32 in
   param p1 float32 out

@@ -420,3 +420,11 @@ def test_outputs_in_the_memory_of_dying_inputs():
         w = nothing(v)
         mx.eval(w, v)
         assert np.array_equal(np.array(v), numbers) and not np.any(np.array(w))
+
+
+def test_an_empty_output_beside_another():
+    """Loops of no points are no multiple of, nor divide, other loops."""
+    s = mx.sum(mx.ones((5, 7)), axis=0)
+    twice, none = s * 2, s[2:2] + 1
+    mx.eval(twice, none)
+    assert twice.tolist() == [10] * 7 and none.shape == (0,)
