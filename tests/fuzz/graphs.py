@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Random graphs (tests/python/random_graph.py) until the time is over; the first that fails is shown
-with its TEST_SEED. `TEST_SEED=n make fuzz ONLY=graphs ARGS="--graphs 1"` repeats it alone.
+"""Random graphs (tests/python/random_graph.py) until the time is over. The first that fails is
+shown with its seed, which repeats it: TEST_SEED=n make fuzz ONLY=graphs ARGS="--graphs 1"
 """
 
 import time
@@ -15,8 +15,11 @@ BATCH = 25
 def test_random_graphs(seed, request, capsys):
     start, done = time.monotonic(), 0
     count = request.config.getoption("--graphs")
-    while done < count and time.monotonic() - start < request.config.getoption("--seconds"):
-        random_graph.check_range(seed + done, seed + min(done + BATCH, count))
-        done = min(done + BATCH, count)
-        with capsys.disabled():
-            print(f"\r{done} graphs, {time.monotonic() - start:.0f} s", end="", flush=True)
+    seconds = request.config.getoption("--seconds")
+    while done < count and time.monotonic() - start < seconds:
+        with capsys.disabled():  # the seed may be needed after a crash
+            passed = time.monotonic() - start
+            print(f"\r{done} graphs, {passed:.0f} s, TEST_SEED={seed + done}", end="", flush=True)
+        last = min(done + BATCH, count)
+        random_graph.check_range(seed + done, seed + last)
+        done = last
