@@ -209,12 +209,14 @@ class Builder {
     for (Id id : interior) {
       if (is_half(r_.graph.nodes[id].node->dtype)) r_.wide.insert(id);
     }
+    const auto folds = schedule::emit_region(r_, region).folds;
     std::vector<Program::Launch> launches;
     bool ready = true;
     for (schedule::Region& part : parts) {
       launches.push_back(launch_of_part(std::move(part), region));
-      ready = ready && (tier_ == Tier::single ||
-                        find_compiled_kernel(launches.back().kernel.kernel) != nullptr);
+      const schedule::EmittedKernel& kernel = launches.back().kernel;
+      ready = folds_alike(kernel, folds) &&
+              (tier_ == Tier::single || find_compiled_kernel(kernel.kernel) != nullptr);
       if (!ready) break;
     }
     if (!ready) {
@@ -229,6 +231,13 @@ class Builder {
     for (Program::Launch& launch : launches) add_launch(std::move(launch));
     program_->is_provisional = tier_ == Tier::automatic;
     return true;
+  }
+
+  // Alone, a fold may run over axes as one that are apart in the region, in another order.
+  template <typename Folds>
+  static bool folds_alike(const schedule::EmittedKernel& part, const Folds& whole) {
+    return std::ranges::all_of(
+        part.folds, [&](const auto& fold) { return whole.at(fold.first) == fold.second; });
   }
 
   bool is_worth_apart(int region) {

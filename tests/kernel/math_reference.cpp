@@ -32,6 +32,12 @@ double erfinv_from(double x, double near) {
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 double rsqrt(double x) { return 1 / std::sqrt(x); }
 
+// mpfr_rec_sqrt(-0) is +inf, where IEEE 754 has -inf. At 200 bits a second rounding is nothing.
+int mpfr_rsqrt(mpfr_t out, const mpfr_t x, mpfr_rnd_t round) {
+  mpfr_sqrt(out, x, round);
+  return mpfr_ui_div(out, 1, out, round);
+}
+
 const UnaryRow kUnary[] = {
     {Code::exp, std::exp, 0x1p-12, 110, mpfr_exp},
     {Code::exp2, std::exp2, 0x1p-12, 155, mpfr_exp2},
@@ -55,7 +61,7 @@ const UnaryRow kUnary[] = {
     {Code::erf, std::erf, 0x1p-8, 4.5, mpfr_erf},
     {Code::erfinv, nullptr, 0x1p-8, 1, nullptr},
     {Code::sigmoid, sigmoid, 0x1p-4, 110, nullptr},
-    {Code::rsqrt, rsqrt, 0x1p-3, 8, mpfr_rec_sqrt},
+    {Code::rsqrt, rsqrt, 0x1p-3, 8, mpfr_rsqrt},
 };
 
 const PairRow kPairs[] = {{Code::pow, std::pow, mpfr_pow}, {Code::atan2, std::atan2, mpfr_atan2}};

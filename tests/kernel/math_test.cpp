@@ -44,8 +44,12 @@ Expansion expansion(Code code, Dtype dtype) {
 
 constexpr uint64_t kSamples = uint64_t{1} << 24;
 
-// Sample i: every other one anywhere, else in the row's range.
+constexpr double kSpecial[] = {0, 1, 0.5, 2, 1e-40, 0x1p-126, 0x1.fffffep127, kInf, kNan};
+
+// Sample i: special values of both signs, then every other one anywhere, else in the row's range.
 float sample(const UnaryRow& row, uint64_t i) {
+  if (i / 2 < std::size(kSpecial))
+    return static_cast<float>(i % 2 == 0 ? kSpecial[i / 2] : -kSpecial[i / 2]);
   const uint32_t low = std::bit_cast<uint32_t>(static_cast<float>(row.low));
   const uint32_t high = std::bit_cast<uint32_t>(static_cast<float>(row.high));
   const uint64_t random = (i * 0x9e3779b97f4a7c15u) >> 32;
@@ -137,6 +141,7 @@ double ulps_of_double(double got, mpfr_ptr truth) {
 }
 
 double sample64(const UnaryRow& row, uint64_t random, uint64_t i) {
+  if (i / 2 < std::size(kSpecial)) return i % 2 == 0 ? kSpecial[i / 2] : -kSpecial[i / 2];
   if (i % 4 == 0) return std::bit_cast<double>(random);
   const uint64_t low = std::bit_cast<uint64_t>(row.low), high = std::bit_cast<uint64_t>(row.high);
   const uint64_t magnitude = low + (random & ~(uint64_t{1} << 63)) % (high - low + 1);
@@ -158,6 +163,7 @@ TEST_P(UnaryAccuracy, Float64) {
       mpfr_set_d(x, in[i], MPFR_RNDN);
       if (row.mpfr) row.mpfr(truth, x, MPFR_RNDN);
       else if (row.code == Code::sigmoid) mpfr_sigmoid(truth, x);
+      else if (in[i] == 0) mpfr_set_d(truth, in[i], MPFR_RNDN);
       else if (std::fabs(in[i]) < 1) mpfr_erfinv(truth, in[i], got[i]);
       else mpfr_set_d(truth, std::fabs(in[i]) == 1 ? in[i] * kInf : kNan, MPFR_RNDN);
       const double rounded = mpfr_get_d(truth, MPFR_RNDN);
