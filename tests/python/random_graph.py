@@ -548,7 +548,7 @@ def known_share(graph):
 
 
 def check_range(first, last):
-    """All graphs of the seeds, and their bits in a process with one thread that runs op by op; gives
+    """Each graph, and its bits in a process with one thread that runs op by op; gives
     (known elements, elements)."""
     digests, share = {}, 0
     for seed in range(first, last):
