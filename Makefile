@@ -72,12 +72,14 @@ bench: all peers
 	@$(run) bench/run.py --ceiling $(build)/bench_ceiling --only "$(ONLY)" $(ARGS)
 
 .PHONY: fuzz
-fuzz: ## random graphs and exhaustive accuracy, long (ONLY=pattern)
+fuzz: ## random kernels and graphs, new seeds, every float; long (ONLY=kernels ARGS="--seconds 60")
 fuzz: all
 	@ninja -C $(build) -j$(JOBS) fuzzers
 	@shopt -s nullglob; for fuzzer in $(build)/fuzz_*$(ONLY)*; do "$$fuzzer" $(ARGS); done
-	@if compgen -G 'tests/fuzz/*.py' > /dev/null; then \
-	  $(run) -m pytest tests/fuzz $(if $(ONLY),-k "$(ONLY)") $(ARGS); fi
+	@export TEST_SEED=$${TEST_SEED:-new}; \
+	  $(foreach file,$(filter-out %/conftest.py,$(wildcard tests/fuzz/*$(ONLY)*.py)), \
+	    $(run) -m pytest -q $(file) $(ARGS);) \
+	  $(if $(ONLY),,$(run) -m pytest -q tests/python/test_{ops_table,index,print}.py)
 
 cxx := $(shell git ls-files -co --exclude-standard '*.cpp' '*.h' 2>/dev/null)
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 # Every folder of tests/ with C++ files is one GoogleTest executable `test_<folder>`, registered in
 # CTest under that name. Its tests read fixtures relative to CERMET_TESTS_DIR. The files of
-# tests/fuzz/ run long: each is an executable `fuzz_<file>` of the target `fuzzers`, outside CTest.
+# tests/fuzz/ run long: each is an executable `fuzz_<file>` of the target `fuzzers`, outside CTest,
+# with the helpers of the kernel tests.
 enable_testing()
 find_package(GTest REQUIRED)
 find_library(CERMET_MPFR mpfr REQUIRED)  # judges float64 accuracy
@@ -30,9 +31,12 @@ endforeach()
 
 add_custom_target(fuzzers)
 file(GLOB fuzzers CONFIGURE_DEPENDS tests/fuzz/*.cpp)
+file(GLOB kernel_helpers CONFIGURE_DEPENDS tests/kernel/*.cpp)
+list(FILTER kernel_helpers EXCLUDE REGEX "_test\\.cpp$|/cuda_")
 foreach(source IN LISTS fuzzers)
   get_filename_component(name ${source} NAME_WE)
-  cermet_executable(fuzz_${name} ${source})
+  cermet_executable(fuzz_${name} ${source} ${kernel_helpers})
+  target_link_libraries(fuzz_${name} PRIVATE GTest::gtest)
   set_target_properties(fuzz_${name} PROPERTIES EXCLUDE_FROM_ALL ON)
   add_dependencies(fuzzers fuzz_${name})
 endforeach()

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "base/error.h"
 #include "codegen/llvm_emit.h"
 
 namespace cermet::codegen {
@@ -204,7 +203,10 @@ llvm::Value* Emitter::load_gather(const Expr& e, llvm::Type* type, const Access&
   Value* mask = active_mask(e.operands[0]);
   Value* otherwise = e.operands[1] == kNone ? llvm::Constant::getNullValue(type)
                                             : ops_.to_memory(e.dtype, vector(e.operands[1]));
-  Value* pointers = element_pointers(e.buffer, e.index);
+  return gather(type, element_pointers(e.buffer, e.index), mask, otherwise);
+}
+
+llvm::Value* Emitter::gather(llvm::Type* type, Value* pointers, Value* mask, Value* otherwise) {
   if (masked_is_native(type->getScalarType()) && type->getScalarSizeInBits() >= 32) {
     if (mask == nullptr)
       mask = llvm::Constant::getAllOnesValue(with_width(b_.getInt1Ty(), lanes()->width));
@@ -319,18 +321,26 @@ void Emitter::update(const Update& s) {
 llvm::Value* Emitter::merge_source(LocalId local, ExprId at, ExprId stride, Value* i) {
   const BufferRef buffer{.local = true, .id = local};
   const Dtype dtype = dtype_of(buffer);
-  Value* offset = b_.CreateAdd(base(at), b_.CreateMul(i, natural(stride)));
-  Value* pointer = b_.CreateGEP(memory_type(buffer), element_zero(buffer), offset);
+  llvm::Type* element = memory_type(buffer);
+  Value* block = b_.CreateMul(i, natural(stride));
   const Lanes* l = lanes();
   const std::optional<int64_t> c =
       l == nullptr || l->width == 1 ? std::optional<int64_t>(0) : l->analysis->coefficient(at);
-  CERMET_INTERNAL_CHECK(c == 0 || c == 1, "a merge of scattered states in kernel {}", kernel_.name);
-  if (c == 0) return ops_.from_memory(dtype, b_.CreateLoad(memory_type(buffer), pointer));
-  llvm::Type* type = with_width(memory_type(buffer), l->width);
-  Value* stored =
-      l->active == nullptr
-          ? static_cast<Value*>(b_.CreateAlignedLoad(type, pointer, element_align(type)))
-          : load_first(type, pointer, l->active, l->count);
+  if (c == 0 || c == 1) {
+    Value* pointer = b_.CreateGEP(element, element_zero(buffer), b_.CreateAdd(base(at), block));
+    if (c == 0) return ops_.from_memory(dtype, b_.CreateLoad(element, pointer));
+    llvm::Type* type = with_width(element, l->width);
+    Value* stored =
+        l->active == nullptr
+            ? static_cast<Value*>(b_.CreateAlignedLoad(type, pointer, element_align(type)))
+            : load_first(type, pointer, l->active, l->count);
+    return ops_.from_memory(dtype, stored);
+  }
+  // The lanes run along another axis than the states lie, as where a result is stored transposed.
+  Value* offsets = b_.CreateAdd(vector(at), ops_.splat(block, l->width));
+  Value* pointers = b_.CreateGEP(element, element_zero(buffer), offsets);
+  llvm::Type* type = with_width(element, l->width);
+  Value* stored = gather(type, pointers, l->active, llvm::Constant::getNullValue(type));
   return ops_.from_memory(dtype, stored);
 }
 

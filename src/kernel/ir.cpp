@@ -28,7 +28,7 @@ bool is_math(Code code) { return code >= Code::exp; }
 std::string_view name_of(Code code) { return row_of(code).name; }
 
 bool Kernel::is_tiled() const {
-  if (!locals.empty()) return true;
+  if (!locals.empty() || body.empty()) return true;
   for (const Stmt& stmt : body) {
     const For* loop = std::get_if<For>(&stmt);
     if (loop == nullptr || loop->kind != ForKind::stage) return true;

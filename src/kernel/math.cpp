@@ -66,7 +66,7 @@ Val rsqrt(Val x) {
   const Val small = abs(x) < 1;
   const Val scaled = x * select(small, lift(x, up), lift(x, 1 / up));
   const Val slow = sqrt(1 / scaled) * select(small, lift(x, half), lift(x, 1 / half));
-  return rare(unusual, sqrt(1 / x), select(x == 0, 1 / x, slow));
+  return rare(unusual, sqrt(1 / x), select(x == 0, 1 / x, select(x < 0, sqrt(x), slow)));
 }
 
 }  // namespace math

@@ -76,10 +76,13 @@ Pair log2_pair(Val t, double shift) {
   const double k_low = pick(t, 0x1.4ae0cp-25, 0x1.777d0ffda0d24p-55);
   const Pair q = quotient(m);
   const Pair first = product(q.high, lift(t, k));
-  const Val first_low = fma(q.low, k, fma(q.high, k_low, first.low));
+  // What q.low adds to the cube: its share of the derivative k/(1 - q^2). upper_terms has it in float64.
+  const Val rest = is_double(t) ? q.low : fma(q.low, q.high * q.high, q.low);
+  const Val first_low = fma(rest, k, fma(q.high, k_low, first.low));
   const Pair upper = upper_terms(q);
   const Pair sum = fast_sum(e, first.high);
-  if (!is_double(t)) return {sum.high, sum.low + (upper.high + first_low)};
+  // The upper terms are no small part of `low`: y times them is a share of the exponent.
+  if (!is_double(t)) return fast_sum(sum.high, sum.low + (upper.high + first_low));
   const Pair all = fast_sum(sum.high, upper.high);
   return {all.high, all.low + (sum.low + (upper.low + first_low))};
 }

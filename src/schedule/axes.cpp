@@ -215,9 +215,9 @@ bool unify_coords(AxisTable& axes, const Coords& a, const Coords& b) {
       const int64_t nx = axes.size(ax), ny = axes.size(ay);
       if (nx == ny) {
         axes.unify(ay, ax);
-      } else if (nx < ny && ny % nx == 0) {
+      } else if (0 < nx && nx < ny && ny % nx == 0) {
         axes.split(ay, nx);
-      } else if (ny < nx && nx % ny == 0) {
+      } else if (0 < ny && ny < nx && nx % ny == 0) {
         axes.split(ax, ny);
       } else {
         return false;

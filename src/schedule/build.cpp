@@ -32,7 +32,7 @@ bool same_walk(const ir::Index& a, const ir::Index& b, const std::vector<int64_t
                     });
 }
 
-// The loads that a statement is the first to ask for, in the order of the statements.
+// The loads that a statement of a stage is the first to ask for, in the order of the statements.
 class FirstLoads {
  public:
   explicit FirstLoads(const ir::Kernel& kernel)
@@ -60,35 +60,68 @@ class FirstLoads {
   std::vector<bool> seen_;
 };
 
-// The store of `output` may go into the memory of `input`: each load of it reads the element that the
-// store writes in the same iteration, and none comes after the store.
-bool may_overwrite(const schedule::EmittedKernel& k, int input, int output) {
-  std::vector<const ir::Stmt*> stmts;
-  const ir::Index* index = nullptr;
-  int stores = 0, folds = 0;
-  for (const ir::Stmt& stage : k.kernel.body) {
-    for (const ir::Stmt& stmt : std::get<ir::For>(stage).body) {
+// Which outputs of a kernel may go into the memory of which inputs. Several stores are looked at as
+// `simplify` leaves them, since it may free a statement of its loads, which then come after a store.
+class Overwriting {
+ public:
+  explicit Overwriting(const schedule::EmittedKernel& kernel) : given_(kernel) {
+    for_each_stmt(kernel.kernel, [&](const ir::Stmt& stmt) {
+      stores_ += std::holds_alternative<ir::Store>(stmt);
+      folds_ += std::holds_alternative<ir::Fold>(stmt);
+      others_ |=
+          !std::holds_alternative<ir::Store>(stmt) && !std::holds_alternative<ir::Fold>(stmt);
+    });
+  }
+
+  // Each load of `input` reads the element that the store of `output` writes in the same iteration, and
+  // none comes after the store. What one statement loads the others of its stage need not load again.
+  bool is_safe(int input, int output) {
+    if (others_ || (folds_ > 0 && stores_ > 1)) return false;
+    const ir::Kernel& kernel = to_run();
+    const ir::Store* own = store_of(kernel, output);
+    if (own == nullptr) return false;
+    bool stored = false;
+    for (const ir::Stmt& stage : kernel.body) {
+      FirstLoads first(kernel);
+      for (const ir::Stmt& stmt : std::get<ir::For>(stage).body) {
+        for (const ir::Expr* load : first.of(stmt, input)) {
+          if (stored || load->operands[0] != ir::kNone ||
+              !same_walk(load->index, own->index, given_.strides))
+            return false;
+        }
+        stored |= std::get_if<ir::Store>(&stmt) == own;
+      }
+    }
+    return true;
+  }
+
+ private:
+  template <typename F>
+  static void for_each_stmt(const ir::Kernel& kernel, F f) {
+    for (const ir::Stmt& stage : kernel.body)
+      for (const ir::Stmt& stmt : std::get<ir::For>(stage).body) f(stmt);
+  }
+
+  static const ir::Store* store_of(const ir::Kernel& kernel, int output) {
+    const ir::Store* found = nullptr;
+    for_each_stmt(kernel, [&](const ir::Stmt& stmt) {
       const auto* store = std::get_if<ir::Store>(&stmt);
-      if (store == nullptr && !std::holds_alternative<ir::Fold>(stmt)) return false;
-      folds += store == nullptr;
-      stores += store != nullptr;
-      if (store != nullptr && store->buffer.id == output) index = &store->index;
-      stmts.push_back(&stmt);
-    }
+      if (store != nullptr && store->buffer.id == output) found = store;
+    });
+    return found;
   }
-  if (index == nullptr || (folds > 0 && stores > 1)) return false;
-  FirstLoads first(k.kernel);
-  bool stored = false;
-  for (const ir::Stmt* stmt : stmts) {
-    for (const ir::Expr* load : first.of(*stmt, input)) {
-      if (stored || load->operands[0] != ir::kNone || !same_walk(load->index, *index, k.strides))
-        return false;
-    }
-    const auto* store = std::get_if<ir::Store>(stmt);
-    stored |= store != nullptr && store->buffer.id == output;
+
+  const ir::Kernel& to_run() {
+    if (stores_ < 2) return given_.kernel;
+    if (!simple_) simple_ = ir::simplify(given_.kernel);
+    return *simple_;
   }
-  return true;
-}
+
+  const schedule::EmittedKernel& given_;
+  int stores_ = 0, folds_ = 0;
+  bool others_ = false;  // statements of other kinds
+  std::optional<ir::Kernel> simple_;
+};
 
 // Of a region: as one kernel, op by op, or whichever is there first.
 enum class Tier : uint8_t { fused, single, automatic };
@@ -176,12 +209,14 @@ class Builder {
     for (Id id : interior) {
       if (is_half(r_.graph.nodes[id].node->dtype)) r_.wide.insert(id);
     }
+    const auto folds = schedule::emit_region(r_, region).folds;
     std::vector<Program::Launch> launches;
     bool ready = true;
     for (schedule::Region& part : parts) {
       launches.push_back(launch_of_part(std::move(part), region));
-      ready = ready && (tier_ == Tier::single ||
-                        find_compiled_kernel(launches.back().kernel.kernel) != nullptr);
+      const schedule::EmittedKernel& kernel = launches.back().kernel;
+      ready = folds_alike(kernel, folds) &&
+              (tier_ == Tier::single || find_compiled_kernel(kernel.kernel) != nullptr);
       if (!ready) break;
     }
     if (!ready) {
@@ -196,6 +231,13 @@ class Builder {
     for (Program::Launch& launch : launches) add_launch(std::move(launch));
     program_->is_provisional = tier_ == Tier::automatic;
     return true;
+  }
+
+  // Alone, a fold may run over axes as one that are apart in the region, in another order.
+  template <typename Folds>
+  static bool folds_alike(const schedule::EmittedKernel& part, const Folds& whole) {
+    return std::ranges::all_of(
+        part.folds, [&](const auto& fold) { return whole.at(fold.first) == fold.second; });
   }
 
   bool is_worth_apart(int region) {
@@ -281,6 +323,7 @@ class Builder {
 
   void find_take_overs(Program::Launch& launch) {
     const auto& operands = launch.kernel.operands;
+    Overwriting overwriting(launch.kernel);
     for (int output : launch.outputs) {
       for (int dying : launch.dies) {
         const Program::Value &out = program_->values[output], &in = program_->values[dying];
@@ -296,8 +339,7 @@ class Builder {
           if (operands[i].value == output) out_param = static_cast<int>(i);
         }
         if (taken || in_params != 1 || operands[in_param].offset != 0 || out_param < 0 ||
-            size_of(out.dtype) != size_of(in.dtype) ||
-            !may_overwrite(launch.kernel, in_param, out_param))
+            size_of(out.dtype) != size_of(in.dtype) || !overwriting.is_safe(in_param, out_param))
           continue;
         launch.take_over.emplace_back(output, dying);
         break;

@@ -45,6 +45,7 @@ class Emitter {
   Lane compute(Id id, const Coords& at, const Member* member, ir::ExprId mask);
   Lane compute_fold(Id id, const Member& member);
   Lane compute_contract(Id id, const Member& member);
+  ir::Order order_of(const std::vector<AxisId>& bound, size_t i) const;
   std::vector<ir::ExprId> fold_over(std::vector<ir::FoldState> states,
                                     const std::vector<AxisId>& bound, std::vector<ir::AxisId> axes);
   ir::ExprId substitute(ir::ExprId expr, const std::vector<std::pair<ir::ExprId, ir::ExprId>>& by);
@@ -343,7 +344,15 @@ Lane Emitter::compute_fold(Id id, const Member& member) {
     const auto inside = axes_of({r_.axes.normalize(position)});
     if (has(inside, axis) && !collapse_.contains(axis)) bound.push_back(axis);
   }
+  std::vector<std::pair<ir::Order, int64_t>>& loops = out_.folds[id];
+  loops.clear();
+  for (size_t i = 0; i < bound.size(); i++)
+    loops.emplace_back(order_of(bound, i), collapsed_size(bound[i]));
   return fold->finish(context, view, fold_over(states, bound, axes));
+}
+
+ir::Order Emitter::order_of(const std::vector<AxisId>& bound, size_t i) const {
+  return i + 1 == bound.size() && has(row_, bound[i]) ? ir::Order::lanes : ir::Order::serial;
 }
 
 // Folds over the bound axes, innermost first: an outer one merges what the inner one gives.
@@ -364,11 +373,7 @@ std::vector<ir::ExprId> Emitter::fold_over(std::vector<ir::FoldState> states,
   for (size_t i = bound.size(); i-- > 0;) {
     const ir::ValueId value = builder_.value(dtypes);
     const ir::AxisId axis = ir_axis_.at(bound[i]);
-    const bool lanes = i + 1 == bound.size() && has(row_, bound[i]);
-    append(
-        axes,
-        ir::Fold{
-            value, {axis}, ir::Emit::last, lanes ? ir::Order::lanes : ir::Order::serial, states});
+    append(axes, ir::Fold{value, {axis}, ir::Emit::last, order_of(bound, i), states});
     std::erase(axes, axis);
     parts = parts_of(value, states.size());
     std::vector<std::pair<ir::ExprId, ir::ExprId>> inner;

@@ -4,7 +4,9 @@
 // are collapsed.
 #pragma once
 
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernel/ir.h"
@@ -38,6 +40,8 @@ struct EmittedKernel {
   std::vector<CheckSite> sites;
   Id update_target = -1;  // update regions: the operand that starts as a copy of this node
   int64_t flops = 0;
+  // By node: the loops of its fold, outer to inner, which decide its bits.
+  std::map<Id, std::vector<std::pair<ir::Order, int64_t>>> folds;
 };
 
 // Where a node lies: the node whose memory holds it, and its layout in that memory.

@@ -156,6 +156,8 @@ bool Symbols::less(const Dim& a, const Dim& b) {
 }
 
 Dim Symbols::combine(char op, const Dim& a, const Dim& b) {
+  const auto is_nothing = [](const Dim& dim) { return dim.expr == 0 && dim.value == 0; };
+  if (op == '*' && (is_nothing(a) || is_nothing(b))) return 0;  // a size of 0 is never open
   const Op code = op == '+'   ? Op::add
                   : op == '-' ? Op::subtract
                   : op == '*' ? Op::multiply

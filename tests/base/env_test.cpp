@@ -48,8 +48,9 @@ TEST(Env, DefaultsWhenUnsetOrEmpty) {
 TEST(Env, AWrongChoiceNamesTheChoices) {
   expect("CERMET_TIER", "fast", env::tier,
          "[env] CERMET_TIER=fast is no value of it; use auto|fused|single");
-  expect("CERMET_LOG", "plan,plans", env::log,
-         "[env] CERMET_LOG=plan,plans is no value of it; use plan,kernel,compile,launch,alloc,sync");
+  expect(
+      "CERMET_LOG", "plan,plans", env::log,
+      "[env] CERMET_LOG=plan,plans is no value of it; use plan,kernel,compile,launch,alloc,sync");
   expect("CERMET_LOG", "plan,sync", env::log, "<plan,sync>");
 }
 

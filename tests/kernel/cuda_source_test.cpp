@@ -619,12 +619,7 @@ TEST(CudaSource, RandomKernels) {
   const auto add = [&](uint64_t seed, ir::RandomOptions options) {
     const ir::RandomKernel random(seed, options);
     forms.emplace(ir::form_of(random.kernel, cuda_facts()));
-    cases.add(ir::lower(random.kernel, cuda_facts()),
-              {{.bytes = random.initial,
-                .before = std::vector<int64_t>(random.initial.size()),
-                .scalars = random.scalars,
-                .extents = random.extents,
-                .strides = random.strides}});
+    cases.add(ir::lower(random.kernel, cuda_facts()), {random.input()});
   };
   for (uint64_t seed = 0; seed < 40; ++seed) add(seed, {});
   for (uint64_t seed = 1000; seed < 1006; ++seed) add(seed, {.math = true});

@@ -5,10 +5,9 @@
 // on the order of a Contract's sum beyond `has_contract`, or on the order of points in an Update.
 #pragma once
 
-#include <string>
 #include <vector>
 
-#include "kernel/interpret.h"
+#include "kernel/compiled.h"
 #include "kernel/ir.h"
 
 namespace cermet::ir {
@@ -26,14 +25,7 @@ struct RandomOptions {
 struct RandomKernel {
   RandomKernel(uint64_t seed, RandomOptions options = {});
 
-  // Fresh copies of the memory, so that a kernel can be run again.
-  struct Memory {
-    std::vector<std::vector<char>> bytes;  // by parameter; empty for scalars and status
-    std::vector<Argument> arguments;
-  };
-  Memory memory() const;
-  // Empty, or which buffer differs where.
-  std::string difference(const Memory& a, const Memory& b) const;
+  KernelInput input() const;
 
   uint64_t seed;
   Kernel kernel;

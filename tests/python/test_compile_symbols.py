@@ -442,3 +442,17 @@ def test_many_threads_and_sizes():
     for thread in threads:
         thread.join()
     assert not errors
+
+
+def test_products_of_sizes_with_zero_are_not_open():
+    """A reduction of nothing is decided by the size 0, also behind a reshape."""
+    total = mx.compile(lambda x: mx.sum(mx.reshape(x, (-1,))))
+    most = mx.compile(lambda x: mx.max(mx.reshape(x, (-1,))))
+    for rows in (5, 0, 3, 0):
+        x = mx.ones((rows, 2))
+        assert str(total(x).item()) == str(2.0 * rows)  # 0.0, not -0.0
+        if rows:
+            assert most(x).item() == 1
+        else:
+            with pytest.raises(ValueError, match="no elements"):
+                most(x)

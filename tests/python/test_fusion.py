@@ -410,3 +410,21 @@ def test_kernels(case):
 def test_names_are_distinct():
     names = [case[0] for case in CASES]
     assert len(set(names)) == len(names)
+
+
+def test_outputs_in_the_memory_of_dying_inputs():
+    """An output that does not depend on what it is computed from must not hide it from another."""
+    numbers = np.arange(160, dtype=np.int32)
+    for nothing in (lambda v: v - v, lambda v: v ^ v):
+        v = mx.maximum(mx.array(numbers), mx.array(-numbers))  # temporaries: their memory is free
+        w = nothing(v)
+        mx.eval(w, v)
+        assert np.array_equal(np.array(v), numbers) and not np.any(np.array(w))
+
+
+def test_an_empty_output_beside_another():
+    """Loops of no points are no multiple of, nor divide, other loops."""
+    s = mx.sum(mx.ones((5, 7)), axis=0)
+    twice, none = s * 2, s[2:2] + 1
+    mx.eval(twice, none)
+    assert twice.tolist() == [10] * 7 and none.shape == (0,)

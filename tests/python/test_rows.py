@@ -70,3 +70,12 @@ def test_large_rows():
     assert np.array_equal(largest, a - a.max(-1, keepdims=True))
     few = mx.softmax(x[:8], axis=-1)
     assert np.array_equal(np.array(mx.softmax(x, axis=-1)[:8]), np.array(few))
+
+
+@pytest.mark.parametrize("shape", [(40, 600, 70), (600, 7, 70), (4, 5, 0)])
+@pytest.mark.parametrize("dtype", ["int64", "float64"])
+def test_sums_of_columns_stored_transposed(shape, dtype):
+    a = np.random.default_rng(3).integers(0, 9, shape).astype(dtype)
+    for axis in (0, 1):
+        ours = mx.contiguous(mx.sum(mx.array(a, dtype=getattr(mx, dtype)), axis=axis).T + 1)
+        assert np.array_equal(np.array(ours), np.sum(a, axis=axis).T + 1)

@@ -26,6 +26,12 @@ def pytest_report_header():
 
 
 @pytest.fixture
+def seed():
+    """Of the run, for tests that print the seeds of their cases themselves."""
+    return SEED
+
+
+@pytest.fixture
 def rng(request):
     """A generator of its own for each test, the same for the same seed."""
     name = [ord(c) for c in request.node.name]
