@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "kernel/rebuild.h"
+#include "schedule/recompute.h"
 
 namespace cermet::schedule {
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "schedule/analysis.h"
+#include "schedule/recompute.h"
 
 namespace cermet::schedule {
 
@@ -229,15 +230,16 @@ class Cutter {
     for (const Use& use : uses_[id]) {
       if (use.operand || use.masked || !is_affine(r_.axes.normalize(use.at))) return false;
     }
-    Recipe recipe;
-    if (!find_recipe(id, candidates[0], recipe)) return false;
-    if (recipe.stored > (recipe.ops <= kMaxOperandOps ? bytes(id) : 0)) return false;
+    const auto in_memory = [&](Id source) { return is_in_memory(source, candidates[0]); };
+    const std::optional<Recipe> recipe = find_recipe(r_.graph, id, in_memory);
+    if (!recipe || recipe->stored > (recipe->ops <= kMaxOperandOps ? bytes(id) : 0)) return false;
     int64_t more_read = 0;
     for (int candidate : candidates) {
       const Region& r = region(candidate);
-      if (r.ops + recipe.ops > max_ops_) return false;
-      if (r.arguments + static_cast<int>(recipe.sources.size()) > kMaxRegionArguments) return false;
-      for (Id source : recipe.sources) {
+      if (r.ops + recipe->ops > max_ops_) return false;
+      if (r.arguments + static_cast<int>(recipe->sources.size()) > kMaxRegionArguments)
+        return false;
+      for (Id source : recipe->sources) {
         if (candidate != candidates[0] && use_in(source, candidate) == nullptr)
           more_read += bytes(source);
       }
@@ -245,35 +247,6 @@ class Cutter {
     return more_read <= static_cast<int64_t>(candidates.size()) * bytes(id);
   }
 
-  // What a value is computed from, element by element.
-  struct Recipe {
-    std::set<Id> sources;
-    int64_t stored = 0;  // bytes of those that only `maker` would have
-    int ops = 0;
-  };
-  // False: it takes too much.
-  bool find_recipe(Id id, int maker, Recipe& recipe) {
-    recipe.ops += op_cost(r_.graph, id);
-    if (recipe.ops > kMaxRecomputedOps) return false;
-    const auto is_source_of_all = [&](Id input) { return is_source(input, maker, recipe); };
-    return std::ranges::all_of(node(id).inputs, is_source_of_all);
-  }
-  bool is_source(Id id, int maker, Recipe& recipe) {
-    const PlanNode& n = node(id);
-    if (is_in_memory(id, maker) || bytes(id) * kSmallPart <= kLargeBytes) {
-      recipe.sources.insert(id);
-      return true;
-    }
-    const auto* move = n.lowering<MoveLowering>();
-    if (move != nullptr && !move->computes) {
-      if (++recipe.ops > kMaxRecomputedOps) return false;
-      return std::ranges::all_of(n.inputs,
-                                 [&](Id input) { return is_source(input, maker, recipe); });
-    }
-    if (n.lowering<MapLowering>() != nullptr) return find_recipe(id, maker, recipe);
-    if (recipe.sources.insert(id).second) recipe.stored += bytes(id);
-    return true;
-  }
   // Whatever becomes of the value that `maker` would store.
   bool is_in_memory(Id id, int maker) {
     const PlanNode& n = node(id);
@@ -344,9 +317,7 @@ class Cutter {
     r.large_reads += bytes(id) >= kLargeBytes;
   }
 
-  int64_t bytes(Id id) const {
-    return shape(id).size() * static_cast<int64_t>(size_of(node(id).node->dtype));
-  }
+  int64_t bytes(Id id) const { return bytes_of(r_.graph, id); }
 
   bool readers_outside(Id id, int inside) {
     auto outside = [&](int reader) { return r_.find(reader) != inside; };
@@ -414,19 +385,8 @@ class Cutter {
   // stored for it alone.
   bool fits_operand(Id id, int into) {
     if (op_cost(r_.graph, id) > kMaxOperandOps) return false;
-    return bytes(id) < kLargeBytes ||
-           !std::ranges::any_of(
-               node(id).inputs,
-               [&](Id input) { return needs_costly(input, into, kMaxOperandDistance); });
-  }
-  bool needs_costly(Id id, int into, int depth) {
-    const PlanNode& n = node(id);
-    if (depth == 0 || is_in_memory(id, into)) return false;
-    const bool map = n.lowering<MapLowering>() != nullptr;
-    if (map && op_cost(r_.graph, id) > kMaxOperandOps) return true;
-    if (!map && (n.lowering<MoveLowering>() == nullptr || n.inputs.size() != 1)) return false;
-    return std::ranges::any_of(n.inputs,
-                               [&](Id input) { return needs_costly(input, into, depth - 1); });
+    const auto in_memory = [&](Id input) { return is_in_memory(input, into); };
+    return bytes(id) < kLargeBytes || !needs_costly(r_.graph, id, kMaxOperandOps, in_memory);
   }
 
   static bool is_wide(const Region& r) {
@@ -747,9 +707,6 @@ class Cutter {
   }
 
   static constexpr int kMaxOperandOps = 4;
-  static constexpr int kMaxOperandDistance = 6;  // ops between an operand and a costly one
-  static constexpr int kMaxRecomputedOps = 48;   // about what a store and a load of an element take
-  static constexpr int kSmallPart = 16;       // of a large value: storing so little costs nothing
   static constexpr int kMaxFoldDistance = 4;  // element-wise ops between a fold and where rows meet
   static constexpr int kComputedMoveOps = 80;  // random bits: twenty rounds
 
@@ -780,28 +737,6 @@ std::optional<Layout> view_layout(const PlanGraph& graph, Id id, const Layout& i
   std::vector<const Shape*> shapes;
   const NodeView view = view_of(graph, id, dtypes, shapes);
   return move->view(view, *shapes[0], input);
-}
-
-int op_cost(const PlanGraph& graph, Id id) {
-  const auto* map = graph.nodes[id].lowering<MapLowering>();
-  if (map == nullptr) return 2;
-  constexpr int kMathCost = 14;  // instructions of a typical expansion
-  static thread_local std::map<std::pair<const OpRow*, Dtype>, int> known;
-  const auto key = std::make_pair(&graph.nodes[id].row(), graph.nodes[id].node->dtype);
-  auto [it, fresh] = known.emplace(key, 0);
-  if (!fresh) return it->second;
-  std::vector<Dtype> dtypes;
-  std::vector<const Shape*> shapes;
-  const NodeView view = view_of(graph, id, dtypes, shapes);
-  AnalysisContext context(view, [](int, const Coords&, bool) {});
-  std::vector<Lane> arguments;
-  for (size_t k = 0; k < graph.nodes[id].inputs.size(); k++)
-    arguments.push_back(context.input(static_cast<int>(k), {}));
-  map->expr(context, view, arguments);
-  for (const ir::Expr& e : context.builder().kernel().exprs) {
-    if (e.kind == ir::ExprKind::op) it->second += ir::is_math(e.code) ? kMathCost : 1;
-  }
-  return it->second;
 }
 
 }  // namespace cermet::schedule

@@ -24,7 +24,6 @@ inline constexpr int kMaxRegionOps = 256;
 inline constexpr int kMaxRegionArguments = 96;
 // One element-wise kernel over many large values keeps all of them alive: a sum of many is cut.
 inline constexpr int kMaxLargeReads = 3;
-inline constexpr int64_t kLargeBytes = 1 << 20;
 
 struct Member {
   Id node;
@@ -70,8 +69,5 @@ Regions cut_regions(PlanGraph graph, int max_ops = kMaxRegionOps);
 // Layout of a node in memory: a leaf's own, a view's derived, else contiguous. nullopt: a movement whose
 // input's layout cannot express it.
 std::optional<Layout> view_layout(const PlanGraph& graph, Id id, const Layout& input);
-
-// Instructions of one evaluation of a map row in core codes, math codes counted by their expansion.
-int op_cost(const PlanGraph& graph, Id id);
 
 }  // namespace cermet::schedule

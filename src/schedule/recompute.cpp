@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+#include "schedule/recompute.h"
+
+#include <algorithm>
+#include <map>
+
+#include "schedule/analysis.h"
+
+namespace cermet::schedule {
+
+namespace {
+
+constexpr int kMaxRecomputedOps = 48;  // about what a store and a load of an element take
+constexpr int kSmallPart = 16;         // of a large value: storing so little costs nothing
+constexpr int kMaxDistance = 7;        // ops between a value and a costly one
+
+bool is_small(const PlanGraph& graph, Id id) {
+  return bytes_of(graph, id) * kSmallPart <= kLargeBytes;
+}
+
+class RecipeFinder {
+ public:
+  RecipeFinder(const PlanGraph& graph, const InMemory& in_memory, Recipe& recipe)
+      : graph_(graph), in_memory_(in_memory), recipe_(recipe) {}
+
+  // False: it takes too much.
+  bool add(Id id, int ops) {
+    recipe_.ops += ops;
+    if (recipe_.ops > kMaxRecomputedOps) return false;
+    return std::ranges::all_of(graph_.nodes[id].inputs, [&](Id input) { return add_input(input); });
+  }
+
+ private:
+  bool add_input(Id id) {
+    const PlanNode& n = graph_.nodes[id];
+    const bool there = in_memory_(id) || is_small(graph_, id);
+    const auto* move = n.lowering<MoveLowering>();
+    if (!there && move != nullptr && !move->computes) return add(id, 1);
+    if (!there && n.lowering<MapLowering>() != nullptr) return add(id, op_cost(graph_, id));
+    if (recipe_.sources.insert(id).second && !there) recipe_.stored += bytes_of(graph_, id);
+    return true;
+  }
+
+  const PlanGraph& graph_;
+  const InMemory& in_memory_;
+  Recipe& recipe_;
+};
+
+bool costly_within(const PlanGraph& graph, Id id, int ops, const InMemory& in_memory, int depth) {
+  if (depth == 0) return false;
+  return std::ranges::any_of(graph.nodes[id].inputs, [&](Id input) {
+    const PlanNode& n = graph.nodes[input];
+    if (in_memory(input)) return false;
+    const bool map = n.lowering<MapLowering>() != nullptr;
+    if (map && op_cost(graph, input) > ops) return true;
+    const bool moves = n.lowering<MoveLowering>() != nullptr && n.inputs.size() == 1;
+    return (map || moves) && costly_within(graph, input, ops, in_memory, depth - 1);
+  });
+}
+
+}  // namespace
+
+int64_t bytes_of(const PlanGraph& graph, Id id) {
+  const Node& node = *graph.nodes[id].node;
+  return node.shape.size() * static_cast<int64_t>(size_of(node.dtype));
+}
+
+int op_cost(const PlanGraph& graph, Id id) {
+  const auto* map = graph.nodes[id].lowering<MapLowering>();
+  if (map == nullptr) return 2;
+  constexpr int kMathCost = 14;  // instructions of a typical expansion
+  static thread_local std::map<std::pair<const OpRow*, Dtype>, int> known;
+  const auto key = std::make_pair(&graph.nodes[id].row(), graph.nodes[id].node->dtype);
+  auto [it, fresh] = known.emplace(key, 0);
+  if (!fresh) return it->second;
+  std::vector<Dtype> dtypes;
+  std::vector<const Shape*> shapes;
+  const NodeView view = view_of(graph, id, dtypes, shapes);
+  AnalysisContext context(view, [](int, const Coords&, bool) {});
+  std::vector<Lane> arguments;
+  for (size_t k = 0; k < graph.nodes[id].inputs.size(); k++)
+    arguments.push_back(context.input(static_cast<int>(k), {}));
+  map->expr(context, view, arguments);
+  for (const ir::Expr& e : context.builder().kernel().exprs) {
+    if (e.kind == ir::ExprKind::op) it->second += ir::is_math(e.code) ? kMathCost : 1;
+  }
+  return it->second;
+}
+
+std::optional<Recipe> find_recipe(const PlanGraph& graph, Id id, const InMemory& in_memory) {
+  Recipe recipe;
+  if (!RecipeFinder(graph, in_memory, recipe).add(id, op_cost(graph, id))) return std::nullopt;
+  return recipe;
+}
+
+bool needs_costly(const PlanGraph& graph, Id id, int ops, const InMemory& in_memory) {
+  return costly_within(graph, id, ops, in_memory, kMaxDistance);
+}
+
+}  // namespace cermet::schedule

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+// What it takes to compute a value again where it is used, instead of storing it.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <set>
+
+#include "schedule/plan_graph.h"
+
+namespace cermet::schedule {
+
+inline constexpr int64_t kLargeBytes = 1 << 20;
+
+int64_t bytes_of(const PlanGraph& graph, Id id);
+
+// Instructions of one evaluation of a map row in core codes, math codes counted by their expansion.
+int op_cost(const PlanGraph& graph, Id id);
+
+// What a value is computed from, element by element.
+struct Recipe {
+  std::set<Id> sources;
+  int64_t stored = 0;  // bytes of those that are not in memory
+  int ops = 0;
+};
+// The predicate tells what is in memory whatever becomes of the value. nullopt: to compute it takes longer
+// than to store and load it.
+using InMemory = std::function<bool(Id)>;
+std::optional<Recipe> find_recipe(const PlanGraph& graph, Id id, const InMemory& in_memory);
+
+// Whether some op of more than `ops` instructions, whose result is not in memory, is near above the value.
+bool needs_costly(const PlanGraph& graph, Id id, int ops, const InMemory& in_memory);
+
+}  // namespace cermet::schedule
