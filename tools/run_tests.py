@@ -34,31 +34,21 @@ def parse_arguments():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", default="", help="run only tests whose name contains this")
-    parser.add_argument("--sanitizer", default="", choices=["", "address", "thread"])
     parser.add_argument("pytest_arguments", nargs="*")
     return parser.parse_args()
 
 
 def environment(arguments, build):
-    """What the tests run under. A sanitized extension needs its runtime loaded before Python's."""
+    """What the tests run under."""
     values = dict(os.environ)
     values["CERMET_CACHE_DIR"] = str(build / "test_cache")
     values["HYPOTHESIS_STORAGE_DIRECTORY"] = str(build / "hypothesis")
     values["ASAN_OPTIONS"] = "detect_leaks=0:allocator_may_return_null=1"
-    values["TSAN_OPTIONS"] = "report_signal_unsafe=0"
+    values["TSAN_OPTIONS"] = "report_signal_unsafe=0:die_after_fork=0"
     values["UBSAN_OPTIONS"] = "print_stacktrace=1"
     if arguments.only:
         values["GTEST_FILTER"] = f"*{arguments.only}*"
     return values
-
-
-def sanitizer_runtime(sanitizer):
-    libraries = {"address": ["libasan.so", "libubsan.so", "libstdc++.so"], "thread": ["libtsan.so"]}
-    paths = [
-        subprocess.check_output(["g++", f"-print-file-name={name}"], text=True).strip()
-        for name in libraries.get(sanitizer, [])
-    ]
-    return ":".join(paths)
 
 
 def count_report(path):
@@ -96,7 +86,7 @@ def run_pytest(arguments, build, values, name="pytest", tests="tests/python", qu
     command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", tests]
     if arguments.only:
         command += ["-k", arguments.only]
-    values = {**values, "LD_PRELOAD": sanitizer_runtime(arguments.sanitizer)}
+    values = {**values, "LD_PRELOAD": (build / "preload").read_text()}
     done = subprocess.run(
         [*command, *arguments.pytest_arguments],
         cwd=ROOT,
