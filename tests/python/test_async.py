@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""async_eval queues and returns at once; Ctrl-C ends what the main thread waits for, soon; a child of a
-fork computes whatever other threads were at."""
+"""async_eval queues and returns at once; Ctrl-C ends what the main thread waits for, soon; the
+child of a fork computes, whatever other threads were at."""
 
 import itertools
 import os
