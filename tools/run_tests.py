@@ -52,7 +52,10 @@ def environment(arguments, build):
     values["HYPOTHESIS_STORAGE_DIRECTORY"] = str(build / "hypothesis")
     values["ASAN_OPTIONS"] = "detect_leaks=0:allocator_may_return_null=1"
     # Threads that have ended on their own, like an idle allocator's, are not joined at exit.
-    values["TSAN_OPTIONS"] = "report_signal_unsafe=0:report_thread_leaks=0:die_after_fork=0"
+    values["TSAN_OPTIONS"] = (
+        "report_signal_unsafe=0:report_thread_leaks=0:die_after_fork=0:"
+        f"suppressions={ROOT}/tools/thread_sanitizer.txt"
+    )
     values["UBSAN_OPTIONS"] = "print_stacktrace=1"
     if arguments.only:
         values["GTEST_FILTER"] = f"*{arguments.only}*"
