@@ -54,8 +54,7 @@ demo: all
 .PHONY: test
 test: ## build, C++ tests, Python tests, checks of the tree (ONLY=pattern, SAN=1, SAN=thread)
 test: all
-	@$(run) tools/run_tests.py --build $(build) --jobs $(JOBS) --only "$(ONLY)" \
-	  --sanitizer "$(sanitizer)" -- $(ARGS)
+	@$(run) tools/run_tests.py --build $(build) --jobs $(JOBS) --only "$(ONLY)" -- $(ARGS)
 
 .PHONY: test-peers
 test-peers: ## tests that exchange arrays with torch and jax (installs them into .venv-peers)

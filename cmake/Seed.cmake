@@ -4,20 +4,13 @@
 if(NOT TARGET core)
   return()
 endif()
-# A sanitizer's runtime must be loaded before Python's.
-set(preload)
-foreach(library ${CERMET_SANITIZER_RUNTIME})
-  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=${library}
-                  OUTPUT_VARIABLE path OUTPUT_STRIP_TRAILING_WHITESPACE)
-  list(APPEND preload ${path})
-endforeach()
-list(JOIN preload ":" preload)
 set(seed ${CERMET_PACKAGE}/kernels.seed)
 add_custom_command(
   OUTPUT ${seed}
   COMMAND ${CMAKE_COMMAND} -E env PYTHONPATH=${CMAKE_BINARY_DIR}/python PYTHONDONTWRITEBYTECODE=1
           CERMET_KERNEL_CACHE=off CERMET_TIER=fused CERMET_LOG= CERMET_DUMP= CERMET_CPU_FEATURES=
-          CERMET_SKIP_PASS= ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD=${preload} ${Python_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/seed.py ${seed}
+          CERMET_SKIP_PASS= ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD=${CERMET_PRELOAD}
+          ${Python_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/seed.py ${seed}
   DEPENDS core ${CMAKE_SOURCE_DIR}/cmake/seed.py
   COMMENT "Compiling the kernels of single ops"
   VERBATIM)

@@ -4,7 +4,8 @@
 The parts: GoogleTest executables through CTest, pytest in tests/python, the op tests again with
 fewer processor features, op by op and under the guard allocators, rules of tools/check.py.
 Each part writes a report that is counted here; a part that dies without a report counts as one
-failure. Tests see a kernel cache of their own, in the build folder.
+failure. Tests see a kernel cache of their own, in the build folder. A build with the thread
+sanitizer runs the tests that have threads at work (10 times slower, and blind to generated code).
 """
 
 import argparse
@@ -19,7 +20,13 @@ from concurrent.futures import ThreadPoolExecutor
 import check
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-OPS_TESTS = "tests/python/test_ops_table.py"
+PYTHON_TESTS = "tests/python"
+OPS_TESTS = f"{PYTHON_TESTS}/test_ops_table.py"
+# What the thread sanitizer sees: CTest's name pattern, and files.
+THREADED = (
+    "^test_(runtime|ops)$",
+    [f"{PYTHON_TESTS}/test_{name}.py" for name in ("async", "compile", "kernel_cache", "nn")],
+)
 VARIANTS = {
     "avx2": {"CERMET_CPU_FEATURES": "avx2"},
     "generic": {"CERMET_CPU_FEATURES": "generic"},
@@ -34,31 +41,34 @@ def parse_arguments():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", default="", help="run only tests whose name contains this")
-    parser.add_argument("--sanitizer", default="", choices=["", "address", "thread"])
     parser.add_argument("pytest_arguments", nargs="*")
     return parser.parse_args()
 
 
 def environment(arguments, build):
-    """What the tests run under. A sanitized extension needs its runtime loaded before Python's."""
+    """What the tests run under."""
     values = dict(os.environ)
     values["CERMET_CACHE_DIR"] = str(build / "test_cache")
     values["HYPOTHESIS_STORAGE_DIRECTORY"] = str(build / "hypothesis")
     values["ASAN_OPTIONS"] = "detect_leaks=0:allocator_may_return_null=1"
-    values["TSAN_OPTIONS"] = "report_signal_unsafe=0"
+    # Threads that have ended on their own, like an idle allocator's, are not joined at exit.
+    values["TSAN_OPTIONS"] = (
+        "report_signal_unsafe=0:report_thread_leaks=0:die_after_fork=0:"
+        f"suppressions={ROOT}/tools/thread_sanitizer.txt"
+    )
     values["UBSAN_OPTIONS"] = "print_stacktrace=1"
     if arguments.only:
         values["GTEST_FILTER"] = f"*{arguments.only}*"
     return values
 
 
-def sanitizer_runtime(sanitizer):
-    libraries = {"address": ["libasan.so", "libubsan.so", "libstdc++.so"], "thread": ["libtsan.so"]}
-    paths = [
-        subprocess.check_output(["g++", f"-print-file-name={name}"], text=True).strip()
-        for name in libraries.get(sanitizer, [])
-    ]
-    return ":".join(paths)
+def preload(build):
+    """What a Python that imports the extension needs: a sanitizer's libraries, if any."""
+    return (build / "preload").read_text()
+
+
+def has_thread_sanitizer(build):
+    return "libtsan" in preload(build)
 
 
 def count_report(path):
@@ -78,6 +88,8 @@ def run_ctest(arguments, build, values):
     shutil.rmtree(reports, ignore_errors=True)
     summary = reports / "ctest.xml"
     command = ["ctest", "--test-dir", build, "--output-on-failure", "-j", str(arguments.jobs)]
+    if has_thread_sanitizer(build):
+        command += ["-R", THREADED[0]]
     subprocess.run([*command, "--output-junit", summary], env=values, check=False)
     if not summary.exists():
         return 0, 1
@@ -91,12 +103,14 @@ def run_ctest(arguments, build, values):
     return passed, failed
 
 
-def run_pytest(arguments, build, values, name="pytest", tests="tests/python", quiet=False):
+def run_pytest(arguments, build, values, name="pytest", tests=(PYTHON_TESTS,), quiet=False):
     report = build / f"reports/{name}.xml"
-    command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", tests]
+    command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *tests]
+    if preload(build):  # a report of a sanitizer that ends the process is to be seen
+        command += ["--capture=sys"]
     if arguments.only:
         command += ["-k", arguments.only]
-    values = {**values, "LD_PRELOAD": sanitizer_runtime(arguments.sanitizer)}
+    values = {**values, "LD_PRELOAD": preload(build)}
     done = subprocess.run(
         [*command, *arguments.pytest_arguments],
         cwd=ROOT,
@@ -123,7 +137,7 @@ def run_variants(arguments, build, values):
         name, setting = variant
         cache = {"CERMET_CACHE_DIR": str(build / f"test_cache_{name}")}
         return run_pytest(
-            arguments, build, {**values, **cache, **setting}, name, OPS_TESTS, quiet=True
+            arguments, build, {**values, **cache, **setting}, name, [OPS_TESTS], quiet=True
         )
 
     with ThreadPoolExecutor(arguments.jobs) as pool:
@@ -139,12 +153,13 @@ def main():
     arguments = parse_arguments()
     build = arguments.build.resolve()
     values = environment(arguments, build)
-    parts = {
-        "C++ tests": run_ctest(arguments, build, values),
-        "Python tests": run_pytest(arguments, build, values),
-        "op tests, limited": run_variants(arguments, build, values),
-        "checks": run_check(arguments),
-    }
+    parts = {"C++ tests": run_ctest(arguments, build, values)}
+    if has_thread_sanitizer(build):
+        parts["Python tests"] = run_pytest(arguments, build, values, tests=THREADED[1])
+    else:
+        parts["Python tests"] = run_pytest(arguments, build, values)
+        parts["op tests, limited"] = run_variants(arguments, build, values)
+    parts["checks"] = run_check(arguments)
     print()
     for name, (passed, failed) in parts.items():
         print(f"{name}: {passed} passed, {failed} failed")

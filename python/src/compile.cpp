@@ -9,12 +9,12 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 
 #include "capture.h"
 #include "compile_number.h"
 #include "runtime/counters.h"
+#include "runtime/long_lock.h"
 
 namespace cermet::python {
 
@@ -28,17 +28,18 @@ class TraceLock {
  public:
   // False when another thread traces for long (it may wait for this one).
   bool acquire() {
-    if (mutex().try_lock()) return held_ = true;
+    if (lock().try_lock_for(std::chrono::seconds(0))) return held_ = true;
     nb::gil_scoped_release release;
-    return held_ = mutex().try_lock_for(std::chrono::seconds(1));
+    return held_ = lock().try_lock_for(std::chrono::seconds(1));
   }
   ~TraceLock() {
-    if (held_) mutex().unlock();
+    if (held_) lock().unlock();
   }
 
  private:
-  static std::timed_mutex& mutex() {
-    static auto* lock = new std::timed_mutex;
+  static LongLock& lock() {
+    // Whoever forks in Python has the GIL, without which no trace ends.
+    static auto* lock = new LongLock(ForkLevel::graph, false);
     return *lock;
   }
   bool held_ = false;

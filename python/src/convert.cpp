@@ -33,9 +33,9 @@ Strength strength(nb::handle object) {
 void check_fits(const char* op, const Number& n, Dtype dtype) {
   if (n.kind != Number::Kind::integer || !is_integer(dtype)) return;
   const int bits = 8 * static_cast<int>(size_of(dtype));
-  const int64_t low = is_signed(dtype) ? -(int64_t{1} << (bits - 1)) : 0;
-  const int64_t high = static_cast<int64_t>(
-      ~uint64_t{0} >> (is_signed(dtype) || bits == 64 ? 65 - bits : 64 - bits));
+  const auto high = static_cast<int64_t>(~uint64_t{0} >>
+                                         (is_signed(dtype) || bits == 64 ? 65 - bits : 64 - bits));
+  const int64_t low = is_signed(dtype) ? -high - 1 : 0;
   const bool fits =
       bits == 64 ? is_signed(dtype) || n.integer >= 0 : n.integer >= low && n.integer <= high;
   CERMET_CHECK(fits, overflow, op, "{} does not fit {}", n.integer, name_of(dtype));

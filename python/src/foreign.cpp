@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "base/format.h"
+#include "runtime/fork.h"
 
 namespace cermet::python {
 
@@ -15,8 +16,19 @@ namespace {
 
 // --- references dropped without the GIL ---
 
-std::mutex released_mutex;
-std::vector<PyObject*> released;
+struct Released {
+  std::mutex mutex;
+  std::vector<PyObject*> objects;
+};
+
+Released& released() {
+  static Released& released = []() -> Released& {
+    auto& released = *new Released;
+    hold_over_fork(ForkLevel::leaf, released.mutex);
+    return released;
+  }();
+  return released;
+}
 
 void give_up(PyObject* object) {
   if (Py_IsInitialized() == 0) return;
@@ -25,8 +37,8 @@ void give_up(PyObject* object) {
     return;
   }
   {
-    const std::lock_guard lock(released_mutex);
-    released.push_back(object);
+    const std::lock_guard lock(released().mutex);
+    released().objects.push_back(object);
   }
   // Best effort: should the list of pending calls be full, the next import drops it.
   Py_AddPendingCall([](void*) { return drop_released(), 0; }, nullptr);
@@ -279,8 +291,8 @@ array packed_copy(const ForeignView& view, const Shape& shape) {
 void drop_released() {
   std::vector<PyObject*> objects;
   {
-    const std::lock_guard lock(released_mutex);
-    objects.swap(released);
+    const std::lock_guard lock(released().mutex);
+    objects.swap(released().objects);
   }
   for (PyObject* object : objects) Py_DECREF(object);
 }

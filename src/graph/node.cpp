@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "runtime/fork.h"
+
 namespace cermet {
 
 namespace {
@@ -77,8 +79,17 @@ NodeRef::~NodeRef() {
     destroy(node_);
 }
 
+std::mutex& PendingCall::outputs_lock() {
+  static std::mutex& lock = []() -> std::mutex& {
+    auto& lock = *new std::mutex;
+    hold_over_fork(ForkLevel::leaf, lock);
+    return lock;
+  }();
+  return lock;
+}
+
 void PendingCall::forget(Node* node) {
-  std::lock_guard guard(lock_);
+  std::lock_guard guard(outputs_lock());
   std::replace(outputs_.begin(), outputs_.end(), node, static_cast<Node*>(nullptr));
 }
 

@@ -46,7 +46,8 @@ class NodeRef {
 };
 
 // A call whose outputs are made together: one node of the graph with several results. Its output nodes
-// own it; it knows those that still live.
+// own it; it knows those that still live. Outputs are read and changed under one lock for all calls,
+// held over forks.
 class PendingCall {
  public:
   virtual ~PendingCall() = default;
@@ -58,7 +59,7 @@ class PendingCall {
   bool is_done() const { return done_.load(std::memory_order_acquire); }
 
  protected:
-  std::mutex lock_;
+  static std::mutex& outputs_lock();
   std::vector<Node*> outputs_;  // null: gone
   std::atomic<bool> done_{false};
 };
@@ -86,8 +87,9 @@ class Node {
   Stream stream;
   Origin origin;
   bool traced = false;  // made under a transform from traced inputs: keeps its inputs when ready
-  int32_t depth = 0;    // 1 + the most of its inputs that were not ready: bounds laziness
-  int64_t pending_bytes = 0;  // results waiting below this node, counted along one path at least
+  // These bound laziness; users of a node read them while another thread may evaluate it.
+  std::atomic<int32_t> depth{0};          // 1 + the most of its inputs that were not ready
+  std::atomic<int64_t> pending_bytes{0};  // results waiting below, counted along one path at least
 
   std::atomic<NodeState> state{NodeState::lazy};
   BufferRef buffer;                   // ready: the data ...
@@ -100,6 +102,10 @@ class Node {
   }
   // What must be ready before it.
   const std::vector<NodeRef>& edges() const { return call ? call->inputs : inputs; }
+  void set_pending(int32_t nodes, int64_t bytes) {
+    depth.store(nodes, std::memory_order_relaxed);
+    pending_bytes.store(bytes, std::memory_order_relaxed);
+  }
 
   std::atomic<int32_t> handles{0};  // live `array` handles
 

@@ -30,20 +30,20 @@ void check_dtypes(const OpRow& row, const Arrays& inputs) {
 }  // namespace
 
 void bound_laziness(Node& node) {
-  node.depth = 1;
+  int32_t depth = 1;
+  int64_t bytes = node.pending_bytes.load(std::memory_order_relaxed);
   for (const NodeRef& input : node.edges()) {
     if (input->is_ready()) continue;
-    node.depth = std::max(node.depth, input->depth + 1);
-    node.pending_bytes = std::max(node.pending_bytes, input->pending_bytes);
+    depth = std::max(depth, input->depth.load(std::memory_order_relaxed) + 1);
+    bytes = std::max(bytes, input->pending_bytes.load(std::memory_order_relaxed));
   }
   const UnguardedSizes unguarded;
-  node.pending_bytes += node.shape.size() * static_cast<int64_t>(size_of(node.dtype));
-  const bool over =
-      node.depth > hooks::kMaxPendingNodes || node.pending_bytes > hooks::kMaxPendingBytes;
+  bytes += node.shape.size() * static_cast<int64_t>(size_of(node.dtype));
+  node.set_pending(depth, bytes);
+  const bool over = depth > hooks::kMaxPendingNodes || bytes > hooks::kMaxPendingBytes;
   if (!over || node.traced || hooks::evaluate == nullptr) return;
   hooks::evaluate(node.edges());
-  node.depth = 1;
-  node.pending_bytes = 0;
+  node.set_pending(1, 0);
 }
 
 const OpRow& row_of(OpId id) { return *all_rows()[static_cast<size_t>(id)]; }

@@ -4,12 +4,15 @@
 // registers once; a lock may be taken while holding one of an earlier level, never of a later one.
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 
 namespace cermet {
 
-enum class ForkLevel : uint8_t { graph, streams, compiler, cache, pool, allocator, leaf };
+enum class ForkLevel : uint8_t { queues, graph, streams, compiler, cache, pool, allocator, leaf };
 
 // Each may be empty.
 struct ForkHandler {
@@ -21,11 +24,48 @@ struct ForkHandler {
 // Not to be called from a handler. Handlers of one level run in the order of registration.
 void on_fork(ForkLevel level, ForkHandler handler);
 
+// Until when the fork in progress waits for work that may take long: a second from its beginning.
+// Work that waits for the forking thread (Python's for the GIL) must not hold it up for ever.
+std::chrono::steady_clock::time_point fork_deadline();
+
 // A lock that is held across every fork; it must live for ever.
 template <typename Lock>
 void hold_over_fork(ForkLevel level, Lock& lock) {
   const auto release = [&lock] { lock.unlock(); };
   on_fork(level, {[&lock] { lock.lock(); }, release, release});
 }
+
+// A gate through which work goes that a fork waits for, held across forks like a lock. Not a
+// shared_mutex: glibc's knows its writer by a thread id that differs in the child.
+class ForkGate {
+ public:
+  void enter() {
+    std::lock_guard lock(mutex_);
+    ++inside_;
+  }
+  void leave() {
+    std::lock_guard lock(mutex_);
+    if (--inside_ == 0) empty_.notify_all();
+  }
+  void lock() {
+    std::unique_lock lock(mutex_);
+    empty_.wait(lock, [this] { return inside_ == 0; });
+    lock.release();
+  }
+  void unlock() { mutex_.unlock(); }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable empty_;
+  int inside_ = 0;
+};
+
+struct InForkGate {
+  explicit InForkGate(ForkGate& gate) : gate(gate) { gate.enter(); }
+  ~InForkGate() { gate.leave(); }
+  InForkGate(const InForkGate&) = delete;
+  InForkGate& operator=(const InForkGate&) = delete;
+  ForkGate& gate;
+};
 
 }  // namespace cermet

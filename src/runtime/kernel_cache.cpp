@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <mutex>
 #include <unordered_map>
 
@@ -31,37 +30,6 @@ struct Entry {
   KernelPtr kernel;  // once made
 };
 
-// A fork waits for kernels in the making, as the code generator has locks of its own. Not a
-// shared_mutex: glibc's knows its writer by a thread id that differs in the child.
-class ForkGate {
- public:
-  void enter() {
-    std::lock_guard lock(mutex_);
-    ++inside_;
-  }
-  void leave() {
-    std::lock_guard lock(mutex_);
-    if (--inside_ == 0) empty_.notify_all();
-  }
-  void lock() {
-    std::unique_lock lock(mutex_);
-    empty_.wait(lock, [this] { return inside_ == 0; });
-    lock.release();
-  }
-  void unlock() { mutex_.unlock(); }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable empty_;
-  int inside_ = 0;
-};
-
-struct InGate {
-  explicit InGate(ForkGate& gate) : gate(gate) { gate.enter(); }
-  ~InGate() { gate.leave(); }
-  ForkGate& gate;
-};
-
 struct HashOfHash {
   size_t operator()(const ir::Hash& hash) const { return hash.lo; }
 };
@@ -76,7 +44,7 @@ class KernelCache {
   KernelPtr find(const ir::Hash& hash, const std::function<ir::Kernel()>& make) {
     const std::shared_ptr<Entry> entry = entry_of(hash);
     if (entry->made.load(std::memory_order_acquire)) return hit(*entry);
-    const InGate running(gate_);
+    const InForkGate running(gate_);
     std::lock_guard lock(entry->making);
     if (entry->made.load(std::memory_order_acquire)) return hit(*entry);
     KernelPtr kernel = from_file(hash);
@@ -94,7 +62,7 @@ class KernelCache {
       if (it != entries_.end() && it->second->made.load(std::memory_order_acquire))
         return hit(*it->second);
     }
-    const InGate running(gate_);
+    const InForkGate running(gate_);
     KernelPtr kernel = from_file(hash);
     if (kernel == nullptr) return nullptr;
     const std::shared_ptr<Entry> entry = entry_of(hash);
@@ -194,7 +162,8 @@ class KernelCache {
   }
 
   std::mutex mutex_;
-  ForkGate gate_;
+  ForkGate
+      gate_;  // a fork waits for kernels in the making: the code generator has locks of its own
   bool keeping_ = false;
   std::vector<ir::Kernel> kept_;
   std::unordered_map<ir::Hash, std::shared_ptr<Entry>, HashOfHash> entries_;

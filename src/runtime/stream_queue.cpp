@@ -149,8 +149,7 @@ void StreamQueue::State::resume_in_child() {
 namespace {
 
 template <typename State>
-void pause_all(const std::vector<State*>& states) {
-  const auto deadline = std::chrono::steady_clock::now() + kPause;
+void pause_all(const std::vector<State*>& states, std::chrono::steady_clock::time_point deadline) {
   for (State* state : states) state->pause(deadline);
 }
 
@@ -165,7 +164,7 @@ struct QueueControl {
   }
   static void prepare() {
     queues().mutex.lock();
-    pause_all(states());
+    pause_all(states(), fork_deadline());
   }
   static void parent() {
     for (auto* state : states()) state->resume();
@@ -178,7 +177,7 @@ struct QueueControl {
   // Tasks in flight end before the libraries they use are torn down; those not begun are dropped.
   static void exit() {
     std::lock_guard lock(queues().mutex);
-    pause_all(states());
+    pause_all(states(), std::chrono::steady_clock::now() + kPause);
     for (auto* state : states()) {
       state->exiting = true;
       state->mutex.unlock();
@@ -189,7 +188,7 @@ struct QueueControl {
 
 StreamQueue::StreamQueue() : state_(std::make_unique<State>()) {
   [[maybe_unused]] static const bool registered = [] {
-    on_fork(ForkLevel::streams, {QueueControl::prepare, QueueControl::parent, QueueControl::child});
+    on_fork(ForkLevel::queues, {QueueControl::prepare, QueueControl::parent, QueueControl::child});
     std::atexit(QueueControl::exit);
     return true;
   }();

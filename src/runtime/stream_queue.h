@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The worker behind a CPU stream: runs tasks in the order in which they were queued, one at a time,
-// on one thread made at the first task. A fork waits up to a second for the running task; in the
+// on one thread made at the first task. A fork waits until fork_deadline() for the running task; in the
 // child the tasks not begun stay queued on a new worker, and a task cut short is replaced by its
 // `lost`. At exit the running task may end, and the others are dropped. Tasks report failure
 // through their results: an exception that leaves one is a bug of ours and printed as a warning.

@@ -10,6 +10,7 @@
 #include "kernel/passes.h"
 #include "kernel/walk.h"
 #include "runtime/counters.h"
+#include "runtime/fork.h"
 #include "schedule/join.h"
 #include "schedule/launch_order.h"
 #include "schedule/program.h"
@@ -131,7 +132,11 @@ constexpr int64_t kWorthCompiling = 16 << 20;
 
 // Whether the kernel was met before; it is from now on.
 bool met_before(const ir::Hash& hash) {
-  static auto* mutex = new std::mutex;
+  static auto* mutex = [] {
+    auto* mutex = new std::mutex;
+    hold_over_fork(ForkLevel::leaf, *mutex);
+    return mutex;
+  }();
   static auto* met = new std::set<std::pair<uint64_t, uint64_t>>;
   std::lock_guard lock(*mutex);
   return !met->emplace(hash.hi, hash.lo).second;

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "base/error.h"
 #include "graph/hooks.h"
 #include "runtime/counters.h"
+#include "runtime/long_lock.h"
 #include "runtime/poll.h"
 #include "runtime/stream_queue.h"
 #include "schedule/program.h"
@@ -20,25 +20,6 @@
 namespace cermet {
 
 namespace {
-
-// One evaluation at a time: claims are by the whole tape, so there is no order to deadlock on.
-class EvalLock {
- public:
-  EvalLock() {
-    if (mutex().try_lock()) return;
-    count(Counter::syncs);
-    while (!mutex().try_lock_for(std::chrono::nanoseconds(kPollPeriodNs))) check_cancelled("eval");
-  }
-  ~EvalLock() { mutex().unlock(); }
-  EvalLock(const EvalLock&) = delete;
-  EvalLock& operator=(const EvalLock&) = delete;
-
- private:
-  static std::recursive_timed_mutex& mutex() {
-    static auto* lock = new std::recursive_timed_mutex;
-    return *lock;
-  }
-};
 
 struct PlanKey {
   uint64_t lo = 0x243f6a8885a308d3u, hi = 0x13198a2e03707344u;
@@ -58,6 +39,34 @@ struct PlanKeyHash {
   size_t operator()(const PlanKey& key) const { return key.lo; }
 };
 
+struct Plan {
+  ProgramPtr program;
+  int wanted = 0;
+};
+using Plans = std::unordered_map<PlanKey, Plan, PlanKeyHash>;
+Plans* plans = new Plans;  // under the EvalLock
+
+// One evaluation at a time: claims are by the whole tape, so there is no order to deadlock on. In the
+// child of a fork that cut one short its arrays are as before, but for inputs that it was given.
+class EvalLock {
+ public:
+  EvalLock() {
+    using std::chrono::nanoseconds;
+    if (lock().try_lock_for(nanoseconds(0))) return;
+    count(Counter::syncs);
+    while (!lock().try_lock_for(nanoseconds(kPollPeriodNs))) check_cancelled("eval");
+  }
+  ~EvalLock() { lock().unlock(); }
+  EvalLock(const EvalLock&) = delete;
+  EvalLock& operator=(const EvalLock&) = delete;
+
+ private:
+  static LongLock& lock() {
+    static auto* lock = new LongLock(ForkLevel::graph, true, [] { plans = new Plans; });
+    return *lock;
+  }
+};
+
 // The pending graph by positions: what a plan depends on, and what it is run with.
 struct Tape {
   TracedGraph graph;
@@ -75,6 +84,8 @@ class TapeReader {
     tape_.nodes = pending_tape(roots_);
     for (const NodeRef& root : roots_) wanted_.insert(root.get());
     for (const NodeRef& node : tape_.nodes) {
+      if (node->state.load(std::memory_order_acquire) == NodeState::failed)
+        std::rethrow_exception(node->error);
       traced_ |= node->traced;
       tape_.has_calls |= node->call != nullptr && !node->call->is_done();
       for (const NodeRef& input : node->inputs) edges_[input.get()]++;
@@ -87,8 +98,6 @@ class TapeReader {
 
  private:
   void add(const NodeRef& node) {
-    if (node->state.load(std::memory_order_acquire) == NodeState::failed)
-      std::rethrow_exception(node->error);
     CERMET_CHECK(
         node->row != nullptr, value, "eval",
         "an array of shape {} has no data: it stands for an argument in a trace (compile) and "
@@ -129,6 +138,11 @@ class TapeReader {
   uint64_t position_of(const NodeRef& input) {
     auto [it, fresh] = positions_.try_emplace(input.get(), positions_.size());
     if (fresh) {
+      CERMET_CHECK(
+          input->buffer, runtime, "eval",
+          "an input of shape {} was given to an evaluation that did not end (it failed, or a "
+          "fork cut it short); make it anew",
+          input->shape.to_string());
       tape_.graph.inputs.push_back(input);
       tape_.key.add(0x1eaf);
       tape_.key.add(static_cast<uint64_t>(input->dtype));
@@ -154,15 +168,10 @@ class TapeReader {
 
 // A program that runs op by op is replaced when it is wanted for the third time.
 ProgramPtr find_program(const Tape& tape) {
-  struct Plan {
-    ProgramPtr program;
-    int wanted = 0;
-  };
-  static auto* cache = new std::unordered_map<PlanKey, Plan, PlanKeyHash>;
   constexpr size_t kMaxPrograms = 1024;
   constexpr int kSightsApart = 2;
-  if (cache->size() >= kMaxPrograms && !cache->contains(tape.key)) cache->clear();
-  Plan& plan = (*cache)[tape.key];
+  if (plans->size() >= kMaxPrograms && !plans->contains(tape.key)) plans->clear();
+  Plan& plan = (*plans)[tape.key];
   plan.wanted++;
   if (plan.program != nullptr && (!plan.program->is_provisional || plan.wanted <= kSightsApart)) {
     count(Counter::program_hits);
@@ -199,9 +208,8 @@ void publish(const Tape& tape, std::vector<ProgramValue>& results) {
     Node& node = *tape.graph.outputs[i];
     node.buffer = std::move(results[i].buffer);
     node.layout = std::move(results[i].layout);
+    node.set_pending(0, 0);
     node.state.store(NodeState::ready, std::memory_order_release);
-    node.depth = 0;
-    node.pending_bytes = 0;
     if (!node.traced) node.inputs.clear();
   }
 }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "runtime/allocator.h"
 #include "runtime/counters.h"
+#include "runtime/fork.h"
 #include "schedule/copy.h"
 #include "schedule/eval.h"
 #include "schedule/program.h"
@@ -29,6 +30,16 @@ ProgramValue contiguous_value(const Node& node) {
   schedule::copy_to_contiguous(node.buffer->data(), node.layout, buffer->data(), node.shape,
                                node.dtype);
   return {std::move(buffer), Layout::contiguous(node.shape), true};
+}
+
+// A fork waits for programs in the making.
+ForkGate& fork_gate() {
+  static ForkGate& gate = []() -> ForkGate& {
+    auto& gate = *new ForkGate;
+    hold_over_fork(ForkLevel::graph, gate);
+    return gate;
+  }();
+  return gate;
 }
 
 }  // namespace
@@ -104,6 +115,7 @@ bool CompiledGraph::is_outrun(const Instance& instance) {
 
 CompiledGraph::InstancePtr CompiledGraph::find(std::span<const array> inputs,
                                                std::span<const Number> symbols) const {
+  const InForkGate making(fork_gate());
   std::lock_guard guard(lock_);
   if (last_ && is_for(*last_, symbols) && !is_outrun(*last_)) return last_;
   uint64_t hash = 0;
@@ -171,15 +183,16 @@ class CompiledGraph::ProgramCall final : public PendingCall {
   }
 
   void run() override {
-    bool given_up = false;
     try {
-      std::vector<ProgramValue> values = input_values(given_up);
-      publish(run_program(*instance_->program, std::move(values), scalars_));
+      CERMET_CHECK(!given_up_, runtime, "compile",
+                   "a fork cut this call short after it had been given its inputs; evaluate before "
+                   "the fork, or call anew");
+      publish(run_program(*instance_->program, input_values(), scalars_));
     } catch (const Error& error) {
       // Cancelled or out of memory: it may be tried again, unless inputs were given up.
       const bool again =
           error.kind() == ErrorKind::interrupted || error.kind() == ErrorKind::memory;
-      if (!again || given_up) fail_outputs(std::current_exception());
+      if (!again || given_up_) fail_outputs(std::current_exception());
       throw;
     }
   }
@@ -191,7 +204,7 @@ class CompiledGraph::ProgramCall final : public PendingCall {
            !input.buffer->pinned();
   }
 
-  std::vector<ProgramValue> input_values(bool& given_up) {
+  std::vector<ProgramValue> input_values() {
     const std::vector<bool>& used = instance_->used;
     std::vector<ProgramValue> values(used.size());
     for (size_t i = 0, next = 0; i < used.size(); i++) {
@@ -200,45 +213,49 @@ class CompiledGraph::ProgramCall final : public PendingCall {
       const bool donated = is_donated(input);
       values[i] = contiguous_value(input);
       if (!donated || values[i].donated) continue;
-      values[i].donated = given_up = true;
+      values[i].donated = given_up_ = true;
       input.buffer.reset();
     }
     return values;
   }
 
   void publish(std::vector<ProgramValue> results) {
-    std::lock_guard guard(lock_);
-    done_ = true;
-    for (size_t i = 0; i < results.size(); i++) {
-      if (outputs_[i] == nullptr) continue;
-      Node& node = *outputs_[i];
-      node.buffer = std::move(results[i].buffer);
-      node.layout = std::move(results[i].layout);
-      finish(node, NodeState::ready);
+    {
+      std::lock_guard guard(outputs_lock());
+      done_ = true;
+      for (size_t i = 0; i < results.size(); i++) {
+        if (outputs_[i] == nullptr) continue;
+        Node& node = *outputs_[i];
+        node.buffer = std::move(results[i].buffer);
+        node.layout = std::move(results[i].layout);
+        finish(node, NodeState::ready);
+      }
     }
     inputs.clear();
   }
 
   void fail_outputs(std::exception_ptr error) {
-    std::lock_guard guard(lock_);
-    done_ = true;
-    for (Node* node : outputs_) {
-      if (node == nullptr) continue;
-      node->error = error;
-      finish(*node, NodeState::failed);
+    {
+      std::lock_guard guard(outputs_lock());
+      done_ = true;
+      for (Node* node : outputs_) {
+        if (node == nullptr) continue;
+        node->error = error;
+        finish(*node, NodeState::failed);
+      }
     }
     inputs.clear();
   }
 
   // The node keeps the call: its destructor may be looking at it on another thread.
   static void finish(Node& node, NodeState state) {
-    node.depth = 0;
-    node.pending_bytes = 0;
+    node.set_pending(0, 0);
     node.state.store(state, std::memory_order_release);
   }
 
   InstancePtr instance_;
   std::vector<Number> scalars_;
+  bool given_up_ = false;  // inputs were
 };
 
 Arrays CompiledGraph::run(const Call& call, std::span<const array> inputs) const {
@@ -255,7 +272,7 @@ Arrays CompiledGraph::run(const Call& call, std::span<const array> inputs) const
     node.traced = false;
     node.call = pending;
     pending->add_output(&node);
-    node.pending_bytes = bytes;
+    node.set_pending(0, bytes);
     bound_laziness(node);
   }
   return arrays;
