@@ -162,8 +162,7 @@ class KernelCache {
   }
 
   std::mutex mutex_;
-  ForkGate
-      gate_;  // a fork waits for kernels in the making: the code generator has locks of its own
+  ForkGate gate_;  // a fork waits for kernels in the making: the code generator has locks
   bool keeping_ = false;
   std::vector<ir::Kernel> kept_;
   std::unordered_map<ir::Hash, std::shared_ptr<Entry>, HashOfHash> entries_;
