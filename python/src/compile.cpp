@@ -529,7 +529,7 @@ class Compiled {
     auto it = entries_.find(key.key);
     if (it == entries_.end()) return nullptr;
     for (size_t i = 0; i < it->second.size(); i++) {
-      const EntryPtr entry = it->second[i];
+      EntryPtr entry = it->second[i];
       std::optional<bool> holds = entry->graph->prepare_known(key.symbols, call);
       if (!holds) {
         nb::gil_scoped_release release;

@@ -171,7 +171,7 @@ PyType_Slot slots[] = {{Py_tp_getset, members}, {0, nullptr}};
 
 }  // namespace
 
-TraceNumbers::TraceNumbers(std::shared_ptr<Symbols> symbols)
+TraceNumbers::TraceNumbers(const std::shared_ptr<Symbols>& symbols)
     : before_(std::exchange(active, symbols)), scope_(*symbols) {}
 TraceNumbers::~TraceNumbers() { active = std::move(before_); }
 

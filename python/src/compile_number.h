@@ -13,7 +13,7 @@ namespace cermet::python {
 // While it lives, sizes and scalars on this thread are numbers of this trace.
 class TraceNumbers {
  public:
-  explicit TraceNumbers(std::shared_ptr<Symbols> symbols);
+  explicit TraceNumbers(const std::shared_ptr<Symbols>& symbols);
   ~TraceNumbers();
   TraceNumbers(const TraceNumbers&) = delete;
   TraceNumbers& operator=(const TraceNumbers&) = delete;

@@ -260,7 +260,7 @@ std::pair<array, array> to_operands(const char* op, nb::handle a, nb::handle b) 
 
 array to_array_like(const char* op, nb::handle object, const array& like) {
   if (is_scalar(object)) return weak_scalar(op, to_symbolic_number(op, object), like.dtype());
-  const array a = to_array(object);
+  array a = to_array(object);
   if (strength(object) == Strength::array) return a;
   const Dtype dtype = promote_weak(like.dtype(), category_of(a.dtype()));
   return a.dtype() == dtype ? a : astype(a, dtype);

@@ -104,8 +104,8 @@ ForeignView from_py_buffer(nb::handle object) {
   view.read_only = raw->readonly != 0;
   held.view = nullptr;
   // The release runs Python code, so it is deferred like a reference: a capsule does it.
-  view.owner = keep_alive(
-      nb::capsule(raw, [](void* p) noexcept { HeldBuffer{static_cast<Py_buffer*>(p)}; }));
+  view.owner = keep_alive(nb::capsule(
+      raw, [](void* p) noexcept { const HeldBuffer last{static_cast<Py_buffer*>(p)}; }));
   return view;
 }
 

@@ -128,7 +128,7 @@ array slice_shaped(const array& value, const IndexPlan& plan) {
 array update_slices(const array& a, const array& value, const IndexPlan& plan,
                     ScatterReduce reduce) {
   SliceArguments s = slice_arguments(a, plan);
-  const array update = slice_shaped(value, plan);
+  array update = slice_shaped(value, plan);
   if (s.whole && reduce == ScatterReduce::assign) return update;
   return slice_update(a, update, s.start, s.step, reduce);
 }

@@ -204,7 +204,7 @@ array asarray(nb::handle object, OptionalDtype dtype, nb::handle copy_argument) 
   const Copy copy = to_copy(copy_argument);
   const std::optional<Dtype> wanted = to_dtype(dtype);
   if (is_foreign(object)) {
-    const array a = shared_or_copied(view_of(object), copy == Copy::never ? copy : Copy::always);
+    array a = shared_or_copied(view_of(object), copy == Copy::never ? copy : Copy::always);
     if (!wanted || a.dtype() == *wanted) return a;
     CERMET_CHECK(copy != Copy::never, value, "asarray", "{} data cannot become {} without a copy",
                  name_of(a.dtype()), name_of(*wanted));
@@ -265,6 +265,7 @@ array from_buffer_object(nb::handle object, std::optional<Dtype> dtype) {
 }
 
 void init_numpy(nb::module_& m) {
+  // NOLINTNEXTLINE(bugprone-unused-raii): the constructor registers the class
   nb::class_<BitsView>(m, "_BitsView", nb::type_slots(bits_slots));
   m.def("asarray", &asarray, nb::arg("a"), nb::arg("dtype") = nb::none(), nb::kw_only(),
         nb::arg("copy") = nb::none(),

@@ -102,7 +102,7 @@ std::string CudaEmitter::entry(const For& chunk, const std::string& symbol, int 
 }
 
 void CudaEmitter::add_line(const std::string& text) {
-  text_.append(static_cast<size_t>(2 * depth_), ' ');
+  text_.append(2 * static_cast<size_t>(depth_), ' ');
   text_ += text + '\n';
 }
 
@@ -156,7 +156,7 @@ std::string CudaEmitter::buffer(BufferRef ref) {
     return declared(name, fmt::format("{0} const {1} = ({0}){2}", pointer, name,
                                       word(static_cast<size_t>(ref.id))));
   }
-  const std::string name = fmt::format("l{}", ref.id);
+  std::string name = fmt::format("l{}", ref.id);
   if (kernel_.locals[ref.id].scope == LocalScope::thread) {
     thread_locals();
     return name;

@@ -370,9 +370,9 @@ class LaneLoop {
     for (const Fold* fold : analysis_.folds()) {
       Accumulator a{
           fold, lane_order(fold->states), e_.states(fold->states, Emitter::Part::init), {}, {}};
+      const auto slots = static_cast<uint64_t>(a.order.lanes) + static_cast<uint64_t>(width_);
       for (const FoldState& s : fold->states)
-        a.lanes.push_back(
-            ops_.slot(ops_.memory_type(s.dtype), static_cast<uint64_t>(a.order.lanes + width_)));
+        a.lanes.push_back(ops_.slot(ops_.memory_type(s.dtype), slots));
       a.stack = e_.tree_stack(a.init);
       block = std::min(block, a.order.block);
       results.append(a.init.begin(), a.init.end());

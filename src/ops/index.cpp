@@ -192,7 +192,7 @@ array take(const array& a, const array& indices, std::optional<int64_t> axis, co
   sizes.dim(along) = 1;
   const array slices = gather(a, {indices}, {along}, sizes, s);
   const int count = indices.ndim();
-  const array taken = squeeze(slices, AxisList{count + along}, s);
+  array taken = squeeze(slices, AxisList{count + along}, s);
   if (along == 0 || count == 0) return taken;
   AxisList order;  // the index axes go where the axis was
   for (int i = 0; i < along; ++i) order.push_back(count + i);

@@ -29,9 +29,8 @@ std::vector<Group> reshape_groups(const Shape& in, const Shape& out) {
     if (i < in.ndim()) in_size = in[i++];
     if (o < out.ndim()) out_size = out[o++];
     while (in_size != out_size) {
-      if (in_size < out_size && i < in.ndim()) in_size *= in[i++];
-      else if (o < out.ndim()) out_size *= out[o++];
-      else in_size *= in[i++];
+      if (o == out.ndim() || (in_size < out_size && i < in.ndim())) in_size *= in[i++];
+      else out_size *= out[o++];
     }
     group.in_last = i;
     group.out_last = o;

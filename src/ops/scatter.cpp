@@ -81,7 +81,7 @@ array through_target(const Places& places, const array& y, const array& g, bool 
 }
 
 array update_vjp(const Places& places, const array& y, const array& g) {
-  const array there = places.read(g);
+  array there = places.read(g);
   switch (places.reduce()) {
     case ScatterReduce::assign:
     case ScatterReduce::add: return there;
@@ -223,9 +223,9 @@ CERMET_WRITE_ROW(ScatterAlongAxis, scatter_along_axis, AxisMapVmap{vmap_along_ax
 
 array slice_update(const array& a, const array& update, std::vector<int64_t> start,
                    std::vector<int64_t> step, ScatterReduce reduce, const S& s) {
-  const Shape size = update.shape();
+  const Shape& size = update.shape();
   const bool is_whole = check_slice("slice_update", a.shape(), start, step, size);
-  const array values = astype(update, a.dtype(), s);
+  array values = astype(update, a.dtype(), s);
   if (is_whole && reduce == ScatterReduce::assign) return values;
   for (const Dim& dim : size)
     if (is_zero(dim)) return a;

@@ -108,7 +108,7 @@ constinit const OpRow rows::softmax = {
 
 array logsumexp(const array& a, const OptionalAxes& axes, bool keepdims, const S& s) {
   Axes over = resolve_axes("logsumexp", axes, a.ndim());
-  const array x = astype(a, to_inexact(a.dtype()), s);
+  array x = astype(a, to_inexact(a.dtype()), s);
   if (over.empty()) return x;
   for (int axis : over)
     CERMET_CHECK(!is_zero(a.shape().dim(axis)), value, "logsumexp",

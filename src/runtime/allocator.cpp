@@ -99,7 +99,11 @@ struct Allocator::State {
     if (stats.active > stats.peak) stats.peak = stats.active;
     if (live() > recent.peaks[0]) recent.peaks[0] = live();
   }
-  bool fails_now() { return fail_countdown > 0 && --fail_countdown == 0; }
+  bool fails_now() {
+    if (fail_countdown <= 0) return false;
+    fail_countdown -= 1;
+    return fail_countdown == 0;
+  }
   void evict(size_t small_bound, size_t bound, BufferList& out);
   void shrink_to_bounds(BufferList& out);
   void keep(Buffer* buffer, size_t capacity, BufferList& out);
@@ -134,7 +138,7 @@ void Allocator::State::keep(Buffer* buffer, size_t capacity, BufferList& out) {
     try {
       cache.put_big(buffer);
       return shrink_to_bounds(out);
-    } catch (const std::bad_alloc&) {
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): given back below
     }
   }
   stats.held -= capacity;

@@ -66,12 +66,13 @@ std::vector<std::string> folders_of(const std::string& root, const std::string& 
   std::string path = *group;
   if (mount->root != "/" && path.starts_with(mount->root)) path.erase(0, mount->root.size());
   if (path.find("..") != std::string::npos) path.clear();
+  const std::string top = root + mount->point;
   std::vector<std::string> folders;
   while (!path.empty() && path != "/") {
-    folders.push_back(root + mount->point + path);
+    folders.push_back(top + path);
     path.erase(path.rfind('/'));
   }
-  folders.push_back(root + mount->point);
+  folders.push_back(top);
   return folders;
 }
 

@@ -123,7 +123,7 @@ class Reader {
   T word() {
     T v{};
     if (rest_.size() < sizeof v) return fail(), v;
-    std::memcpy(&v, rest_.data(), sizeof v);
+    rest_.copy(reinterpret_cast<char*>(&v), sizeof v);
     rest_.remove_prefix(sizeof v);
     return v;
   }

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <mutex>
 #include <span>
@@ -98,7 +99,8 @@ class ElfObject {
     for (size_t i = 0; i < outside_.size(); ++i) {
       char* stub = base + stubs_at_ + i * kStubBytes;
       std::memcpy(stub, kJump, sizeof kJump);
-      std::memcpy(stub + kStubAddress, &outside_[i], sizeof(void*));
+      const auto address = reinterpret_cast<uintptr_t>(outside_[i]);
+      std::memcpy(stub + kStubAddress, &address, sizeof address);
     }
     for (const Elf64_Shdr& section : sections_)
       if (section.sh_type == SHT_RELA) relocate(base, section);

@@ -163,7 +163,7 @@ StreamQueue& queue_of(Stream stream) {
   auto queue = std::make_unique<StreamQueue>();
   std::lock_guard lock(all.mutex);
   auto [it, added] = all.queues.emplace(stream.index, queue.get());
-  if (added) queue.release();
+  if (added) it->second = queue.release();
   return *it->second;
 }
 

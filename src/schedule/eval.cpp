@@ -194,7 +194,7 @@ std::vector<ProgramValue> input_values(const Tape& tape) {
   return values;
 }
 
-void fail_nodes(const Tape& tape, std::exception_ptr error) {
+void fail_nodes(const Tape& tape, const std::exception_ptr& error) {
   for (const NodeRef& node : tape.nodes) {
     if (node->is_held()) {
       node->error = error;
@@ -293,7 +293,7 @@ void async_eval(std::span<const array> arrays) {
   queue_of(nodes[0]->stream).enqueue([nodes] {
     try {
       evaluate(nodes);
-    } catch (const Error&) {  // kept in the failed nodes; cancelled ones stay lazy
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): kept in the failed nodes
     }
   });
 }

@@ -234,7 +234,7 @@ class CompiledGraph::ProgramCall final : public PendingCall {
     inputs.clear();
   }
 
-  void fail_outputs(std::exception_ptr error) {
+  void fail_outputs(const std::exception_ptr& error) {
     {
       std::lock_guard guard(outputs_lock());
       done_ = true;
