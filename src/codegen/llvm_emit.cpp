@@ -303,7 +303,8 @@ llvm::Value* Emitter::address(BufferRef buffer, const Index& index) {
   for (const IndexTerm& term : index) terms.emplace_back(depth(home_of(term.expr)), term);
   std::ranges::stable_sort(terms, {}, &std::pair<int, IndexTerm>::first);
   Value* pointer = element_zero(buffer);
-  for (const auto& [unused, term] : terms) {
+  for (const auto& entry : terms) {
+    const IndexTerm& term = entry.second;
     const Scope::AddressKey key{pointer, term.expr, term.stride};
     Value* known = nullptr;
     for (Scope* scope = current_; scope != nullptr && known == nullptr; scope = scope->parent)

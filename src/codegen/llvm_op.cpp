@@ -142,7 +142,7 @@ llvm::Value* OpEmitter::op(Code code, Dtype result, Dtype operand,
   }
   if (code >= Code::eq && code <= Code::le) return compare(code, operand, v[0], v[1]);
   if (is_floating(operand)) return floating(code, operand, v);
-  return integer(code, operand, v[0], v.size() > 1 ? v[1] : nullptr);
+  return integer(code, operand, v[0], v.back());  // a unary op reads the first alone
 }
 
 llvm::Value* OpEmitter::compare(Code code, Dtype dtype, Value* x, Value* y) {

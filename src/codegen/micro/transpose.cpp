@@ -73,6 +73,7 @@ class TransposeCode {
     llvm::SmallVector<int, 64> lanes;
     for (int part = 0; part < lanes_; part += piece_)
       for (int i = 0; i < piece_; ++i) {
+        // NOLINTNEXTLINE(clang-analyzer-core.DivideZero): a piece has 2 elements or more
         const int pair = i / (2 * unit), second = i / unit % 2;
         lanes.push_back(part + (upper ? piece_ / 2 : 0) + pair * unit + i % unit + second * lanes_);
       }
