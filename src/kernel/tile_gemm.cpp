@@ -183,10 +183,8 @@ class GemmWriter : ProductWriter {
   // Blocks of C, once for each piece of k.
   LocalId pieces() {
     Size whole{.constant = c_block(), .terms = {{roles_.k, kPiece}}};
-    for (AxisId axis : roles_.b_batch) whole.terms.push_back({axis, 1});
-    whole.terms.push_back({roles_.n, size_.columns});
-    for (AxisId axis : roles_.a_batch) whole.terms.push_back({axis, 1});
-    whole.terms.push_back({roles_.m, size_.rows});
+    for (const GridDim& dim : blocks_of(size_.rows).dims)
+      whole.terms.push_back({dim.axes[0], dim.tile});
     return to_.local(acc(), whole, LocalScope::kernel);
   }
 

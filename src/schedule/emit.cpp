@@ -392,10 +392,11 @@ struct ContractShape {
 };
 
 // Panels are for few rows, which are A's; single ones of types that need no widening are as fast as
-// folds. Sums much longer than the rows and columns are split; small products of a batch pack for
-// themselves.
+// folds. Sums much longer than the rows and columns are split, unless their pieces would take more memory
+// than the operands; small products of a batch pack for themselves.
 ContractShape contract_shape(const PlanNode& product, int64_t k) {
-  constexpr int64_t kFewRows = 8, kLocalRows = 512, kLongSum = 2048, kBatch = 16;
+  constexpr int64_t kFewRows = 8, kLocalRows = 512, kBatch = 16;
+  constexpr int64_t kLongSum = 2048, kLongestSum = 32768, kPiece = 512;
   const Dtype dtype = product.node->dtype;
   const Shape& shape = product.node->shape;
   const int64_t m = shape[shape.ndim() - 2], n = shape[shape.ndim() - 1];
@@ -403,7 +404,8 @@ ContractShape contract_shape(const PlanNode& product, int64_t k) {
   if (is_floating(real_of(dtype)) && few <= kFewRows && (few > 1 || is_half(dtype)) && many > 1)
     return {ir::Scheme::panel, n < m};
   if (is_complex(dtype)) return {};
-  if (k >= kLongSum && k >= 4 * many) return {ir::Scheme::fma_split_k};
+  const bool is_long = k >= kLongSum && k <= kLongestSum && k >= 4 * many;
+  if (is_long && m * n <= kPiece * (m + n)) return {ir::Scheme::fma_split_k};
   if (m <= kLocalRows && shape.size() >= kBatch * m * n) return {ir::Scheme::fma_local};
   return {};
 }

@@ -207,18 +207,19 @@ class Cutter {
 
   // Every user has its own: of a constant, or of what is recomputed.
   void replicate(Id id) {
-    std::vector<Use> made;
+    std::map<int, std::vector<Use>> made;  // by region
     for (Use use : std::vector<Use>(uses_[id])) {
       use.region = r_.find(use.region);
       use.at = r_.axes.normalize(use.at);
       const auto is_same = [&](const Use& other) {
-        return other.region == use.region && other.masked == use.masked &&
-               other.operand == use.operand && equal(other.at, use.at);
+        return other.masked == use.masked && other.operand == use.operand &&
+               equal(other.at, use.at);
       };
-      if (std::ranges::any_of(made, is_same)) continue;
+      std::vector<Use>& there = made[use.region];
+      if (std::ranges::any_of(there, is_same)) continue;
       if (node(id).inputs.empty()) region(use.region).arguments++;
       add_member(id, use.region, use.at, use.operand, use.masked);
-      made.push_back(std::move(use));
+      there.push_back(std::move(use));
     }
   }
 

@@ -119,3 +119,14 @@ def test_what_is_cheap_is_made_again(activation):
     for got, want in zip(gradients, wanted, strict=True):
         scale = np.max(np.abs(want))
         np.testing.assert_allclose(np.asarray(got), want, rtol=0, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize("rows, columns", [(4096, 512), (4096, 1024), (32768, 512), (100_000, 256)])
+def test_products_of_long_sums(rows, columns):
+    """Beside the result, what is packed or summed apart takes no more than the two operands, and a
+    quarter on top for blocks that are not full."""
+    x = normal(rows, columns)
+    mx.eval(x)
+    peak, _ = peak_of(x.T @ x)
+    by_hand = 4 * (2 * rows * columns + columns * columns)
+    assert peak <= 1.25 * by_hand + MIB, f"{peak / by_hand:.2f} of {by_hand / MIB:.1f} MiB"
