@@ -42,18 +42,26 @@ array masked(const array& scores, const array& mask) {
   return where(mask, scores, full({}, number(-kInfinity), scores.dtype()));
 }
 
-array attention_graph(const OpCall& c) {
-  const AttentionParams& p = c.get<AttentionParams>();
-  const int64_t key_heads = c.inputs[1].shape()[1];
-  const array q = grouped(widened(c.inputs[0]) * p.scale, key_heads);
-  const array k = expand_dims(widened(c.inputs[1]), {2});
-  const array v = expand_dims(widened(c.inputs[2]), {2});
-  const Shape shape = c.inputs[0].shape();
+// What attention and its gradients compute first: [batch, key heads, heads for each, queries, ...].
+struct Terms {
+  array q, k, v;  // q scaled
+  array weights;  // exp(scores - largest)
+  array share;    // of a weight: 1 / sum, 0 where nothing is seen
+  array largest;
+  std::optional<array> sinks;
+};
+
+Terms terms_of(const AttentionParams& p, std::span<const array> inputs) {
+  const int64_t key_heads = inputs[1].shape()[1];
+  const array q = grouped(widened(inputs[0]) * p.scale, key_heads);
+  const array k = expand_dims(widened(inputs[1]), {2});
+  const array v = expand_dims(widened(inputs[2]), {2});
+  const Shape shape = inputs[0].shape();
 
   array scores = matmul(q, swapaxes(k, -1, -2));
-  if (p.causal) scores = masked(scores, causal_mask(shape[2], c.inputs[1].shape()[2]));
+  if (p.causal) scores = masked(scores, causal_mask(shape[2], inputs[1].shape()[2]));
   if (p.has_mask) {
-    const array& mask = c.inputs[3];
+    const array& mask = inputs[3];
     const bool per_head = mask.shape()[1] != 1;
     scores = masked(scores, per_head ? grouped(mask, key_heads) : expand_dims(mask, {2}));
   }
@@ -61,7 +69,8 @@ array attention_graph(const OpCall& c) {
   array largest = max(scores, AxisList{-1}, true);
   std::optional<array> sinks;
   if (p.has_sinks) {
-    sinks = reshape(widened(c.inputs.back()), {key_heads, shape[1] / key_heads, 1, 1});
+    const array& sink = inputs[p.has_mask ? 4 : 3];
+    sinks = reshape(widened(sink), {key_heads, shape[1] / key_heads, 1, 1});
     largest = maximum(largest, *sinks);
   }
   // A row of -inf alone subtracts 0, so that its weights are 0.
@@ -72,8 +81,102 @@ array attention_graph(const OpCall& c) {
   const array is_empty = total == 0;
   const array share =
       where(is_empty, full_like(total, 0), reciprocal(where(is_empty, full_like(total, 1), total)));
-  const array result = flatten(matmul(weights, v) * share, 1, 2);
+  return {q, k, v, weights, share, largest, sinks};
+}
+
+array attention_graph(const OpCall& c) {
+  const Terms t = terms_of(c.get<AttentionParams>(), c.inputs);
+  const array result = flatten(matmul(t.weights, t.v) * t.share, 1, 2);
   return astype(result, c.inputs[0].dtype());
+}
+
+// Tiles of scores are for several queries and keys; a few queries are products of few rows.
+bool is_kernel(const OpCall& c) {
+  constexpr int64_t kFewQueries = 8;
+  const Shape &q = c.inputs[0].shape(), &v = c.inputs[2].shape();
+  return q[2] > kFewQueries && v[2] > 1 && q[3] > 1 && v[3] > 1;
+}
+
+// --- The gradient, for each head of the queries: with P = weights · share and dP = g vᵀ, the scores'
+// is dS = P (dP - Σ P dP).
+
+enum Input : int { kQueries, kKeys, kValues, kMask, kSinks };
+
+// By name: the mask may be missing before the sinks.
+Input input_of(const AttentionParams& p, int k) {
+  return k == kMask && !p.has_mask ? kSinks : static_cast<Input>(k);
+}
+
+Shape gradient_shape(const OpCall& c) {
+  const auto& [attention, k] = c.get<AttentionGradientParams>();
+  const Input input = input_of(attention, k);
+  const Shape &q = c.inputs[0].shape(), &keys = c.inputs[1].shape();
+  if (input == kQueries) return q;
+  Shape shape = c.inputs.back().shape();  // [batch, heads, queries, features of values]
+  if (input == kSinks) shape.dim(3) = 1;
+  if (input == kMask) shape.dim(3) = keys.dim(2);
+  if (input == kKeys) shape.dim(3) = keys.dim(3);
+  if (input == kKeys || input == kValues) shape.dim(2) = keys.dim(2);
+  return shape;
+}
+
+// Heads that share keys are added up before they are rounded.
+Dtype gradient_dtype(const OpCall& c) {
+  const int k = c.get<AttentionGradientParams>().input;
+  const Dtype dtype = c.inputs[0].dtype();
+  return k == kQueries || !is_half(dtype) ? dtype : Dtype::float32;
+}
+
+array gradient_graph(const OpCall& c) {
+  const auto& [attention, k] = c.get<AttentionGradientParams>();
+  const Input input = input_of(attention, k);
+  const Terms t = terms_of(attention, c.inputs.first(c.inputs.size() - 1));
+  const array g = grouped(widened(c.inputs.back()), c.inputs[1].shape()[1]);
+  const auto by_head = [](const array& a) { return flatten(a, 1, 2); };
+
+  const array p = t.weights * t.share;
+  if (input == kValues) return by_head(matmul(swapaxes(p, -1, -2), g));
+  const array dp = matmul(g, swapaxes(t.v, -1, -2));
+  const array mean = sum(p * dp, AxisList{-1}, true);
+  if (input == kSinks) return by_head(negative(exp(*t.sinks - t.largest) * t.share * mean));
+  const array ds = p * (dp - mean);
+  if (input == kMask) return by_head(ds);
+  if (input == kKeys) return by_head(matmul(swapaxes(ds, -1, -2), t.q));
+  return astype(by_head(matmul(ds, t.k) * attention.scale), c.inputs[0].dtype());
+}
+
+bool gradient_is_kernel(const OpCall& c) {
+  const auto& [attention, k] = c.get<AttentionGradientParams>();
+  return input_of(attention, k) <= kValues && is_kernel(c);
+}
+
+// Adds up what was broadcast to `a`, over the axes where `like` has size 1.
+array summed_to(const array& a, const Shape& like) {
+  AxisList axes;
+  for (int axis = 0; axis < like.ndim(); ++axis)
+    if (like[axis] == 1 && a.shape()[axis] != 1) axes.push_back(axis);
+  return axes.empty() ? a : sum(a, axes, true);
+}
+
+array attention_vjp(const OpCall& c, const array&, int k, const array& g) {
+  const AttentionParams& p = c.get<AttentionParams>();
+  Arrays inputs(c.inputs.begin(), c.inputs.end());
+  inputs.push_back(g);
+  const array by_head =
+      make_node(rows::attention_gradient, std::move(inputs), AttentionGradientParams{p, k}, {});
+  const array& x = c.inputs[static_cast<size_t>(k)];
+  switch (input_of(p, k)) {
+    case kQueries: return by_head;
+    case kKeys:
+    case kValues: {
+      const int64_t key_heads = x.shape()[1];
+      if (same_size(by_head.shape().dim(1), x.shape().dim(1))) return astype(by_head, x.dtype());
+      return astype(sum(grouped(by_head, key_heads), AxisList{2}, false), x.dtype());
+    }
+    case kMask: return astype(summed_to(by_head, x.shape()), x.dtype());
+    case kSinks: break;
+  }
+  return astype(sum(by_head, AxisList{0, 2, 3}, false), x.dtype());
 }
 
 void check_shapes(const array& q, const array& k, const array& v) {
@@ -124,15 +227,32 @@ constinit const OpRow rows::scaled_dot_product_attention = {
     .accepts = kFloats | kBool,
     .dtype = same_dtype,
     .shape = attention_shape,
-    .derivative = Derived{},
+    .derivative = Derived{attention_vjp},
     .vmap = DerivedVmap{},
-    .lowering = CompositeLowering{attention_graph},
+    .lowering = CompositeLowering{attention_graph, is_kernel},
     .effect = Effect::none,
     .domain = Domain{},
     .max_ulp = 16,
     .doc =
         "softmax(q kᵀ scale + mask) v for each head; heads of q may share keys and values. A sink "
         "is a score for each head that takes weight and gives no value.",
+};
+
+constinit const OpRow rows::attention_gradient = {
+    .id = OpId::AttentionGradient,
+    .name = "attention_gradient",
+    .accepts = kFloats | kBool,
+    .dtype = gradient_dtype,
+    .shape = gradient_shape,
+    .derivative = Derived{},
+    .vmap = DerivedVmap{},
+    .lowering = CompositeLowering{gradient_graph, gradient_is_kernel},
+    .effect = Effect::none,
+    .domain = Domain{},
+    .max_ulp = 32,
+    .doc =
+        "The cotangent of one input of attention, from the inputs and the cotangent of its result, "
+        "for each head of the queries. Weights are computed again, not kept.",
 };
 
 array fast::scaled_dot_product_attention(const array& q, const array& k, const array& v,

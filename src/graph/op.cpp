@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "graph/hooks.h"
+#include "graph/laziness.h"
 
 namespace cermet {
 
@@ -29,6 +30,8 @@ void check_dtypes(const OpRow& row, const Arrays& inputs) {
 
 }  // namespace
 
+constinit thread_local int UnboundedLaziness::depth_ = 0;
+
 void bound_laziness(Node& node) {
   int32_t depth = 1;
   int64_t bytes = node.pending_bytes.load(std::memory_order_relaxed);
@@ -41,7 +44,7 @@ void bound_laziness(Node& node) {
   bytes += node.shape.size() * static_cast<int64_t>(size_of(node.dtype));
   node.set_pending(depth, bytes);
   const bool over = depth > hooks::kMaxPendingNodes || bytes > hooks::kMaxPendingBytes;
-  if (!over || node.traced || hooks::evaluate == nullptr) return;
+  if (!over || node.traced || UnboundedLaziness::is_active() || hooks::evaluate == nullptr) return;
   hooks::evaluate(node.edges());
   node.set_pending(1, 0);
 }

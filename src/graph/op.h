@@ -60,8 +60,11 @@ struct Opaque {
   array (*jvp)(const OpCall&, const array& output, int k, const array& tangent);
   array (*vjp)(const OpCall&, const array& output, int k, const array& cotangent);
 };
-struct Derived {};  // from the composite's graph
-struct Zero {};     // no derivative: integers, comparisons, stop_gradient
+// From the composite's graph, unless the row has a better one.
+struct Derived {
+  array (*vjp)(const OpCall&, const array& output, int k, const array& cotangent) = nullptr;
+};
+struct Zero {};  // no derivative: integers, comparisons, stop_gradient
 using Derivative = std::variant<Elementwise, Linear, Bilinear, Opaque, Derived, Zero>;
 
 // --- vmap families: batched inputs carry the batch axis at 0; the result must, too ---
@@ -143,9 +146,11 @@ struct FoldLowering {
   Axes (*axes)(const NodeView&);  // folded axes of the input
 };
 struct ContractLowering {};  // matmul: [..., m, k] x [..., k, n]
-// The graph the op stands for.
+// The graph the op stands for. is_kernel: the graph becomes one kernel, with those of the row's other
+// calls on the same inputs (a gradient for each input).
 struct CompositeLowering {
   array (*graph)(const OpCall&);
+  bool (*is_kernel)(const OpCall&) = nullptr;
 };
 // Writes into a copy (or in place) of input 0: slice_update, scatter. The schedule gives the target.
 struct UpdateLowering {

@@ -56,7 +56,8 @@
   X(Full, full, node) X(Arange, arange, node) X(RandomBits, random_bits, node)                     \
   /* composite rows of fast */                                                                     \
   X(LayerNorm, layer_norm, node) X(RmsNorm, rms_norm, node) X(Rope, rope, node)                    \
-  X(Attention, scaled_dot_product_attention, node)
+  X(Attention, scaled_dot_product_attention, node)                                                 \
+  X(AttentionGradient, attention_gradient, node)
 // clang-format on
 
 namespace cermet {

@@ -126,9 +126,16 @@ struct AttentionParams {  // inputs: q, k, v, mask?, sinks?
   static auto fields(auto& p) { return std::tie(p.scale, p.causal, p.has_mask, p.has_sinks); }
 };
 
-using Params = std::variant<NoParams, CastParams, ReduceParams, AxisParams, AxesParams, ShapeParams,
-                            SliceParams, PadParams, GatherParams, FullParams, ArangeParams,
-                            RandomParams, NormParams, RopeParams, AttentionParams>;
+struct AttentionGradientParams {  // inputs: those of attention, then the cotangent
+  AttentionParams attention;
+  int input = 0;  // that the gradient is for
+  static auto fields(auto& p) { return std::tie(p.attention, p.input); }
+};
+
+using Params =
+    std::variant<NoParams, CastParams, ReduceParams, AxisParams, AxesParams, ShapeParams,
+                 SliceParams, PadParams, GatherParams, FullParams, ArangeParams, RandomParams,
+                 NormParams, RopeParams, AttentionParams, AttentionGradientParams>;
 
 // Calls `size` for each size and `number` for each number among the fields, to be replaced in place.
 void for_each_symbol(Params& params, const std::function<void(Dim&)>& size,

@@ -53,7 +53,8 @@ Kernel expand(const Kernel& kernel, const TargetFacts& target);
 
 // Chooses a form and turns stages into loops.
 Kernel tile(const Kernel& kernel, const TargetFacts& target);
-// The form `tile` chooses: map, row, column, full, row_column, transpose, gather, scan, gemm.
+// The form `tile` chooses: map, row, column, full, row_column, transpose, gather, scan, gemm,
+// attention.
 std::string_view form_of(const Kernel& kernel, const TargetFacts& target);
 
 // simplify, expand, tile, simplify: ready for codegen.

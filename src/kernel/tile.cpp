@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernel/tile_forms.h"
+#include "kernel/tile_product.h"
 
 namespace cermet::ir {
 
@@ -60,7 +61,7 @@ Kernel tile(const Kernel& kernel, const TargetFacts& target) {
 }
 
 std::string_view form_of(const Kernel& kernel, const TargetFacts&) {
-  if (has_contract(kernel)) return "gemm";
+  if (has_contract(kernel)) return chains_products(kernel) ? "attention" : "gemm";
   Source source(kernel);
   const Plan plan = plan_of(source);
   for (const Group& group : plan.groups)

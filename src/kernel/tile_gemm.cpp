@@ -28,7 +28,6 @@ namespace cermet::ir {
 
 namespace {
 
-constexpr int64_t kLine = 64;           // bytes of a cache line
 constexpr int64_t kBlockRows = 48;      // about so many rows of C has an item
 constexpr int64_t kBlockBytes = 1024;   // of a row of an item's block of C
 constexpr int64_t kPanelBytes = 32768;  // of B: it stays in L1
@@ -39,11 +38,8 @@ constexpr int64_t kPiece = 512;         // of k that an item of a split sum take
 
 // Sizes in elements. A packed block of B (depth x columns, in panels of tile_columns) stays in L2
 // while a thread takes the blocks of C below each other; one panel, and tile_rows of A, stay in L1.
-struct Blocking {
+struct Blocking : Tiles {
   int64_t rows, columns, depth;
-  int64_t tile_rows, tile_columns;
-  int64_t lanes;
-  int64_t line;  // added to the rows of blocks: whole powers of two fall into one cache set
 
   int64_t b_panel() const { return depth * tile_columns; }
   int64_t b_block() const { return depth * columns; }
@@ -52,21 +48,13 @@ struct Blocking {
 
 int64_t round_up(int64_t n, int64_t tile) { return (n + tile - 1) / tile * tile; }
 
-// Tiles of 6 x 4 vectors fill 32 registers, 6 x 2 fill 16; without a fused multiply-add the product
-// needs one more.
 Blocking blocking_of(Scheme scheme, Dtype acc, const TargetFacts& target) {
   const bool local = scheme != Scheme::fma;
   const int64_t size = static_cast<int64_t>(size_of(acc));
-  const int64_t lanes = std::max<int64_t>(1, target.vector_bytes / size);
-  const int64_t tile_rows = target.fma ? 6 : 4;
-  const int64_t tile_columns = (target.vector_bytes >= 64 ? 4 : 2) * lanes;
-  return {.rows = round_up(local ? kLocalRows : kBlockRows, tile_rows),
-          .columns = (local ? kLocalBytes : kBlockBytes) / size,
-          .depth = std::min(kMaxDepth, kPanelBytes / (tile_columns * size)),
-          .tile_rows = tile_rows,
-          .tile_columns = tile_columns,
-          .lanes = lanes,
-          .line = kLine / size};
+  const Tiles tiles = tiles_of(acc, target);
+  return {tiles, round_up(local ? kLocalRows : kBlockRows, tiles.tile_rows),
+          (local ? kLocalBytes : kBlockBytes) / size,
+          std::min(kMaxDepth, kPanelBytes / (tiles.tile_columns * size))};
 }
 
 bool is_float(Dtype dtype) { return dtype == Dtype::float32 || dtype == Dtype::float64; }
@@ -132,9 +120,7 @@ class GemmWriter : ProductWriter {
  public:
   GemmWriter(Source& source, const ProductAnalysis& analysis, const TargetFacts& target,
              Emitter& out)
-      : ProductWriter(source, analysis, out),
-        size_(blocking_of(analysis.scheme, acc(), target)),
-        lanes_(size_.lanes) {}
+      : ProductWriter(source, analysis, out), size_(blocking_of(analysis.scheme, acc(), target)) {}
 
   void run() {
     declare();
@@ -155,7 +141,7 @@ class GemmWriter : ProductWriter {
     }
     for (Packed& b : b_) {
       b.local = is_local() ? local(size_.b_block()) : packed_whole();
-      if (b.along_k && strip_ == kNone) strip_ = local(strip_rows() * strip_row());
+      if (b.along_k && strip_ == kNone) strip_ = local(strip_size(size_, size_.depth));
     }
     for (Packed& a : a_)
       a.local = local(a.along_k ? size_.rows * a_row() : size_.depth * size_.rows);
@@ -192,10 +178,7 @@ class GemmWriter : ProductWriter {
     return to_.local(acc(), {.constant = elements, .terms = {}}, LocalScope::thread);
   }
 
-  // Rows of A along k, and of the strips of B that are transposed: a strip lies in one panel.
-  int64_t a_row() const { return size_.depth + size_.line; }
-  int64_t strip_row() const { return size_.depth + size_.line; }
-  int64_t strip_rows() const { return std::min(std::max(size_.line, lanes_), size_.tile_columns); }
+  int64_t a_row() const { return size_.depth + size_.line; }  // along k
 
   // Where the packed block (n, k) of B begins.
   ExprId block_at(const std::vector<ExprId>& batch, ExprId n_block, ExprId k_block) {
@@ -224,59 +207,13 @@ class GemmWriter : ProductWriter {
 
   void pack_block(ExprId base, Range n, Range k) {
     for (const Packed& b : b_) {
+      const Panels to{b.local, base, size_.depth};
       if (b.along_k) {
-        pack_transposed(b, base, n, k);
+        pack_transposed(size_, b.expr, to, roles_.k, k, roles_.n, n, strip_);
       } else {
-        pack_panels(b, base, n, k);
+        pack_panels(size_, b.expr, to, roles_.k, k, roles_.n, n);
       }
     }
-  }
-
-  // Row by row of B, each to its places in the panels.
-  void pack_panels(const Packed& b, ExprId base, Range n, Range k) {
-    const ExprId panels = out_.ceil_div(to_.sub(n.end, n.begin), size_.tile_columns);
-    const AxisId i = open(ForKind::serial, roles_.k, k);
-    const ExprId row = out_.let(to_.add(base, row_at(variable(i), k.begin, size_.tile_columns)));
-    const AxisId p = out_.open_loop(ForKind::serial, integer(0), out_.let(panels), "panel");
-    const ExprId first =
-        out_.let(to_.add(n.begin, to_.mul(variable(p), integer(size_.tile_columns))));
-    const ExprId end = out_.let(to_.min(to_.add(first, integer(size_.tile_columns)), n.end));
-    const ExprId place =
-        out_.let(to_.sub(to_.add(row, to_.mul(variable(p), integer(size_.b_panel()))), first));
-    const AxisId j = open(ForKind::lane, roles_.n, {first, end});
-    const ExprId value = out_.expr(b.expr);
-    out_.append(Store{{true, b.local}, {{place, kUnit}, {variable(j), kUnit}}, value});
-    for (int loops = 0; loops < 3; ++loops) out_.close();
-  }
-
-  // Strips of a few columns: along k into a thread's Local, from there transposed.
-  void pack_transposed(const Packed& b, ExprId base, Range n, Range k) {
-    const ExprId columns = to_.sub(n.end, n.begin);
-    const AxisId s =
-        out_.open_loop(ForKind::serial, integer(0), out_.ceil_div(columns, strip_rows()), "strip");
-    const ExprId first = out_.let(to_.mul(variable(s), integer(strip_rows())));
-    const ExprId begin = out_.let(to_.add(n.begin, first));
-    const ExprId end = out_.let(to_.min(to_.add(begin, integer(strip_rows())), n.end));
-    copy(b.expr, strip_, kNone, strip_row(), roles_.n, {begin, end}, roles_.k, k);
-    TransposeMicro micro{.tile = lanes_,
-                         .to_row = size_.tile_columns,
-                         .from_row = strip_row(),
-                         .to = {true, b.local},
-                         .from = {true, strip_},
-                         .rows = out_.let(to_.sub(end, begin)),
-                         .columns = out_.let(to_.sub(k.end, k.begin)),
-                         .to_at = out_.let(to_.add(base, panel_at(first))),
-                         .from_at = integer(0)};
-    out_.append(micro.micro());
-    out_.close();
-  }
-
-  // Where the column of a block of B begins, a multiple of the strips' width.
-  ExprId panel_at(ExprId column) {
-    const ExprId panel =
-        to_.mul(to_.op(Code::div, Dtype::int64, {column, integer(size_.tile_columns)}),
-                integer(size_.b_panel()));
-    return to_.add(panel, to_.op(Code::rem, Dtype::int64, {column, integer(size_.tile_columns)}));
   }
 
   // The blocks of C. Consecutive ones share a block of B.
@@ -429,7 +366,6 @@ class GemmWriter : ProductWriter {
   }
 
   const Blocking size_;
-  const int64_t lanes_;
   std::vector<Packed> a_, b_;
   std::vector<LocalId> c_;  // by product
   LocalId strip_ = kNone;
@@ -462,6 +398,7 @@ Kernel tile_gemm(const Kernel& kernel, const TargetFacts& target) {
   Source source(kernel);
   ProductAnalysis analysis(source);
   if (!analysis.run()) {
+    if (std::optional<Kernel> chained = tile_attention(kernel, target)) return std::move(*chained);
     Source folds(with_folds(kernel, target.fma));
     const Plan plan = plan_of(folds);
     return write_loops(folds, plan);

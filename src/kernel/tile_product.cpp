@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "kernel/tile_product.h"
 
+#include "kernel/micro.h"
 #include "kernel/tile_forms.h"
 
 namespace cermet::ir {
@@ -111,22 +112,34 @@ void ProductAnalysis::exchange(AxisSet& in_a, AxisSet& in_b) {
   for (Product& p : products) std::swap(p.a, p.b);
 }
 
-// --- ProductWriter.
+Tiles tiles_of(Dtype acc, const TargetFacts& target) {
+  constexpr int64_t kLine = 64;  // bytes of a cache line
+  const int64_t size = static_cast<int64_t>(size_of(acc));
+  const int64_t lanes = std::max<int64_t>(1, target.vector_bytes / size);
+  // Tiles of 6 x 4 vectors fill 32 registers, 6 x 2 fill 16; without a fused multiply-add the product
+  // needs one more.
+  return {.tile_rows = target.fma ? 6 : 4,
+          .tile_columns = (target.vector_bytes >= 64 ? 4 : 2) * lanes,
+          .lanes = lanes,
+          .line = kLine / size};
+}
 
-ProductWriter::Range ProductWriter::range_of(ExprId index, int64_t tile, AxisId axis) {
+// --- BlockWriter.
+
+BlockWriter::Range BlockWriter::range_of(ExprId index, int64_t tile, AxisId axis) {
   const auto [begin, end] = out_.bounds(index, tile, to_.extent(axis));
   return {begin, end};
 }
 
-AxisId ProductWriter::open(ForKind kind, AxisId axis, Range range) {
+AxisId BlockWriter::open(ForKind kind, AxisId axis, Range range) {
   const AxisId loop =
       out_.open_loop(kind, range.begin, range.end, source_.kernel().axes[axis].name);
   out_.bind(axis, variable(loop));
   return loop;
 }
 
-void ProductWriter::copy(ExprId expr, LocalId local, ExprId base, int64_t row, AxisId outer,
-                         Range outer_range, AxisId inner, Range inner_range) {
+void BlockWriter::copy(ExprId expr, LocalId local, ExprId base, int64_t row, AxisId outer,
+                       Range outer_range, AxisId inner, Range inner_range) {
   const AxisId i = open(ForKind::serial, outer, outer_range);
   ExprId place = to_.sub(row_at(variable(i), outer_range.begin, row), inner_range.begin);
   if (base != kNone) place = to_.add(place, base);
@@ -138,19 +151,62 @@ void ProductWriter::copy(ExprId expr, LocalId local, ExprId base, int64_t row, A
   out_.close();
 }
 
-ExprId ProductWriter::number(const std::vector<Digit>& digits) {
+void BlockWriter::pack_panels(const Tiles& tiles, ExprId expr, Panels to, AxisId k_axis, Range k,
+                              AxisId n_axis, Range n) {
+  const int64_t width = tiles.tile_columns;
+  const ExprId panels = out_.ceil_div(to_.sub(n.end, n.begin), width);
+  const AxisId i = open(ForKind::serial, k_axis, k);
+  const ExprId row = out_.let(to_.add(to.base, row_at(variable(i), k.begin, width)));
+  const AxisId p = out_.open_loop(ForKind::serial, integer(0), out_.let(panels), "panel");
+  const ExprId first = out_.let(to_.add(n.begin, to_.mul(variable(p), integer(width))));
+  const ExprId end = out_.let(to_.min(to_.add(first, integer(width)), n.end));
+  const ExprId place =
+      out_.let(to_.sub(to_.add(row, to_.mul(variable(p), integer(to.depth * width))), first));
+  const AxisId j = open(ForKind::lane, n_axis, {first, end});
+  const ExprId value = out_.expr(expr);
+  out_.append(Store{{true, to.local}, {{place, kUnit}, {variable(j), kUnit}}, value});
+  for (int loops = 0; loops < 3; ++loops) out_.close();
+}
+
+// A strip lies in one panel.
+void BlockWriter::pack_transposed(const Tiles& tiles, ExprId expr, Panels to, AxisId k_axis,
+                                  Range k, AxisId n_axis, Range n, LocalId strip) {
+  const int64_t width = tiles.tile_columns, rows = strip_rows(tiles), row = to.depth + tiles.line;
+  const AxisId s = out_.open_loop(ForKind::serial, integer(0),
+                                  out_.ceil_div(to_.sub(n.end, n.begin), rows), "strip");
+  const ExprId first = out_.let(to_.mul(variable(s), integer(rows)));
+  const ExprId begin = out_.let(to_.add(n.begin, first));
+  const ExprId end = out_.let(to_.min(to_.add(begin, integer(rows)), n.end));
+  copy(expr, strip, kNone, row, n_axis, {begin, end}, k_axis, k);
+  const ExprId panel =
+      to_.mul(to_.op(Code::div, Dtype::int64, {first, integer(width)}), integer(to.depth * width));
+  const ExprId column = to_.op(Code::rem, Dtype::int64, {first, integer(width)});
+  TransposeMicro micro{.tile = tiles.lanes,
+                       .to_row = width,
+                       .from_row = row,
+                       .to = {true, to.local},
+                       .from = {true, strip},
+                       .rows = out_.let(to_.sub(end, begin)),
+                       .columns = out_.let(to_.sub(k.end, k.begin)),
+                       .to_at = out_.let(to_.add(to.base, to_.add(panel, column))),
+                       .from_at = integer(0)};
+  out_.append(micro.micro());
+  out_.close();
+}
+
+ExprId BlockWriter::number(const std::vector<Digit>& digits) {
   ExprId number = integer(0);
   for (const Digit& digit : digits) number = to_.add(to_.mul(number, digit.count), digit.index);
   return number;
 }
 
-std::vector<GridDim> ProductWriter::each_of(const std::vector<AxisId>& axes) {
+std::vector<GridDim> BlockWriter::each_of(const std::vector<AxisId>& axes) {
   std::vector<GridDim> dims;
   for (AxisId axis : axes) dims.push_back({{axis}, 1});
   return dims;
 }
 
-void ProductWriter::bind_each(const std::vector<AxisId>& axes, const std::vector<ExprId>& indices) {
+void BlockWriter::bind_each(const std::vector<AxisId>& axes, const std::vector<ExprId>& indices) {
   for (size_t i = 0; i < axes.size(); ++i) out_.bind(axes[i], indices[i]);
 }
 
@@ -174,7 +230,7 @@ void ProductWriter::write_epilogue(const std::vector<ExprId>& sums) {
   for (const Line& line : analysis_.parts.epilogue) write(line);
 }
 
-void ProductWriter::write(const Line& line) {
+void BlockWriter::write(const Line& line) {
   if (const Store* store = std::get_if<Store>(line.stmt)) {
     Index index = out_.index(store->index);
     const ExprId value = out_.expr(store->value);

@@ -3,6 +3,9 @@
 // axes. The operands are A (rows m) and B (columns n); k is summed.
 #pragma once
 
+#include <algorithm>
+#include <optional>
+
 #include "kernel/passes.h"
 #include "kernel/tile_emit.h"
 
@@ -57,22 +60,29 @@ class ProductAnalysis {
   bool supported_ = true;
 };
 
-// What writers of products do alike.
-class ProductWriter {
+// Sizes in elements of what the template of a product works in.
+struct Tiles {
+  int64_t tile_rows, tile_columns;
+  int64_t lanes;
+  int64_t line;  // added to the rows of blocks: whole powers of two fall into one cache set
+};
+Tiles tiles_of(Dtype acc, const TargetFacts& target);
+
+// Writes loops over blocks of a kernel's axes, and packs operands.
+class BlockWriter {
  protected:
-  ProductWriter(Source& source, const ProductAnalysis& analysis, Emitter& out)
-      : source_(source), roles_(analysis.roles), analysis_(analysis), out_(out), to_(out.to()) {}
+  BlockWriter(Source& source, Emitter& out) : source_(source), out_(out), to_(out.to()) {}
 
   // A tile of an axis.
   struct Range {
     ExprId begin, end;
   };
 
-  Dtype acc() const { return analysis_.products[0].contract->acc; }
   ExprId integer(int64_t v) { return out_.integer(v); }
   ExprId variable(AxisId axis) { return to_.axis_ref(axis); }
   Range range_of(ExprId index, int64_t tile, AxisId axis);
   AxisId open(ForKind kind, AxisId axis, Range range);
+  ExprId length_of(Range range) { return out_.let(to_.sub(range.end, range.begin)); }
   // (at - begin) · row: where a row of a block begins.
   ExprId row_at(ExprId at, ExprId begin, int64_t row) {
     return to_.mul(to_.sub(at, begin), integer(row));
@@ -80,6 +90,25 @@ class ProductWriter {
   // Stores the operand's block outer x inner into rows of the Local, along the inner axis.
   void copy(ExprId expr, LocalId local, ExprId base, int64_t row, AxisId outer, Range outer_range,
             AxisId inner, Range inner_range);
+
+  // Packs the block k x n of B, k no longer than `depth`, into panels of tile_columns from `base` on.
+  struct Panels {
+    LocalId local;
+    ExprId base;
+    int64_t depth;
+  };
+  // Row by row of B, each to its places in the panels.
+  void pack_panels(const Tiles& tiles, ExprId expr, Panels to, AxisId k_axis, Range k,
+                   AxisId n_axis, Range n);
+  // Strips of a few columns: along k into the thread's Local `strip`, from there transposed.
+  void pack_transposed(const Tiles& tiles, ExprId expr, Panels to, AxisId k_axis, Range k,
+                       AxisId n_axis, Range n, LocalId strip);
+  static int64_t strip_rows(const Tiles& tiles) {
+    return std::min(std::max(tiles.line, tiles.lanes), tiles.tile_columns);
+  }
+  static int64_t strip_size(const Tiles& tiles, int64_t depth) {
+    return strip_rows(tiles) * (depth + tiles.line);
+  }
 
   // Row-major number of indices, each below its count.
   struct Digit {
@@ -93,24 +122,38 @@ class ProductWriter {
   static std::vector<GridDim> each_of(const std::vector<AxisId>& axes);
   void bind_each(const std::vector<AxisId>& axes, const std::vector<ExprId>& indices);
 
+  // A Store or Check of the source.
+  void write(const Line& line);
+
+  Source& source_;
+  Emitter& out_;
+  Builder& to_;
+};
+
+// What writers of products do alike.
+class ProductWriter : protected BlockWriter {
+ protected:
+  ProductWriter(Source& source, const ProductAnalysis& analysis, Emitter& out)
+      : BlockWriter(source, out), roles_(analysis.roles), analysis_(analysis) {}
+
+  Dtype acc() const { return analysis_.products[0].contract->acc; }
+
   // Loops over the axes that only the epilogue has; gives how many.
   int open_further_axes();
   // What follows the products, in a loop over n, with their sums.
   void write_epilogue(const std::vector<ExprId>& sums);
 
-  Source& source_;
   const Roles& roles_;
   const ProductAnalysis& analysis_;
-  Emitter& out_;
-  Builder& to_;
-
- private:
-  void write(const Line& line);
 };
 
 // Appends the products' entry points.
 void write_gemm(Source& source, const ProductAnalysis& analysis, const TargetFacts& target,
                 Emitter& out);
 void write_panels(Source& source, const ProductAnalysis& analysis, Emitter& out);
+
+// Products of products (tile_attention.cpp); nullopt: the kernel is not such.
+std::optional<Kernel> tile_attention(const Kernel& kernel, const TargetFacts& target);
+bool chains_products(const Kernel& kernel);  // it is
 
 }  // namespace cermet::ir

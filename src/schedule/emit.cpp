@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <map>
 
@@ -169,6 +170,10 @@ ir::ExprId Emitter::coordinate(const Coord& coord) {
 }
 
 ir::ExprId Emitter::number(const Number& n, Dtype dtype, int scalar) {
+  // Infinities are part of the structure: what they mask is not computed.
+  if (scalar < 0 && n.kind == Number::Kind::floating && std::isinf(n.real_imag.real()) &&
+      is_floating(dtype) && !is_half(dtype))
+    return builder_.constant(dtype, n.real_imag.real());
   for (size_t i = 0; i < out_.operands.size(); i++) {
     const Operand& o = out_.operands[i];
     const bool same = scalar >= 0 ? o.kind == Operand::Kind::scalar && o.scalar == scalar
@@ -414,14 +419,14 @@ Lane Emitter::compute_contract(Id id, const Member& member) {
   const Lane a = value(node(id).inputs[0], member.in[0], ir::kNone);
   const Lane b = value(node(id).inputs[1], member.in[1], ir::kNone);
   const Dtype acc = builder_.dtype(a.re);
-  const AxisId k = axes_of(r_.axes.normalize(member.in[0])).empty() ? -1
-                   : row_.empty()                                   ? -1
-                                                                    : row_[0];
+  const std::vector<AxisId> summed = axes_of({r_.axes.normalize(member.in[0].back())});
+  const AxisId k = summed.empty() ? -1 : summed[0];
   Coords all = member.at;
   all.insert(all.end(), member.in[0].begin(), member.in[0].end());
   const std::vector<ir::AxisId> axes = stage_axes(all);
   const Shape& terms = node(node(id).inputs[0]).node->shape;
-  const ContractShape sizes = contract_shape(node(id), terms[terms.ndim() - 1]);
+  const ContractShape sizes =
+      region_.kernel >= 0 ? ContractShape{} : contract_shape(node(id), terms[terms.ndim() - 1]);
   auto product = [&](ir::ExprId x, ir::ExprId y) {
     if (sizes.exchanged) std::swap(x, y);
     if (k < 0) return builder_.mul(x, y);
@@ -505,7 +510,7 @@ EmittedKernel Emitter::emit() {
   builder_.kernel().name = name;
   for (const Member& m : region_.members) {
     const NodeRef& n = node(m.node).node;
-    const bool contract = m.node == region_.contract;
+    const bool contract = std::get_if<ContractLowering>(&n->row->lowering.value) != nullptr;
     const int64_t inner = contract ? n->inputs[0]->shape[n->shape.ndim() - 1] : 1;
     out_.flops += n->shape.size() * inner * (contract ? 2 : op_cost(r_.graph, m.node));
   }
@@ -530,6 +535,7 @@ bool Emitter::collapses(AxisId outer, AxisId inner) const {
 
 std::map<AxisId, AxisId> Emitter::find_collapse() const {
   std::map<AxisId, AxisId> collapse;
+  if (region_.kernel >= 0) return collapse;  // of several products: axes play several parts
   if (region_.contract >= 0) {  // m, n and k keep their own axes; batch axes may collapse
     for (size_t i = 0; i + 4 < axes_.size() + 1 && i + 1 < axes_.size(); i++) {
       if (i + 1 < axes_.size() - 3 && collapses(axes_[i], axes_[i + 1]))

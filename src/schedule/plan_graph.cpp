@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "schedule/plan_graph.h"
 
+#include <map>
 #include <unordered_map>
 
 #include "base/error.h"
+#include "graph/laziness.h"
 
 namespace cermet::schedule {
 
@@ -42,7 +44,7 @@ class Maker {
                       position == input_position_.end() ? -1 : static_cast<int>(position->second));
     if (const auto* composite = std::get_if<CompositeLowering>(&node->row->lowering.value))
       return add_composite(node, *composite);
-    PlanNode plan{node, {}, false, false, false, -1};
+    PlanNode plan{.node = node, .inputs = {}};
     for (const NodeRef& input : node->inputs) plan.inputs.push_back(ids_.at(input.get()));
     if (node->row->effect == Effect::barrier) {
       graph_.nodes[plan.inputs[0]].border = true;
@@ -53,6 +55,7 @@ class Maker {
   }
 
   Id push(PlanNode plan) {
+    plan.kernel = kernel_;
     graph_.nodes.push_back(std::move(plan));
     return static_cast<Id>(graph_.nodes.size() - 1);
   }
@@ -63,7 +66,7 @@ class Maker {
         "an array of shape {} has no data: it belongs to a trace (compile, vmap or grad) and "
         "cannot be evaluated in it",
         node->shape.to_string());
-    const Id id = push({node, {}, true, false, false, -1});
+    const Id id = push({.node = node, .inputs = {}, .leaf = true});
     if (position >= 0) graph_.inputs[position] = id;
     else graph_.constants.push_back(node);
     return id;
@@ -72,13 +75,27 @@ class Maker {
   Id add_composite(const NodeRef& node, const CompositeLowering& composite) {
     Arrays inputs;
     for (const NodeRef& input : node->inputs) inputs.emplace_back(input);
+    const UnboundedLaziness unbounded;
     const array result = composite.graph({*node->row, node->params, inputs});
     CERMET_INTERNAL_CHECK(result.shape() == node->shape && result.dtype() == node->dtype,
                           "the graph of {} gives {} {} for {} {}", node->row->name.value,
                           name_of(result.dtype()), result.shape().to_string(), name_of(node->dtype),
                           node->shape.to_string());
+    const int around = kernel_;
+    if (around < 0 && composite.is_kernel != nullptr &&
+        composite.is_kernel({*node->row, node->params, inputs}))
+      kernel_ = number_of(*node);
     add_tape(tape_to({&result.node(), 1}, node->inputs));
+    kernel_ = around;
     return ids_.at(result.node().get());
+  }
+
+  // Of the kernel for all calls of the row on these inputs.
+  int number_of(const Node& node) {
+    std::vector<Id> inputs;
+    for (const NodeRef& input : node.inputs) inputs.push_back(ids_.at(input.get()));
+    const int next = static_cast<int>(kernels_.size());
+    return kernels_.try_emplace({node.row, std::move(inputs)}, next).first->second;
   }
 
   Id add_full(PlanNode plan) {
@@ -94,13 +111,14 @@ class Maker {
   Id add_merged(PlanNode plan) {
     uint64_t key = hash_params(plan.node->params) * 31 + static_cast<uint64_t>(plan.node->dtype);
     key = key * 0x9e3779b97f4a7c15u + reinterpret_cast<uintptr_t>(plan.node->row);
+    key += static_cast<uint64_t>(kernel_);
     for (Id input : plan.inputs) key = (key ^ static_cast<uint64_t>(input)) * 0x9e3779b97f4a7c15u;
     auto [begin, end] = merged_.equal_range(key);
     for (auto it = begin; it != end; ++it) {
       const PlanNode& other = graph_.nodes[it->second];
-      if (other.node->row == plan.node->row && other.inputs == plan.inputs &&
-          other.node->dtype == plan.node->dtype && other.node->shape == plan.node->shape &&
-          plan.node->row->effect == Effect::none &&
+      if (other.kernel == kernel_ && other.node->row == plan.node->row &&
+          other.inputs == plan.inputs && other.node->dtype == plan.node->dtype &&
+          other.node->shape == plan.node->shape && plan.node->row->effect == Effect::none &&
           equal_params(other.node->params, plan.node->params))
         return it->second;
     }
@@ -114,6 +132,8 @@ class Maker {
   std::unordered_map<const Node*, int> scalar_nodes_;
   std::unordered_map<const Node*, Id> ids_;
   std::unordered_multimap<uint64_t, Id> merged_;
+  std::map<std::pair<const OpRow*, std::vector<Id>>, int> kernels_;
+  int kernel_ = -1;  // that nodes are added to; equal nodes of different kernels stay apart
   std::vector<NodeRef> keep_;  // addresses in ids_ stay taken while the graph is made
 };
 

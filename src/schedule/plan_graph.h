@@ -20,6 +20,7 @@ struct PlanNode {
   bool needed = false;  // must lie in memory when the program ends
   bool border = false;  // behind a barrier: never computed inside a consumer's region
   int scalar = -1;      // full: position among the program's scalars
+  int kernel = -1;      // of a composite that is one kernel: its number
 
   const OpRow& row() const { return *node->row; }
   template <typename L>

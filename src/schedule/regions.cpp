@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <map>
-#include <queue>
 #include <unordered_set>
 
 #include "base/error.h"
 #include "schedule/analysis.h"
 #include "schedule/recompute.h"
+#include "schedule/region_order.h"
 
 namespace cermet::schedule {
 
@@ -60,7 +60,7 @@ class Cutter {
     std::set<std::pair<Id, int>> loads;
     for (auto [id, reader] : r_.loads) loads.emplace(id, r_.find(reader));
     r_.loads = std::move(loads);
-    order();
+    order_regions(r_);
     return std::move(r_);
   }
 
@@ -92,7 +92,9 @@ class Cutter {
   void place(Id id) {
     PlanNode& n = r_.graph.nodes[id];
     const bool memory = n.needed || n.border || in_memory_[id];
-    if (n.leaf) {
+    if (n.kernel >= 0 && !n.inputs.empty() && n.lowering<MoveLowering>() == nullptr) {
+      place_in_kernel(id, memory);
+    } else if (n.leaf) {
       std::vector<int> readers = candidates_of(id);
       if (shape(id).size() > 1) merge_candidates(id, readers);  // read once for all
       for (int reader : readers) region(reader).arguments++;
@@ -205,6 +207,56 @@ class Cutter {
     store(id, own, true);
   }
 
+  // The region of the composite takes the node, wherever it is wanted in it: places become one.
+  void place_in_kernel(Id id, bool memory) {
+    const auto [it, fresh] = kernels_.try_emplace(node(id).kernel, -1);
+    std::optional<Coords> at;
+    for (const Use& use : uses_[id]) {
+      if (fresh || r_.find(use.region) != it->second) continue;
+      const Coords wanted = r_.axes.normalize(use.at);
+      const bool one = !at || unify_coords(r_.axes, *at, wanted);
+      CERMET_INTERNAL_CHECK(one, "op {} is wanted at two places of a kernel",
+                            node(id).row().name.value);
+      at = r_.axes.normalize(wanted);
+    }
+    if (fresh) it->second = add_region("output");
+    const int own = it->second;
+    region(own).kernel = node(id).kernel;
+    const bool inside = at.has_value();
+    if (!inside) at = fresh_place(shape(id), own);
+    add_to_kernel(id, own, *at);
+    if (memory || !inside || readers_outside(id, own)) store(id, own, true);
+  }
+
+  void add_to_kernel(Id id, int own, const Coords& at) {
+    const PlanNode& n = node(id);
+    Region& r = region(own);
+    if (n.lowering<ContractLowering>() != nullptr) return add_product(id, own, at);
+    const auto* fold = n.lowering<FoldLowering>();
+    if (fold == nullptr) {
+      add_member(id, own, at, false);
+      return;
+    }
+    std::vector<Dtype> dtypes;
+    std::vector<const Shape*> shapes;
+    const Axes folded = fold->axes(view_of(r_.graph, id, dtypes, shapes));
+    const bool keepdims = shapes[0]->ndim() == shape(id).ndim();
+    Coords in;
+    int o = 0;
+    for (int d = 0; d < shapes[0]->ndim(); d++) {
+      if (std::ranges::find(folded, d) == folded.end()) {
+        in.push_back(at[o++]);
+        continue;
+      }
+      r.row_axes.push_back(r_.axes.add((*shapes[0])[d]));
+      r.axes.push_back(r.row_axes.back());
+      in.push_back({.terms = {{r.row_axes.back(), 1}}});
+      o += keepdims ? 1 : 0;
+    }
+    r.members.push_back({id, at, {in}});
+    uses_[n.inputs[0]].push_back({own, r_.axes.normalize(in)});
+  }
+
   // Every user has its own: of a constant, or of what is recomputed.
   void replicate(Id id) {
     std::map<int, std::vector<Use>> made;  // by region
@@ -269,23 +321,11 @@ class Cutter {
 
   // A region whose space is the node's shape, with the node as first member.
   int start_region(Id id, const char* border) {
-    Region r;
-    r.border = border;
-    Coords at;
+    const int own = add_region(border);
     const bool update = node(id).lowering<UpdateLowering>() != nullptr;
-    const Shape& space = update ? shape(node(id).inputs.back()) : shape(id);
-    for (int d = 0; d < space.ndim(); d++) {
-      Coord c;
-      const AxisId axis = r_.axes.add(space[d]);
-      c.terms.emplace_back(axis, 1);
-      if (space[d] != 1) r.axes.push_back(axis);
-      at.push_back(r_.axes.normalize(c));
-    }
-    if (update) r.update = id;
-    r_.regions.push_back(std::move(r));
-    r_.merged_into.push_back(-1);
-    const int own = static_cast<int>(r_.regions.size()) - 1;
+    const Coords at = fresh_place(update ? shape(node(id).inputs.back()) : shape(id), own);
     if (update) {
+      region(own).update = id;
       add_update(id, own, at);
     } else if (node(id).lowering<MoveLowering>() != nullptr) {
       region(own).members.push_back({id, at, {}});
@@ -296,6 +336,24 @@ class Cutter {
                             node(id).row().name.value);
     }
     return own;
+  }
+
+  int add_region(const char* border) {
+    r_.regions.emplace_back();
+    r_.regions.back().border = border;
+    r_.merged_into.push_back(-1);
+    return static_cast<int>(r_.regions.size()) - 1;
+  }
+
+  // An axis of the region for each dim.
+  Coords fresh_place(const Shape& space, int own) {
+    Coords at;
+    for (int d = 0; d < space.ndim(); d++) {
+      const AxisId axis = r_.axes.add(space[d]);
+      if (space[d] != 1) region(own).axes.push_back(axis);
+      at.push_back(r_.axes.normalize(Coord{.terms = {{axis, 1}}}));
+    }
+    return at;
   }
 
   // Users elsewhere, and those in the region when `users_read`, read the node from memory.
@@ -443,21 +501,25 @@ class Cutter {
     if (r.contract >= 0 || r.update >= 0 || !r.row_axes.empty() || !r.column_axes.empty())
       return false;
     if (axes_of(at) != axes || !covers_once(r_.axes, at, shape(id))) return false;
+    add_product(id, into, at);
+    r.row_axes = {r.axes.back()};
+    return true;
+  }
+
+  void add_product(Id id, int into, const Coords& at) {
+    Region& r = region(into);
     const PlanNode& n = node(id);
     const int rank = shape(id).ndim();
     r.contract = id;
     const AxisId k = r_.axes.add(shape(n.inputs[0])[rank - 1]);
-    Coord kc;
-    kc.terms.emplace_back(k, 1);
+    const Coord kc = r_.axes.normalize(Coord{.terms = {{k, 1}}});
     Coords a = at, b = at;
-    a[rank - 1] = r_.axes.normalize(kc);
-    b[rank - 2] = r_.axes.normalize(kc);
+    a[rank - 1] = kc;
+    b[rank - 2] = kc;
     r.members.push_back({id, at, {a, b}});
-    r.row_axes = {k};
     r.axes.push_back(k);
     uses_[n.inputs[0]].push_back({into, a, false, true});
     uses_[n.inputs[1]].push_back({into, b, false, true});
-    return true;
   }
 
   bool add_fold(Id id, int into, const Coords& at) {
@@ -671,42 +733,6 @@ class Cutter {
     r_.merged_into[b] = a;
   }
 
-  // Producers first; among the ready ones, that whose work comes first in the graph.
-  void order() {
-    std::vector<int> live;
-    std::map<int, int> waiting;
-    std::map<int, std::vector<int>> users;
-    auto first_node = [&](int i) {
-      Id first = INT32_MAX;
-      for (Id id : r_.regions[i].stored) first = std::min(first, id);
-      return first;
-    };
-    using Entry = std::pair<Id, int>;
-    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
-    for (int i = 0; i < static_cast<int>(r_.regions.size()); i++) {
-      if (r_.merged_into[i] >= 0) continue;
-      std::vector<int> reads;
-      for (int read : r_.regions[i].reads) reads.push_back(r_.find(read));
-      std::sort(reads.begin(), reads.end());
-      reads.erase(std::unique(reads.begin(), reads.end()), reads.end());
-      std::erase(reads, i);
-      r_.regions[i].reads = reads;
-      waiting[i] = static_cast<int>(reads.size());
-      for (int read : reads) users[read].push_back(i);
-      if (reads.empty()) ready.emplace(first_node(i), i);
-    }
-    while (!ready.empty()) {
-      const int i = ready.top().second;
-      ready.pop();
-      r_.order.push_back(i);
-      for (int user : users[i]) {
-        if (--waiting[user] == 0) ready.emplace(first_node(user), user);
-      }
-    }
-    CERMET_INTERNAL_CHECK(r_.order.size() == waiting.size(),
-                          "regions depend on each other in a cycle");
-  }
-
   static constexpr int kMaxOperandOps = 4;
   static constexpr int kMaxFoldDistance = 4;  // element-wise ops between a fold and where rows meet
   static constexpr int kComputedMoveOps = 80;  // random bits: twenty rounds
@@ -717,6 +743,7 @@ class Cutter {
   std::vector<std::vector<int>> memory_readers_;
   std::vector<bool> in_memory_;
   std::vector<Layout> layouts_;
+  std::map<int, int> kernels_;  // of composites: their regions
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 //
 // A region's space: column axes (folded serially), then kept axes, then row axes (folded by lanes).
 // A value folded over column axes is only used after the main stage; one folded over row axes anywhere.
+// A composite that is one kernel brings a region of its own, with any number of products and folds.
 // Depends on the graph, dtypes, sizes and layouts alone.
 #pragma once
 
@@ -39,6 +40,7 @@ struct Region {
   std::vector<Id> stored;
   Id contract = -1;
   Id update = -1;
+  int kernel = -1;  // of a composite that is one kernel
   int ops = 0;
   int arguments = 0;
   int large_reads = 0;            // large values that it reads of other regions

@@ -52,7 +52,8 @@ class Reverse {
  private:
   void step(const NodeRef& node, const array& g) {
     const NodeCall call(node);
-    if (std::holds_alternative<Derived>(node->row->derivative.value)) {
+    const auto* derived = std::get_if<Derived>(&node->row->derivative.value);
+    if (derived != nullptr && derived->vjp == nullptr) {
       through_composite(node, g);
       return;
     }
@@ -78,7 +79,7 @@ class Reverse {
         return k == 0 ? d.lhs(call, g) : d.rhs(call, g);
       }
       std::optional<array> operator()(const Opaque& d) { return d.vjp(call, array(node), k, g); }
-      std::optional<array> operator()(const Derived&) { return std::nullopt; }
+      std::optional<array> operator()(const Derived& d) { return d.vjp(call, array(node), k, g); }
       std::optional<array> operator()(const Zero&) { return std::nullopt; }
     };
     return std::visit(Rule{node, call, k, g}, node->row->derivative.value);

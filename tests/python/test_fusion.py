@@ -152,9 +152,21 @@ def chain_of(ops):
     return f
 
 
+def attention(mask=None):
+    def f(q, k, v, given=mask):
+        return mx.fast.scaled_dot_product_attention(q, k, v, scale=0.25, mask=given)
+
+    return f
+
+
+def heads_of_features(*arrays):
+    return attention("causal")(*(a.reshape(2, 24, 4, 16).transpose(0, 2, 1, 3) for a in arrays))
+
+
 LAYER_NORM, RMS_NORM, LINEAR = nn.LayerNorm(96), nn.RMSNorm(96), nn.Linear(96, 80)
 mx.eval(LAYER_NORM.parameters(), RMS_NORM.parameters(), LINEAR.parameters())
 
+HEADS, SHARED = "f32[2,4,24,16]", "f32[2,2,24,16]"
 M, ROW, PICK = "f32[64,96]", "f32[96]", "i32<96[64,3]"
 
 CASES = [
@@ -362,6 +374,18 @@ CASES = [
     ),
     ("row-scaled operand", 1, lambda x, s, w: (x * s) @ w, M, "f32[64,1]", "f32[96,80]"),
     ("column-scaled operand", 1, lambda x, s, w: (x * s) @ w, M, ROW, "f32[96,80]"),
+    # attention
+    ("attention", 1, attention(), HEADS, HEADS, HEADS),
+    ("causal attention", 1, attention(mask="causal"), HEADS, HEADS, HEADS),
+    ("attention, shared keys", 1, attention(mask="causal"), HEADS, SHARED, SHARED),
+    ("attention, bool mask", 1, attention(), HEADS, HEADS, HEADS, "bool[24,24]"),
+    ("attention, additive mask", 1, attention(), HEADS, HEADS, HEADS, "f32[2,1,24,24]"),
+    ("attention of halves", 1, attention(), *["bf16[2,4,24,16]"] * 3),
+    ("attention over split heads", 1, heads_of_features, *["f32[2,24,64]"] * 3),
+    ("attention backward", 1, gradient(attention()), *[HEADS] * 4),
+    ("causal attention backward", 1, gradient(attention(mask="causal")), *[HEADS] * 4),
+    # gradients of shared keys and values are added up over the heads that share them
+    ("attention backward, shared keys", 3, gradient(attention()), HEADS, SHARED, SHARED, HEADS),
     # the rest
     ("rope, plain ops", 1, rope, "f32[2,4,16,32]"),
     (

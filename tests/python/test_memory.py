@@ -130,3 +130,23 @@ def test_products_of_long_sums(rows, columns):
     peak, _ = peak_of(x.T @ x)
     by_hand = 4 * (2 * rows * columns + columns * columns)
     assert peak <= 1.25 * by_hand + MIB, f"{peak / by_hand:.2f} of {by_hand / MIB:.1f} MiB"
+
+
+@pytest.mark.parametrize("length", [512, 2048])
+def test_attention_is_linear_in_the_length(length):
+    """Scores of all heads would be 4 · 4 · length² bytes: 67 MB for 2048."""
+    q, k, v, g = (normal(1, 4, length, 64 + i)[..., :64] for i in range(4))
+    q, k, v, g = (mx.contiguous(x) for x in (q, k, v, g))
+    mx.eval(q, k, v, g)
+
+    def f(q, k, v):
+        return mx.fast.scaled_dot_product_attention(q, k, v, scale=0.125, mask="causal")
+
+    value = 4 * 4 * length * 64
+    peak, _ = peak_of(f(q, k, v))
+    # for each of two threads: keys, values and one block of 48 rows of scores, padded
+    scratch = 2 * (2 * value // 4 + 4 * 48 * (length + 400) * 17 // 16)
+    assert peak <= value + scratch + MIB, f"{peak / MIB:.1f} MiB"
+    peak, _ = peak_of(*mx.vjp(f, [q, k, v], [g])[1])
+    scratch = 2 * (4 * value // 4 + 2 * 4 * 48 * (length + 400) * 17 // 16)
+    assert peak <= 3 * value + scratch + MIB, f"{peak / MIB:.1f} MiB"

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: MIT
+#include "kernel/tile_chain.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "kernel/scalar_ops.h"
+
+namespace cermet::ir {
+
+namespace {
+
+bool holds(AxisSet set, AxisId axis) { return (set & axis_bit(axis)) != 0; }
+
+// Monotonic in its only axis: sums, differences and products with what has none.
+bool is_linear(Source& source, ExprId id) {
+  id = source.behind(id);
+  const Expr& e = source[id];
+  if (source.axes(id) == 0 || e.kind == ExprKind::axis) return true;
+  if (e.kind != ExprKind::op) return false;
+  switch (e.code) {
+    case Code::cast:
+      return !is_floating(e.dtype) && e.dtype != Dtype::boolean && is_linear(source, e.operands[0]);
+    case Code::add:
+    case Code::sub: return is_linear(source, e.operands[0]) && is_linear(source, e.operands[1]);
+    case Code::mul:
+      return (source.axes(e.operands[0]) == 0 || source.axes(e.operands[1]) == 0) &&
+             is_linear(source, e.operands[0]) && is_linear(source, e.operands[1]);
+    default: return false;
+  }
+}
+
+// What expressions are where a condition is false, as far as that alone tells. A score of -inf minus
+// anything is taken for -inf, and a weight of 0 times anything for 0: they are no infinities of the other
+// sign and no NaN, but where the whole row is NaN anyway.
+class Unseen {
+ public:
+  Unseen(Source& source, ExprId condition) : source_(source), condition_(condition) {}
+
+  bool is(ExprId id, double value) {
+    const std::optional<uint64_t> bits = known(id);
+    return bits && is_floating(source_[id].dtype) && to_double(source_[id].dtype, *bits) == value;
+  }
+
+  // The element leaves the fold's state as it is.
+  bool is_neutral(const FoldState& state) {
+    const Expr& step = source_[source_.behind(state.step)];
+    if (step.kind != ExprKind::op || step.operands.size() != 2) return false;
+    const bool swapped = source_[step.operands[1]].kind == ExprKind::state;
+    if (!swapped && source_[step.operands[0]].kind != ExprKind::state) return false;
+    const ExprId element = step.operands[swapped ? 0 : 1];
+    return (step.code == Code::add && is(element, 0)) ||
+           (step.code == Code::max && is(element, -std::numeric_limits<double>::infinity()));
+  }
+
+ private:
+  using Known = std::optional<uint64_t>;
+
+  Known known(ExprId id) {
+    id = source_.behind(id);
+    if (const auto it = known_.find(id); it != known_.end()) return it->second;
+    const Known result = find(id);
+    known_.emplace(id, result);
+    return result;
+  }
+
+  Known find(ExprId id) {
+    if (id == condition_) return 0;
+    const Expr e = source_[id];
+    if (e.kind == ExprKind::constant) return e.bits;
+    if (e.kind == ExprKind::rare) return choose(e);
+    if (e.kind != ExprKind::op) return std::nullopt;
+    if (e.code == Code::select) return choose(e);
+    std::vector<uint64_t> bits;
+    for (ExprId operand : e.operands) {
+      const Known one = known(operand);
+      if (!one) return absorbed(e);
+      bits.push_back(*one);
+    }
+    if (is_math(e.code)) return std::nullopt;
+    return apply(e.code, e.dtype, source_[e.operands[0]].dtype, bits.data());
+  }
+
+  // select, rare: {condition, if true, if false}; a rare's second arm is for the common case.
+  Known choose(const Expr& e) {
+    const bool rare = e.kind == ExprKind::rare;
+    if (const Known condition = known(e.operands[0]))
+      return known(e.operands[(*condition != 0) == rare ? 2 : 1]);
+    const Known a = known(e.operands[1]), b = known(e.operands[2]);
+    return a && b && *a == *b ? a : std::nullopt;
+  }
+
+  Known absorbed(const Expr& e) {
+    if (!is_floating(e.dtype) || e.operands.size() != 2) return std::nullopt;
+    const auto value = [&](int i) {
+      const Known bits = known(e.operands[static_cast<size_t>(i)]);
+      return bits ? to_double(e.dtype, *bits) : std::nan("");
+    };
+    const double infinity = std::numeric_limits<double>::infinity();
+    const bool low = value(0) == -infinity || (e.code == Code::add && value(1) == -infinity);
+    if ((e.code == Code::add || e.code == Code::sub) && low) return from_double(e.dtype, -infinity);
+    if (e.code == Code::mul && (value(0) == 0 || value(1) == 0)) return from_double(e.dtype, 0);
+    return std::nullopt;
+  }
+
+  Source& source_;
+  ExprId condition_;
+  std::unordered_map<ExprId, Known> known_;
+};
+
+std::optional<Limit> find_limit(ChainAnalysis& chain) {
+  Source& source = chain.source;
+  for (ExprId id = 0; id < static_cast<ExprId>(source.kernel().exprs.size()); ++id) {
+    const Expr e = source[id];
+    if (e.kind != ExprKind::op || (e.code != Code::le && e.code != Code::lt)) continue;
+    const ExprId low = e.operands[0], high = e.operands[1];
+    if (source.axes(low) != axis_bit(chain.j) || source.axes(high) != axis_bit(chain.i)) continue;
+    if (is_floating(source[low].dtype) || !is_linear(source, low) || !is_linear(source, high))
+      continue;
+    Unseen unseen(source, id);
+    const auto is_gone = [&](const LastProduct& p) { return unseen.is(p.weights, 0); };
+    const auto is_neutral = [&](const Line& line) {
+      const auto& states = std::get<Fold>(*line.stmt).states;
+      return std::ranges::all_of(states, [&](const FoldState& s) { return unseen.is_neutral(s); });
+    };
+    if (std::ranges::all_of(chain.last, is_gone) && std::ranges::all_of(chain.folds, is_neutral))
+      return Limit{e.code, low, high};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool ChainAnalysis::run() {
+  makers_.assign(source.kernel().values.size(), Maker::none);
+  for (const Line& line : source.lines())
+    if (!sort(line)) return false;
+  if (first.empty() || last.empty() || folds.empty() || !find_axes()) return false;
+  const auto fit = [&](auto& product) { return fits(product); };
+  if (!std::ranges::all_of(first, fit) || !std::ranges::all_of(last, fit)) return false;
+  limit = find_limit(*this);
+  return true;
+}
+
+bool ChainAnalysis::needs(const std::vector<ExprId>& roots, Maker maker) {
+  bool found = false;
+  source.walk(roots, [&](ExprId id) {
+    const Expr& e = source[id];
+    found |= e.kind == ExprKind::ref && makers_[e.id] == maker;
+    return true;
+  });
+  return found;
+}
+
+bool ChainAnalysis::sort(const Line& line) {
+  const std::vector<ExprId> roots = roots_of(*line.stmt);
+  if (std::holds_alternative<Let>(*line.stmt)) return true;
+  if (needs(roots, Maker::last)) return add_store(line);
+  if (const Contract* contract = std::get_if<Contract>(line.stmt)) return add_contract(*contract);
+  const Fold* fold = std::get_if<Fold>(line.stmt);
+  if (fold == nullptr || fold->axes.size() != 1 || fold->emit != Emit::last) return false;
+  if (!folds.empty() && fold->axes != std::get<Fold>(*folds[0].stmt).axes) return false;
+  makers_[fold->value] = Maker::fold;
+  folds.push_back(line);
+  return true;
+}
+
+bool ChainAnalysis::add_contract(const Contract& c) {
+  if (c.axes.size() != 1 || (!contracts_.empty() && c.acc != contracts_[0]->acc)) return false;
+  acc = c.acc;
+  if (acc != Dtype::float32 && acc != Dtype::float64) return false;
+  contracts_.push_back(&c);
+  Builder& b = source.builder();
+  const ExprId left = b.cast(c.a, acc), right = b.cast(c.b, acc), ref = b.ref(c.value);
+  const auto is_late = [&](ExprId id) {
+    return needs({id}, Maker::first) || needs({id}, Maker::fold);
+  };
+  const bool late_left = is_late(left), late_right = is_late(right);
+  if (late_left && late_right) return false;
+  makers_[c.value] = late_left || late_right ? Maker::last : Maker::first;
+  if (late_left) last.push_back({ref, left, right, kNone, false});
+  else if (late_right) last.push_back({ref, right, left, kNone, false});
+  else first.push_back({ref, left, right, c.axes[0]});
+  return true;
+}
+
+bool ChainAnalysis::add_store(const Line& line) {
+  const Store* store = std::get_if<Store>(line.stmt);
+  if (store == nullptr || source.kernel().params[store->buffer.id].access == Access::inout)
+    return false;
+  LastProduct* owner = nullptr;
+  bool shared = false;
+  source.walk(roots_of(*line.stmt), [&](ExprId id) {
+    for (LastProduct& product : last) {
+      if (product.ref != id) continue;
+      shared |= owner != nullptr && owner != &product;
+      owner = &product;
+    }
+    return true;
+  });
+  if (owner == nullptr || shared || needs(roots_of(*line.stmt), Maker::first)) return false;
+  owner->stores.push_back(line);
+  return true;
+}
+
+bool ChainAnalysis::find_axes() {
+  j = std::get<Fold>(*folds[0].stmt).axes[0];
+  for (size_t p = 0; p < last.size(); ++p) {
+    const auto of = [&](const Contract* c) {
+      return source.builder().ref(c->value) == last[p].ref;
+    };
+    const AxisId summed = (*std::ranges::find_if(contracts_, of))->axes[0];
+    last[p].by_columns = summed != j;
+    if (summed == j) continue;
+    if (i != kNone && i != summed) return false;
+    i = summed;
+  }
+  FirstProduct& scores = first[0];
+  const AxisSet with_j =
+      source.axes(holds(source.axes(scores.rows), j) ? scores.rows : scores.columns);
+  const AxisSet all = source.axes(scores.rows) | source.axes(scores.columns);
+  const std::vector<AxisId>* stage = nullptr;
+  for (const Line& line : source.lines())
+    if (std::get_if<Contract>(line.stmt) == contracts_[0]) stage = &line.stage;
+  if (i == kNone)
+    for (AxisId axis : *stage)
+      if (holds(all & ~with_j, axis) && axis != scores.k) i = axis;  // the innermost
+  if (i == kNone) return false;
+  for (AxisId axis : *stage)
+    if (axis != i && axis != j && axis != scores.k && holds(all, axis)) batch.push_back(axis);
+  return true;
+}
+
+bool ChainAnalysis::fits(FirstProduct& p) {
+  if (holds(source.axes(p.rows), j)) std::swap(p.rows, p.columns);
+  const AxisSet rows = source.axes(p.rows), columns = source.axes(p.columns);
+  const AxisSet within = set_of(batch) | axis_bit(p.k);
+  return (rows & ~within) == axis_bit(i) && (columns & ~within) == axis_bit(j);
+}
+
+bool ChainAnalysis::fits(LastProduct& p) {
+  const AxisId summed = p.by_columns ? i : j;
+  const AxisSet weights = source.axes(p.weights);
+  if ((weights & ~set_of(batch)) != (axis_bit(i) | axis_bit(j))) return false;
+  const AxisSet own = source.axes(p.other) & ~set_of(batch) & ~axis_bit(summed);
+  if (own == 0 || (own & (own - 1)) != 0 || !holds(source.axes(p.other), summed)) return false;
+  p.n = static_cast<AxisId>(std::countr_zero(own));
+  const AxisSet out = set_of(batch) | axis_bit(p.by_columns ? j : i) | own;
+  if (p.n == i || p.n == j || p.stores.empty()) return false;
+  return std::ranges::all_of(p.stores, [&](const Line& line) {
+    AxisSet range = 0;
+    for (ExprId root : roots_of(*line.stmt)) range |= source.axes(root);
+    return range == out && !(p.by_columns && needs(roots_of(*line.stmt), Maker::fold));
+  });
+}
+
+}  // namespace cermet::ir

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+// Products of products, as attention and its gradient are: what their writer must know. The first
+// products make scores over (batch, i, j); folds over j and element-wise steps turn them into
+// weights; the last products sum these with another operand, over j (by rows) or over i (by columns).
+#pragma once
+
+#include "kernel/tile_product.h"
+
+namespace cermet::ir {
+
+// Scores = Σ_k rows(i, k) columns(j, k).
+struct FirstProduct {
+  ExprId ref;            // the value in the source
+  ExprId rows, columns;  // operands, as the accumulator's dtype
+  AxisId k;
+};
+
+// By rows: out(i, n) = Σ_j weights(i, j) other(j, n). By columns: out(j, n) = Σ_i weights(i, j) other(i, n).
+struct LastProduct {
+  ExprId ref;
+  ExprId weights, other;
+  AxisId n;
+  bool by_columns;
+  std::vector<Line> stores = {};
+};
+
+// Where `low` (of j) is above `high` (of i) nothing is seen: all that follows is 0 there, or neutral.
+struct Limit {
+  Code code;  // seen: low code high
+  ExprId low, high;
+};
+
+struct ChainAnalysis {
+  explicit ChainAnalysis(Source& source) : source(source) {}
+
+  // False: the kernel is of another kind.
+  bool run();
+
+  Source& source;
+  Dtype acc = Dtype::float32;
+  std::vector<AxisId> batch;
+  AxisId i = kNone, j = kNone;
+  std::vector<FirstProduct> first;
+  std::vector<LastProduct> last;
+  std::vector<Line> folds;
+  std::optional<Limit> limit;
+
+ private:
+  enum class Maker : uint8_t { none, first, fold, last };
+  bool sort(const Line& line);
+  bool needs(const std::vector<ExprId>& roots, Maker maker);
+  bool add_contract(const Contract& contract);
+  bool add_store(const Line& line);
+  bool find_axes();
+  bool fits(FirstProduct& p);
+  bool fits(LastProduct& p);
+
+  std::vector<Maker> makers_;
+  std::vector<const Contract*> contracts_;
+};
+
+}  // namespace cermet::ir

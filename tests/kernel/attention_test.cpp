@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT
+// Products of products: causal attention and its gradient as kernels, in the interpreter before and after
+// `tile` and compiled against inaccessible pages, beside sums in double.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <random>
+#include <sstream>
+
+#include "codegen/target.h"
+#include "kernel/compiled.h"
+#include "kernel/run.h"
+#include "kernel/tile.h"
+
+namespace cermet::ir {
+namespace {
+
+using Numbers = std::vector<float>;
+
+Kernel given(const std::string& name) {
+  std::ifstream file(fmt::format("{}/kernel/golden/{}.ir", CERMET_TESTS_DIR, name));
+  std::stringstream text;
+  text << file.rdbuf();
+  return parse(text.str());
+}
+
+// batch x heads, queries, keys, features of keys and of values.
+struct Sizes {
+  int64_t batch, heads, queries, keys, features, outputs;
+};
+
+// One head: q[T, D], k[U, D], v[U, E], g[T, E], with what attention and its gradients are.
+class Problem {
+ public:
+  explicit Problem(const Sizes& sizes) : n(sizes) {
+    const int64_t all = n.batch * n.heads;
+    std::mt19937 generator(7);
+    std::normal_distribution<float> normal;
+    const auto fill = [&](Numbers& to, int64_t size) {
+      to.resize(static_cast<size_t>(all * size));
+      for (float& x : to) x = normal(generator);
+    };
+    fill(q, n.queries * n.features);
+    fill(k, n.keys * n.features);
+    fill(v, n.keys * n.outputs);
+    fill(g, n.queries * n.outputs);
+    for (int64_t head = 0; head < all; ++head) add_head(head);
+  }
+
+  Sizes n;
+  Numbers q, k, v, g;
+  std::vector<double> out, dq, dk, dv;
+  static constexpr float kScale = 0.4f;
+
+  std::vector<int64_t> rows(int64_t length, int64_t width) const {  // strides of batch, head, row
+    return {n.heads * length * width, length * width, width};
+  }
+
+ private:
+  void add_head(int64_t head) {
+    const int64_t T = n.queries, U = n.keys, D = n.features, E = n.outputs;
+    const auto at = [&](const Numbers& a, int64_t length, int64_t width, int64_t row, int64_t j) {
+      return static_cast<double>(a[static_cast<size_t>((head * length + row) * width + j)]);
+    };
+    std::vector<double> p(static_cast<size_t>(T * U)), o(static_cast<size_t>(T * E)),
+        gq(static_cast<size_t>(T * D)), gk(static_cast<size_t>(U * D)),
+        gv(static_cast<size_t>(U * E));
+    for (int64_t i = 0; i < T; ++i) {
+      const int64_t seen = std::min(U, i + 1);
+      double* row = &p[static_cast<size_t>(i * U)];
+      double largest = -INFINITY, total = 0, mean = 0;
+      for (int64_t j = 0; j < seen; ++j) {
+        for (int64_t d = 0; d < D; ++d) row[j] += at(q, T, D, i, d) * kScale * at(k, U, D, j, d);
+        largest = std::max(largest, row[j]);
+      }
+      for (int64_t j = 0; j < seen; ++j) total += row[j] = std::exp(row[j] - largest);
+      std::vector<double> dp(static_cast<size_t>(U));
+      for (int64_t j = 0; j < seen; ++j) {
+        row[j] /= total;
+        for (int64_t e = 0; e < E; ++e) {
+          o[static_cast<size_t>(i * E + e)] += row[j] * at(v, U, E, j, e);
+          gv[static_cast<size_t>(j * E + e)] += row[j] * at(g, T, E, i, e);
+          dp[static_cast<size_t>(j)] += at(g, T, E, i, e) * at(v, U, E, j, e);
+        }
+        mean += row[j] * dp[static_cast<size_t>(j)];
+      }
+      for (int64_t j = 0; j < seen; ++j) {
+        const double ds = row[j] * (dp[static_cast<size_t>(j)] - mean) * kScale;
+        for (int64_t d = 0; d < D; ++d) {
+          gq[static_cast<size_t>(i * D + d)] += ds * at(k, U, D, j, d);
+          gk[static_cast<size_t>(j * D + d)] += ds * at(q, T, D, i, d);
+        }
+      }
+    }
+    const auto append = [](std::vector<double>& to, const std::vector<double>& more) {
+      to.insert(to.end(), more.begin(), more.end());
+    };
+    append(out, o), append(dq, gq), append(dk, gk), append(dv, gv);
+  }
+};
+
+// A kernel with what one launch is given, and what it should write.
+struct Launch {
+  Kernel kernel;
+  std::vector<std::pair<const Numbers*, uint64_t>> arguments;  // buffers in, or bits of scalars
+  std::vector<const std::vector<double>*> results;             // of the last parameters
+  std::vector<int64_t> extents, strides;
+};
+
+void append(std::vector<int64_t>& to, const std::vector<int64_t>& more, std::vector<int> order) {
+  for (int i : order) to.push_back(more[static_cast<size_t>(i)]);
+}
+
+uint64_t bits(float x) { return std::bit_cast<uint32_t>(x); }
+
+Launch forward(const Problem& p) {
+  const Sizes& n = p.n;
+  Launch l{given("attention"), {}, {&p.out}, {}, {}};
+  l.arguments = {{nullptr, 1}, {nullptr, 0}, {&p.q, 0}, {nullptr, bits(p.kScale)},
+                 {&p.k, 0},    {nullptr, 0}, {&p.v, 0}, {nullptr, bits(1)}};
+  l.extents = {n.batch, n.heads, n.queries, n.outputs, n.keys, n.features};
+  append(l.strides, p.rows(n.queries, n.features), {0, 1, 2});
+  append(l.strides, p.rows(n.keys, n.features), {0, 1, 2});
+  append(l.strides, p.rows(n.keys, n.outputs), {0, 1, 2});
+  append(l.strides, p.rows(n.queries, n.outputs), {0, 1, 2});
+  return l;
+}
+
+Launch backward(const Problem& p) {
+  const Sizes& n = p.n;
+  Launch l{given("attention_gradient"), {}, {&p.dv, &p.dk, &p.dq}, {}, {}};
+  l.arguments = {{nullptr, 1}, {nullptr, 0}, {&p.q, 0},          {nullptr, bits(p.kScale)},
+                 {&p.k, 0},    {nullptr, 0}, {nullptr, bits(1)}, {&p.g, 0},
+                 {&p.v, 0}};
+  l.extents = {n.batch, n.heads, n.keys, n.outputs, n.queries, n.features, n.features, n.outputs};
+  const std::vector<int64_t> q = p.rows(n.queries, n.features), k = p.rows(n.keys, n.features);
+  const std::vector<int64_t> v = p.rows(n.keys, n.outputs), g = p.rows(n.queries, n.outputs);
+  for (const auto& rows : {q, k, g, g, v, k, v, k, q}) append(l.strides, rows, {0, 1, 2});
+  return l;
+}
+
+std::string fault(const Numbers& got, const std::vector<double>& want) {
+  double largest = 0;
+  for (double x : want) largest = std::max(largest, std::abs(x));
+  for (size_t i = 0; i < want.size(); ++i)
+    if (!(std::abs(got[i] - want[i]) <= 2e-6 * largest))
+      return fmt::format("element {}: {} for {}", i, got[i], want[i]);
+  return "";
+}
+
+void check_interpreted(const Launch& l, const Kernel& kernel) {
+  std::vector<Argument> arguments;
+  for (const auto& [buffer, scalar] : l.arguments) {
+    Argument a;
+    a.bits = scalar;
+    if (buffer != nullptr) {
+      a.data = const_cast<float*>(buffer->data());
+      a.elements = static_cast<int64_t>(buffer->size());
+    }
+    arguments.push_back(a);
+  }
+  std::vector<Numbers> made;
+  for (const auto* result : l.results) made.emplace_back(result->size(), NAN);
+  for (Numbers& one : made) arguments.push_back(argument(one));
+  interpret(kernel, arguments, l.extents, l.strides);
+  for (size_t i = 0; i < made.size(); ++i) EXPECT_EQ(fault(made[i], *l.results[i]), "");
+}
+
+void check_compiled(const Launch& l, bool at_end) {
+  KernelInput input;
+  input.extents = l.extents;
+  input.strides = l.strides;
+  const auto as_bytes = [](const Numbers& n) {
+    const char* data = reinterpret_cast<const char*>(n.data());
+    return std::vector<char>(data, data + n.size() * sizeof(float));
+  };
+  for (const auto& [buffer, scalar] : l.arguments) {
+    input.bytes.push_back(buffer == nullptr ? std::vector<char>() : as_bytes(*buffer));
+    input.scalars.push_back(scalar);
+  }
+  for (const auto* result : l.results) {
+    input.bytes.push_back(as_bytes(Numbers(result->size(), NAN)));
+    input.scalars.push_back(0);
+  }
+  input.before.assign(input.bytes.size(), 0);
+  for (CpuLevel level : host_levels()) {
+    SCOPED_TRACE(name_of(level));
+    const Kernel tiled = lower(l.kernel, cpu_facts(level));
+    const std::shared_ptr<LoadedKernel> code = load_kernel(compile_cpu(tiled, level));
+    const KernelOutput output = run_compiled(*code, tiled, input, at_end, at_end ? 1 : 3);
+    for (size_t i = 0; i < l.results.size(); ++i) {
+      Numbers got(l.results[i]->size());
+      std::memcpy(got.data(), output.bytes[l.arguments.size() + i].data(),
+                  got.size() * sizeof(float));
+      EXPECT_EQ(fault(got, *l.results[i]), "");
+    }
+  }
+}
+
+const TargetFacts kTargets[] = {
+    {.name = "cpu", .vector_bytes = 16},
+    {.name = "cpu", .vector_bytes = 64, .fma = true},
+};
+
+void check(const std::function<Launch(const Problem&)>& make, const Sizes& sizes) {
+  SCOPED_TRACE(fmt::format("{} queries, {} keys, {} features, {} outputs", sizes.queries,
+                           sizes.keys, sizes.features, sizes.outputs));
+  const Problem problem(sizes);
+  const Launch launch = make(problem);
+  verify(launch.kernel);
+  ASSERT_EQ(form_of(simplify(launch.kernel), kTargets[0]), "attention");
+  if (sizes.queries * sizes.keys < 4000) check_interpreted(launch, launch.kernel);
+  for (const TargetFacts& target : kTargets) {
+    const Kernel tiled = lower(launch.kernel, target);
+    const std::string text = print(tiled);
+    EXPECT_NE(text.find("micro gemm"), std::string::npos);
+    EXPECT_EQ(print(parse(text)), text);
+    if (sizes.queries * sizes.keys < 40000) check_interpreted(launch, tiled);
+  }
+  for (bool at_end : {false, true}) check_compiled(launch, at_end);
+}
+
+constexpr Sizes kSizes[] = {
+    {1, 1, 2, 3, 2, 2},     {2, 3, 20, 20, 8, 5},    {1, 2, 50, 70, 65, 70},
+    {1, 1, 97, 96, 16, 16}, {1, 1, 49, 400, 9, 130}, {1, 1, 1600, 30, 4, 3},
+};
+
+TEST(Attention, Forward) {
+  for (const Sizes& sizes : kSizes) check(forward, sizes);
+}
+
+TEST(Attention, Gradient) {
+  for (const Sizes& sizes : kSizes) check(backward, sizes);
+}
+
+}  // namespace
+}  // namespace cermet::ir
