@@ -179,6 +179,62 @@ array attention_vjp(const OpCall& c, const array&, int k, const array& g) {
   return astype(sum(by_head, AxisList{0, 2, 3}, false), x.dtype());
 }
 
+// --- vmap: the new axis joins the batch, so that a batch of batches is one kernel, too.
+
+array with_axis(const array& a, bool batched, int64_t size) {
+  if (batched) return a;
+  Shape shape = a.shape();
+  shape.insert(0, size);
+  return broadcast_to(expand_dims(a, {0}), shape);
+}
+
+// A mask for all batch entries stays one if it is not batched.
+array joined(const array& a, bool batched, int64_t size, int64_t batch) {
+  if (!batched && a.shape()[0] != batch) return a;
+  array wide = with_axis(a, batched, size);
+  if (wide.shape()[1] != batch) {
+    Shape shape = wide.shape();
+    shape.dim(1) = batch;
+    wide = broadcast_to(wide, shape);
+  }
+  return flatten(wide, 0, 1);
+}
+
+array entry(const array& a, bool batched, int64_t i) {
+  if (!batched) return a;
+  const array index = full({}, number(i), Dtype::int64);
+  return take(a, index, 0);
+}
+
+// `p`: of the attention. Sinks have no batch of their own: with batched ones, entry by entry.
+array vmap_attention(const OpCall& c, const AttentionParams& p, std::span<const bool> batched,
+                     int64_t size) {
+  const size_t sinks = p.has_sinks ? (p.has_mask ? 4 : 3) : c.inputs.size();
+  if (sinks < c.inputs.size() && batched[sinks]) {
+    Arrays results;
+    for (int64_t i = 0; i < size; ++i) {
+      Arrays inputs;
+      for (size_t k = 0; k < c.inputs.size(); ++k)
+        inputs.push_back(entry(c.inputs[k], batched[k], i));
+      results.push_back(make_node(c.row, std::move(inputs), c.params, {}));
+    }
+    return stack(results, 0);
+  }
+  const int64_t batch = c.inputs[0].shape()[batched[0] ? 1 : 0];
+  Arrays inputs;
+  for (size_t k = 0; k < c.inputs.size(); ++k)
+    inputs.push_back(k == sinks ? c.inputs[k] : joined(c.inputs[k], batched[k], size, batch));
+  return unflatten(make_node(c.row, std::move(inputs), c.params, {}), 0, {size, batch});
+}
+
+array attention_vmap(const OpCall& c, std::span<const bool> batched, int64_t size) {
+  return vmap_attention(c, c.get<AttentionParams>(), batched, size);
+}
+
+array gradient_vmap(const OpCall& c, std::span<const bool> batched, int64_t size) {
+  return vmap_attention(c, c.get<AttentionGradientParams>().attention, batched, size);
+}
+
 void check_shapes(const array& q, const array& k, const array& v) {
   for (const array* a : {&q, &k, &v})
     CERMET_CHECK(a->ndim() == 4, value, kName,
@@ -228,7 +284,7 @@ constinit const OpRow rows::scaled_dot_product_attention = {
     .dtype = same_dtype,
     .shape = attention_shape,
     .derivative = Derived{attention_vjp},
-    .vmap = DerivedVmap{},
+    .vmap = CustomVmap{attention_vmap},
     .lowering = CompositeLowering{attention_graph, is_kernel},
     .effect = Effect::none,
     .domain = Domain{},
@@ -245,7 +301,7 @@ constinit const OpRow rows::attention_gradient = {
     .dtype = gradient_dtype,
     .shape = gradient_shape,
     .derivative = Derived{},
-    .vmap = DerivedVmap{},
+    .vmap = CustomVmap{gradient_vmap},
     .lowering = CompositeLowering{gradient_graph, gradient_is_kernel},
     .effect = Effect::none,
     .domain = Domain{},

@@ -384,6 +384,12 @@ CASES = [
     ("attention over split heads", 1, heads_of_features, *["f32[2,24,64]"] * 3),
     ("attention backward", 1, gradient(attention()), *[HEADS] * 4),
     ("causal attention backward", 1, gradient(attention(mask="causal")), *[HEADS] * 4),
+    (
+        "attention under vmap",
+        1,
+        mx.vmap(attention(mask="causal")),
+        *["f32[3,2,4,24,16]"] * 3,
+    ),
     # gradients of shared keys and values are added up over the heads that share them
     ("attention backward, shared keys", 3, gradient(attention()), HEADS, SHARED, SHARED, HEADS),
     # the rest

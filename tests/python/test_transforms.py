@@ -131,6 +131,24 @@ TABLE += [
     ("matrix, vector", lambda a, b: a @ b, [between(-1, 1, 3, 4), between(-1, 1, 4)]),
     ("addmm", lambda c, a, b: mx.addmm(c, a, b, 2.0, 0.5), [SQUARE, SQUARE, SQUARE]),
     ("tril", lambda a: mx.tril(a) ** 2, [SQUARE]),
+    (
+        "attention",
+        lambda q, k, v: mx.fast.scaled_dot_product_attention(q, k, v, scale=0.7, mask="causal"),
+        [between(-1, 1, 2, 2, 10, 3), between(-1, 1, 2, 1, 9, 3), between(-1, 1, 2, 1, 9, 2)],
+    ),
+    (
+        "attention, mask and sinks",
+        lambda q, k, v, mask, sinks: mx.fast.scaled_dot_product_attention(
+            q, k, v, scale=0.7, mask=mask, sinks=sinks
+        ),
+        [
+            between(-1, 1, 1, 2, 10, 3),
+            between(-1, 1, 1, 2, 9, 3),
+            between(-1, 1, 1, 2, 9, 2),
+            between(-1, 1, 2, 10, 9),
+            between(-1, 1, 2),
+        ],
+    ),
 ]
 
 
