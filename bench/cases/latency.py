@@ -29,6 +29,17 @@ def graph_building(lib):
     return build
 
 
+def building_with_numbers(lib):
+    a = lib.normal(16, seed=1)
+
+    def build():
+        x = a
+        for _ in range(BUILT_OPS // 2):
+            x = x * 2.0 + 1
+
+    return build
+
+
 def compiled_call(lib):
     a, b = lib.normal(16, seed=1), lib.normal(16, seed=2)
 
@@ -50,5 +61,14 @@ add_call("(a+b).sum().item()", (16,), sum_item, 5, ARRAY_PEERS, waits=False)
 add_call("(a+b).item()", (), scalar_item, 4, ARRAY_PEERS, waits=False)
 add_call(
     "graph building, per op", (16,), graph_building, 0.5, ("mlx",), calls=BUILT_OPS, waits=False
+)
+add_call(
+    "graph building with a number, per op",
+    (16,),
+    building_with_numbers,
+    0.5,
+    ("mlx",),
+    calls=BUILT_OPS,
+    waits=False,
 )
 add_call("compiled function of 20 ops", (16,), compiled_call, 5, ("mlx", "torch", "jax"))

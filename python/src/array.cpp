@@ -7,43 +7,51 @@ namespace cermet::python {
 
 namespace {
 
-using Binary = array (*)(const array&, const array&, const S&);
-
-template <Binary f>
-nb::object binary(const char* op, const array& a, nb::handle b) {
-  if (!is_array(b) && !is_scalar(b) && !nb::hasattr(b, "__mlx_array__") &&
-      !PyObject_CheckBuffer(b.ptr()))
-    return nb::borrow(Py_NotImplemented);
-  auto [x, y] = to_operands(op, nb::cast(a), b);
-  return nb::cast(f(x, y, {}));
+template <BinaryOp f>
+nb::object apply(const char* op, nb::handle a, nb::handle b) {
+  if constexpr (f == static_cast<BinaryOp>(matmul)) {
+    const auto [x, y] = to_operands(op, a, b);
+    return array_object(f(x, y, {}));
+  } else {
+    return array_object(elementwise(op, f, a, b, {}));
+  }
 }
 
-template <Binary f>
-nb::object reflected(const char* op, const array& a, nb::handle b) {
-  if (!is_scalar(b) && !nb::hasattr(b, "__mlx_array__") && !PyObject_CheckBuffer(b.ptr()))
+bool stands_for_array(nb::handle object) {
+  return nb::hasattr(object, "__mlx_array__") || PyObject_CheckBuffer(object.ptr()) != 0;
+}
+
+template <BinaryOp f>
+nb::object binary(const char* op, nb::handle a, nb::handle b) {
+  if (!is_array(a) || (!is_array(b) && !is_scalar(b) && !stands_for_array(b)))
     return nb::borrow(Py_NotImplemented);
-  auto [x, y] = to_operands(op, b, nb::cast(a));
-  return nb::cast(f(x, y, {}));
+  return apply<f>(op, a, b);
+}
+
+template <BinaryOp f>
+nb::object reflected(const char* op, nb::handle a, nb::handle b) {
+  if (!is_array(a) || (!is_scalar(b) && !stands_for_array(b))) return nb::borrow(Py_NotImplemented);
+  return apply<f>(op, b, a);
 }
 
 // `a += b` keeps the Python object: its handle moves on to the new node.
-template <Binary f>
+template <BinaryOp f>
 nb::object in_place(const char* op, nb::object self, nb::handle b) {
-  nb::object result = binary<f>(op, nb::cast<const array&>(self), b);
+  nb::object result = binary<f>(op, self, b);
   if (result.ptr() == Py_NotImplemented) return result;
-  nb::cast<array&>(self) = nb::cast<array>(result);
+  *nb::inst_ptr<array>(self) = array_of(result);
   return self;
 }
 
-template <Binary f>
+template <BinaryOp f>
 void def_operator(nb::class_<array>& c, const char* op, const std::string& name, bool reversible,
                   bool assignable) {
   c.def(("__" + name + "__").c_str(),
-        [op](const array& a, nb::handle b) { return binary<f>(op, a, b); }, nb::is_operator(),
+        [op](nb::handle a, nb::handle b) { return binary<f>(op, a, b); }, nb::is_operator(),
         nb::arg("other"));
   if (reversible)
     c.def(("__r" + name + "__").c_str(),
-          [op](const array& a, nb::handle b) { return reflected<f>(op, a, b); }, nb::is_operator(),
+          [op](nb::handle a, nb::handle b) { return reflected<f>(op, a, b); }, nb::is_operator(),
           nb::arg("other"));
   if (assignable)
     c.def(("__i" + name + "__").c_str(),
@@ -76,14 +84,14 @@ void def_operators(nb::class_<array>& c) {
   def_operator<greater_equal>(c, "greater_equal", "ge", false, false);
   c.def(
       "__eq__",
-      [](const array& a, nb::handle b) -> nb::object {
+      [](nb::handle a, nb::handle b) -> nb::object {
         nb::object result = binary<equal>("equal", a, b);
         return result.ptr() == Py_NotImplemented ? nb::bool_(false) : result;
       },
       nb::arg("other").none());
   c.def(
       "__ne__",
-      [](const array& a, nb::handle b) -> nb::object {
+      [](nb::handle a, nb::handle b) -> nb::object {
         nb::object result = binary<not_equal>("not_equal", a, b);
         return result.ptr() == Py_NotImplemented ? nb::bool_(true) : result;
       },

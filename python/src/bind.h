@@ -55,6 +55,9 @@ nb::module_ submodule(nb::module_& m, const char* name, const char* doc);
 
 // --- convert ---
 bool is_array(nb::handle object);
+nb::object array_object(array a);  // a new Python object for it
+// The array of an object that is one (is_array).
+inline const array& array_of(nb::handle object) { return *nb::inst_ptr<array>(object); }
 bool is_scalar(nb::handle object);  // bool, int, float, complex (also NumPy's)
 bool is_int(nb::handle object);     // int (bool, too), or a number of a trace that stands for one
 // A number that stands for a size or scalar in a trace of compile (compile_number.h).
@@ -68,6 +71,10 @@ nb::object size_object(const Dim& size);
 array to_array(nb::handle object, std::optional<Dtype> dtype = {});
 // The two operands of a binary op: a Python scalar is weak beside an array.
 std::pair<array, array> to_operands(const char* op, nb::handle a, nb::handle b);
+// f of the two operands, for an op that broadcasts: a scalar comes in the array's shape, which saves
+// a node.
+using BinaryOp = array (*)(const array&, const array&, const S&);
+array elementwise(const char* op, BinaryOp f, nb::handle a, nb::handle b, const S& s);
 // A scalar beside `like` takes its dtype by weak promotion, all else is converted alone.
 array to_array_like(const char* op, nb::handle object, const array& like);
 StreamOrDevice to_stream_arg(

@@ -175,7 +175,10 @@ TraceNumbers::TraceNumbers(const std::shared_ptr<Symbols>& symbols)
     : before_(std::exchange(active, symbols)), scope_(*symbols) {}
 TraceNumbers::~TraceNumbers() { active = std::move(before_); }
 
-bool is_traced_number(nb::handle object) { return nb::isinstance<TracedNumber>(object); }
+bool is_traced_number(nb::handle object) {
+  static auto* const type = reinterpret_cast<PyTypeObject*>(nb::type<TracedNumber>().ptr());
+  return PyObject_TypeCheck(object.ptr(), type) != 0;
+}
 
 Number traced_number(nb::handle object) {
   const TracedNumber& self = self_of(object);

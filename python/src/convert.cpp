@@ -8,6 +8,7 @@
 #include "bind.h"
 #include "compile_number.h"
 #include "graph/hooks.h"
+#include "ops/operators.h"
 
 namespace cermet::python {
 
@@ -191,11 +192,23 @@ nb::object nested_list(const array& a, const char* data, int axis) {
 
 }  // namespace
 
-bool is_array(nb::handle object) { return nb::isinstance<array>(object); }
+PyTypeObject* array_type() {
+  static auto* const type = reinterpret_cast<PyTypeObject*>(nb::type<array>().ptr());
+  return type;
+}
+
+bool is_array(nb::handle object) { return PyObject_TypeCheck(object.ptr(), array_type()) != 0; }
+
+nb::object array_object(array a) {
+  nb::object object = nb::inst_alloc(nb::handle(reinterpret_cast<PyObject*>(array_type())));
+  new (nb::inst_ptr<array>(object)) array(std::move(a));
+  nb::inst_mark_ready(object);
+  return object;
+}
 
 bool is_scalar(nb::handle object) {
-  return is_traced_number(object) || PyBool_Check(object.ptr()) || PyLong_Check(object.ptr()) ||
-         PyFloat_Check(object.ptr()) || PyComplex_Check(object.ptr());
+  return PyLong_Check(object.ptr()) || PyFloat_Check(object.ptr()) ||
+         PyComplex_Check(object.ptr()) || is_traced_number(object);
 }
 
 bool is_int(nb::handle object) {
@@ -256,6 +269,18 @@ std::pair<array, array> to_operands(const char* op, nb::handle a, nb::handle b) 
   array x = to_array(a);
   array y = of_b < of_a ? to_array_like(op, b, x) : to_array(b);
   return {std::move(x), std::move(y)};
+}
+
+array elementwise(const char* op, BinaryOp f, nb::handle a, nb::handle b, const S& s) {
+  const auto scalar = [op](const array& like, nb::handle number) {
+    return beside(op, like, to_symbolic_number(op, number));
+  };
+  const bool first = is_array(a), second = is_array(b);
+  if (first && second) return f(array_of(a), array_of(b), s);
+  if (first && is_scalar(b)) return f(array_of(a), scalar(array_of(a), b), s);
+  if (second && is_scalar(a)) return f(scalar(array_of(b), a), array_of(b), s);
+  const auto [x, y] = to_operands(op, a, b);
+  return f(x, y, s);
 }
 
 array to_array_like(const char* op, nb::handle object, const array& like) {

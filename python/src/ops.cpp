@@ -10,7 +10,6 @@ namespace cermet::python {
 namespace {
 
 using Unary = array (*)(const array&, const S&);
-using BinaryFn = array (*)(const array&, const array&, const S&);
 using Reduce = array (*)(const array&, const OptionalAxes&, bool, const S&);
 
 struct Scope {
@@ -47,12 +46,11 @@ void def_unary(Scope& s, const char* name, Unary f, const char* doc) {
   }
 }
 
-void def_binary(Scope& s, const char* name, BinaryFn f, const char* doc) {
+void def_binary(Scope& s, const char* name, BinaryOp f, const char* doc) {
   s.m.def(
       name,
       [name, f](nb::handle a, nb::handle b, nb::handle stream) {
-        auto [x, y] = to_operands(name, a, b);
-        return f(x, y, to_stream_arg(stream));
+        return elementwise(name, f, a, b, to_stream_arg(stream));
       },
       nb::arg("a"), nb::arg("b"), nb::arg("stream") = nb::none(), doc);
 }
@@ -121,7 +119,7 @@ nb::list op_table() {
 void init_ops(nb::module_& m) {
   Scope s{m, m.attr("array")};
 #define CERMET_DEF_unary(name) def_unary(s, #name, static_cast<Unary>(&cermet::name), rows::name.doc);
-#define CERMET_DEF_binary(name) def_binary(s, #name, static_cast<BinaryFn>(&cermet::name), rows::name.doc);
+#define CERMET_DEF_binary(name) def_binary(s, #name, static_cast<BinaryOp>(&cermet::name), rows::name.doc);
 #define CERMET_DEF_reduce(name) def_reduce(s, #name, static_cast<Reduce>(&cermet::name), rows::name.doc);
 #define CERMET_DEF_node(name)
 #define X(id, name, family) CERMET_DEF_##family(name)

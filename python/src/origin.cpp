@@ -12,13 +12,16 @@ namespace {
 // Code objects met so far, kept alive for ever (they are few), and whether they are the package's own.
 bool is_own_code(PyCodeObject* code) {
   static auto* known = new std::unordered_map<PyCodeObject*, bool>;
+  static std::pair<PyCodeObject*, bool> last = {nullptr, false};
+  if (code == last.first) return last.second;
   auto [it, fresh] = known->try_emplace(code, false);
   if (fresh) {
     Py_INCREF(code);
     const std::string file = nb::cast<std::string>(nb::handle(code->co_filename));
     it->second = file.find("/cermet/") != std::string::npos;
   }
-  return it->second;
+  last = {code, it->second};
+  return last.second;
 }
 
 Origin current_origin() {

@@ -408,8 +408,8 @@ void def_indexing(nb::module_& m) {
         Shape shape = values.shape();
         while (shape.ndim() < a.ndim()) shape.insert(0, 1);
         return scatter(a, start_indices("slice_update", start, axes, st(s)),
-                       reshape(values, shape.dims()), checked_axes("slice_update", a, axes),
-                       ScatterReduce::assign, st(s));
+                       reshape(values, ShapeList(shape.begin(), shape.end())),
+                       checked_axes("slice_update", a, axes), ScatterReduce::assign, st(s));
       },
       arg("a"), arg("update"), arg("start_indices"), arg("axes"), kw_only(), arg("stream") = none(),
       "The array with a slice, starting at computed indices, replaced.");

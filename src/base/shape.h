@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/inline_vector.h"
 
 namespace cermet {
 
@@ -56,13 +57,14 @@ Dim quotient(const Dim& a, const Dim& b);  // rounded down; b > 0
 // While it lives, symbolic sizes are looked at without guards: for what is done again at other sizes.
 class UnguardedSizes {
  public:
-  UnguardedSizes() : before_(Dim::trace) { Dim::trace = nullptr; }
-  ~UnguardedSizes() { Dim::trace = before_; }
+  UnguardedSizes() : trace_(&Dim::trace), before_(*trace_) { *trace_ = nullptr; }
+  ~UnguardedSizes() { *trace_ = before_; }
   UnguardedSizes(const UnguardedSizes&) = delete;
   UnguardedSizes& operator=(const UnguardedSizes&) = delete;
 
  private:
-  SizeTrace* before_;
+  SizeTrace** const trace_;  // found once: a lookup of thread storage costs as much as the rest
+  SizeTrace* const before_;
 };
 
 using Strides = std::vector<int64_t>;
@@ -71,16 +73,18 @@ using Axes = std::vector<int>;
 class Shape {
  public:
   Shape() = default;
-  Shape(std::initializer_list<Dim> dims) : dims_(dims) {}
-  explicit Shape(std::span<const int64_t> dims) : dims_(dims.begin(), dims.end()) {}
-  explicit Shape(std::vector<Dim> dims) : dims_(std::move(dims)) {}
+  Shape(std::initializer_list<Dim> dims) : dims_({dims.begin(), dims.size()}) {}
+  explicit Shape(std::span<const int64_t> dims) {
+    for (int64_t dim : dims) dims_.push_back(dim);
+  }
+  explicit Shape(std::span<const Dim> dims) : dims_(dims) {}
 
   int ndim() const { return static_cast<int>(dims_.size()); }
   bool empty() const { return dims_.empty(); }
   int64_t operator[](int axis) const { return dims_[axis]; }
   Dim& dim(int axis) { return dims_[axis]; }
   const Dim& dim(int axis) const { return dims_[axis]; }
-  const std::vector<Dim>& dims() const { return dims_; }
+  std::span<const Dim> dims() const { return dims_; }
   std::vector<int64_t> values() const { return {dims_.begin(), dims_.end()}; }
   void push_back(Dim dim) { dims_.push_back(dim); }
   void insert(int axis, Dim dim) { dims_.insert(dims_.begin() + axis, dim); }
@@ -95,7 +99,7 @@ class Shape {
   std::string to_string() const;  // "(2, 3)", "(4,)", "()"
 
  private:
-  std::vector<Dim> dims_;
+  InlineVector<Dim, 4> dims_;
 };
 
 // Raises [op] value when a size is < 0, overflow when the bytes do not fit 63 bits; a size of 0 counts

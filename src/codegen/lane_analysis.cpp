@@ -93,6 +93,7 @@ void LaneAnalysis::visit(ExprId id) {
   if (spread(id) != Spread::varying) return;
   note_width(e);
   if (e.kind == ExprKind::op || e.kind == ExprKind::load) ++cost_;
+  if (e.kind == ExprKind::op && e.code == Code::div && is_floating(e.dtype)) ++divisions_;
   if (e.kind == ExprKind::load) note_access(e.buffer, e.index, e.operands[0] != kNone, false);
 }
 

@@ -54,6 +54,8 @@ class LaneAnalysis {
   const std::vector<UnitAccess>& units() const { return units_; }
   const std::set<int>& writes() const { return writes_; }
   int cost() const { return cost_; }  // ops and accesses of one iteration
+  // Instructions of one iteration, about: a division takes many.
+  int work() const { return cost_ + kDivisionWork * divisions_; }
   // Lanes of one step for vectors of this size: by the narrowest floating type, else integer type,
   // that is computed with.
   int width(int vector_bytes) const;
@@ -86,7 +88,9 @@ class LaneAnalysis {
   bool nested_ = false;
   bool holds_lanes_ = false;
   bool switchable_ = true;
+  static constexpr int kDivisionWork = 11;
   int cost_ = 0;
+  int divisions_ = 0;
   int float_bytes_ = 0;    // narrowest of computed floats; 0: none
   int integer_bytes_ = 0;  // narrowest of computed integers, int64 (indices) left out
   int memory_bytes_ = 0;   // narrowest of what is loaded, stored or cast

@@ -3,7 +3,8 @@
 // product with the inverse is corrected twice by its exact remainder. After the first correction it
 // is off by less than one unit in the last place, after the second it is rounded correctly, as the
 // inverse is (Markstein). Zeros keep their sign, as the divisor is positive. What could overflow or
-// lose bits of the remainder to underflow is left to the instruction.
+// lose bits of the remainder to underflow is left to the instruction. Of a bool there are only two
+// quotients, which are made once.
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/MDBuilder.h>
 
@@ -51,6 +52,8 @@ Divisor Emitter::divisor(ExprId id) {
     Value* fit =
         b_.CreateAnd(b_.CreateFCmpOGE(number, limit(-most)), b_.CreateFCmpOLE(number, limit(most)));
     made.unfit = b_.CreateNot(fit);
+    llvm::Value* zero = llvm::ConstantFP::get(number->getType(), 0);
+    made.nothing = ops_.splat(b_.CreateFDiv(zero, number), width);
     return ops_.splat(b_.CreateFDiv(limit(0), number), width);
   });
   made.inverse = inverse;
@@ -58,7 +61,12 @@ Divisor Emitter::divisor(ExprId id) {
   return made;
 }
 
-llvm::Value* Emitter::quotient(Value* x, const Divisor& divisor) {
+llvm::Value* Emitter::quotient(const Expr& e, Value* x, const Divisor& divisor) {
+  const Expr& dividend = kernel_[e.operands[0]];
+  const bool is_flag = dividend.kind == ExprKind::op && dividend.code == Code::cast &&
+                       kernel_[dividend.operands[0]].dtype == Dtype::boolean;
+  if (is_flag)
+    return b_.CreateSelect(vector(dividend.operands[0]), divisor.inverse, divisor.nothing);
   const auto fma = [&](Value* a, Value* b, Value* c) {
     return b_.CreateIntrinsic(llvm::Intrinsic::fma, {x->getType()}, {a, b, c});
   };

@@ -434,7 +434,7 @@ llvm::Value* Emitter::operation(const Expr& e) {
     for (size_t i = 0; i < v.size(); ++i)
       if (width_of(v[i]) == 1) v[i] = vector(e.operands[i]);
   const Dtype from = kernel_[e.operands[e.code == Code::select ? 1 : 0]].dtype;
-  if (divides_by_one(e, width)) return quotient(v[0], divisor(e.operands[1]));
+  if (divides_by_one(e, width)) return quotient(e, v[0], divisor(e.operands[1]));
   return ops_.op(e.code, e.dtype, from, v);
 }
 

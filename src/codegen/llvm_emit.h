@@ -53,6 +53,7 @@ enum class ScopeKind : uint8_t { function, loop, conditional, straight };
 struct Divisor {
   llvm::Value* value = nullptr;
   llvm::Value* inverse = nullptr;  // 1 / value, rounded
+  llvm::Value* nothing = nullptr;  // 0 / value
   llvm::Value* unfit = nullptr;    // i1: nothing is divided by it in the fast way
 };
 
@@ -183,7 +184,7 @@ class Emitter {
   // Division (llvm_divide.cpp).
   bool divides_by_one(const ir::Expr& expr, int width);  // vectors by the same number in all lanes
   Divisor divisor(ir::ExprId id);
-  Value* quotient(Value* x, const Divisor& divisor);
+  Value* quotient(const ir::Expr& expr, Value* x, const Divisor& divisor);
   // Memory: vectors are of stored values, masks <width x i1> or null for every lane.
   bool masked_is_native(llvm::Type* element) const;
   Value* unit_pointer(ir::BufferRef buffer, const ir::Index& index);

@@ -27,7 +27,7 @@ namespace {
 constexpr int64_t kGroup = 64;         // elements of one round of the unrolled fold loop
 constexpr int kUnrolledCost = 48;      // ops and accesses that it may have
 constexpr size_t kRegisterBytes = 16;  // of the narrowest vector register
-constexpr int kInlineMergeCost = 6;    // ops of a merge that is emitted for each pair of vectors
+constexpr int kInlineMergeCost = 104;  // ops of merges that are emitted for each pair of vectors
 constexpr int kIntoL2 = 2;             // locality of a prefetch
 constexpr int64_t kPastBytes = int64_t{32} << 20;  // larger results do not stay in the cache
 constexpr int kPastCost = 32;  // ops and accesses of a loop that waits for memory
@@ -524,7 +524,9 @@ class LaneLoop {
 
   // The lanes' states merged by halving: scalars.
   Values across_lanes(const Accumulator& a) {
-    if (ops_in(e_.kernel(), a.fold->states) > kInlineMergeCost) return across_lanes_in_memory(a);
+    const int pairs = a.order.lanes / width_ - 1 + std::countr_zero(static_cast<unsigned>(width_));
+    if (pairs * ops_in(e_.kernel(), a.fold->states) > kInlineMergeCost)
+      return across_lanes_in_memory(a);
     std::vector<Values> vectors;
     for (int lane = 0; lane < a.order.lanes; lane += width_) {
       vectors.emplace_back();
@@ -560,7 +562,7 @@ class LaneLoop {
     return b_.CreateShuffleVector(vector, numbers);
   }
 
-  // For merges of many ops: one copy of the code. A vector may reach past the lanes wanted: what it
+  // For long merges: one copy of the code. A vector may reach past the lanes wanted: what it
   // reads there is not used, what it writes there has been used.
   Values across_lanes_in_memory(const Accumulator& a) {
     const int levels = std::countr_zero(static_cast<unsigned>(a.order.lanes));

@@ -4,6 +4,7 @@
 // lanes whose mask is false touch no memory.
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/Module.h>
+#include <llvm/IR/PatternMatch.h>
 
 #include <algorithm>
 
@@ -17,6 +18,30 @@ namespace {
 
 llvm::Align element_align(llvm::Type* type) {
   return llvm::Align(std::max<uint64_t>(1, type->getScalarSizeInBits() / 8));
+}
+
+constexpr unsigned kFarShift = 32;
+
+bool shifts_far(const llvm::Value* value, llvm::SmallPtrSetImpl<const llvm::Value*>& seen) {
+  namespace match = llvm::PatternMatch;
+  const auto* op = llvm::dyn_cast<llvm::Instruction>(value);
+  if (op == nullptr || llvm::isa<llvm::PHINode, llvm::LoadInst>(op)) return false;
+  if (!seen.insert(op).second) return false;
+  const llvm::APInt* by = nullptr;
+  const bool far = (match::match(op, match::m_Shl(match::m_Value(), match::m_APInt(by))) &&
+                    by->uge(kFarShift)) ||
+                   (match::match(op, match::m_c_Mul(match::m_Value(), match::m_APInt(by))) &&
+                    by->countr_zero() >= kFarShift);
+  return far || llvm::any_of(op->operands(), [&](const llvm::Use& operand) {
+           return shifts_far(operand.get(), seen);
+         });
+}
+
+// LLVM 19 folds a shift of the index into the scale of a gather or scatter; the scale of one by about
+// 62 bits overflows, and what is accessed is another element. Such an index is never handed to it.
+bool is_safe_index(const llvm::Value* pointers) {
+  llvm::SmallPtrSet<const llvm::Value*, 16> seen;
+  return !shifts_far(pointers, seen);
 }
 
 }  // namespace
@@ -207,7 +232,8 @@ llvm::Value* Emitter::load_gather(const Expr& e, llvm::Type* type, const Access&
 }
 
 llvm::Value* Emitter::gather(llvm::Type* type, Value* pointers, Value* mask, Value* otherwise) {
-  if (masked_is_native(type->getScalarType()) && type->getScalarSizeInBits() >= 32) {
+  if (masked_is_native(type->getScalarType()) && type->getScalarSizeInBits() >= 32 &&
+      is_safe_index(pointers)) {
     if (mask == nullptr)
       mask = llvm::Constant::getAllOnesValue(with_width(b_.getInt1Ty(), lanes()->width));
     return b_.CreateMaskedGather(type, pointers, element_align(type), mask, otherwise);
@@ -249,7 +275,7 @@ void Emitter::store(const Store& s) {
     return;
   }
   Value* pointers = element_pointers(s.buffer, s.index);
-  if (ops_.features().avx512 && type->getScalarSizeInBits() >= 32) {
+  if (ops_.features().avx512 && type->getScalarSizeInBits() >= 32 && is_safe_index(pointers)) {
     if (mask == nullptr)
       mask = llvm::Constant::getAllOnesValue(with_width(b_.getInt1Ty(), l->width));
     b_.CreateMaskedScatter(value, pointers, element_align(type), mask);

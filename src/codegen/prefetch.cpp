@@ -99,7 +99,7 @@ class Planner {
     const auto room = [&](size_t i) {
       const auto found = ahead_.find(passes_[i].loop);
       const size_t fetched = found == ahead_.end() ? 0 : found->second.size();
-      return passes_[i].analysis.cost() / static_cast<double>(fetched + 1);
+      return passes_[i].analysis.work() / static_cast<double>(fetched + 1);
     };
     size_t best = loader == 0 ? 1 : 0;
     for (size_t i = 0; i < passes_.size(); ++i)

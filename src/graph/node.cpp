@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <unordered_set>
+#include <utility>
 
 #include "runtime/fork.h"
 
@@ -15,6 +16,34 @@ std::atomic<int64_t> live_nodes{0};
 // Nodes whose last reference went while another was being destroyed on this thread: freeing them from
 // one loop keeps the stack flat for chains of any length.
 thread_local std::vector<Node*>* release_queue = nullptr;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kMostFree = 0;  // a sanitizer follows every node
+#else
+constexpr int kMostFree = 1024;
+#endif
+
+struct FreeNode {
+  FreeNode* next;
+};
+
+// Memory of nodes that were freed on this thread. Plain, as access to what has a destructor is slow.
+struct FreeNodes {
+  FreeNode* first;
+  int count;
+  bool is_watched;  // freed when the thread ends
+};
+constinit thread_local FreeNodes free_nodes{nullptr, 0, false};
+
+struct ThreadEnd {
+  ~ThreadEnd() {
+    while (free_nodes.first != nullptr)
+      ::operator delete(std::exchange(free_nodes.first, free_nodes.first->next));
+    free_nodes.count = kMostFree;  // what is freed on this thread from now on is not kept
+  }
+  void watch() {}
+};
+thread_local ThreadEnd thread_end;
 
 void destroy(Node* first) {
   if (release_queue != nullptr) {
@@ -64,6 +93,21 @@ std::vector<NodeRef> post_order(std::span<const NodeRef> roots, Skip skip, Enter
 }
 
 }  // namespace
+
+void* Node::operator new(size_t bytes) {
+  FreeNodes& nodes = free_nodes;
+  if (nodes.first == nullptr) return ::operator new(bytes);
+  --nodes.count;
+  return std::exchange(nodes.first, nodes.first->next);
+}
+
+void Node::operator delete(void* memory) {
+  FreeNodes& nodes = free_nodes;
+  if (nodes.count >= kMostFree) return ::operator delete(memory);
+  if (!std::exchange(nodes.is_watched, true)) thread_end.watch();
+  nodes.first = new (memory) FreeNode{nodes.first};
+  ++nodes.count;
+}
 
 NodeRef::NodeRef(Node* node) : node_(node) {
   if (node_ != nullptr && node_->references_.fetch_add(1, std::memory_order_relaxed) == 0)

@@ -100,6 +100,10 @@ class Node {
   ~Node() {
     if (call) call->forget(this);
   }
+  // From a list that each thread keeps: chains come and go by the hundred, and malloc would join and
+  // split their memory again every time.
+  static void* operator new(size_t bytes);
+  static void operator delete(void* memory);
   // What must be ready before it.
   const std::vector<NodeRef>& edges() const { return call ? call->inputs : inputs; }
   void set_pending(int32_t nodes, int64_t bytes) {

@@ -40,8 +40,9 @@ void bound_laziness(Node& node) {
     depth = std::max(depth, input->depth.load(std::memory_order_relaxed) + 1);
     bytes = std::max(bytes, input->pending_bytes.load(std::memory_order_relaxed));
   }
-  const UnguardedSizes unguarded;
-  bytes += node.shape.size() * static_cast<int64_t>(size_of(node.dtype));
+  auto own = static_cast<int64_t>(size_of(node.dtype));
+  for (const Dim& dim : node.shape) own *= dim.value;  // without a guard
+  bytes += own;
   node.set_pending(depth, bytes);
   const bool over = depth > hooks::kMaxPendingNodes || bytes > hooks::kMaxPendingBytes;
   if (!over || node.traced || UnboundedLaziness::is_active() || hooks::evaluate == nullptr) return;
@@ -73,7 +74,8 @@ array make_node(const OpRow& row, Arrays inputs, Params params, const StreamOrDe
     node.shape = row.shape.value(call);
   }
   check_size(row.name, node.shape, node.dtype);
-  node.stream = to_stream(stream);
+  node.stream = std::holds_alternative<std::monostate>(stream) ? default_stream(default_device())
+                                                               : to_stream(stream);
   node.inputs.reserve(inputs.size());
   for (array& input : inputs) {
     node.traced |= input.node()->traced;

@@ -123,6 +123,8 @@ int Source::step_cost(ExprId id) const {
   switch (e.kind) {
     case ExprKind::op:
       if (is_math(e.code)) return 10;
+      if (e.code == Code::div && is_floating(e.dtype))
+        return 6;  // by one number: twelve instructions
       return e.code == Code::div || e.code == Code::rem || e.code == Code::sqrt ? 4 : 1;
     case ExprKind::rare: return 1;
     case ExprKind::load:

@@ -102,7 +102,7 @@ Dtype default_dtype(const Number& value) {
   }
 }
 
-array weak_scalar(const char* op, const Number& value, Dtype beside, const S& s) {
+Dtype weak_dtype(const char* op, const Number& value, Dtype beside) {
   const Dtype dtype = promote_weak(beside, category_of(default_dtype(value)));
   if (value.kind == Number::Kind::integer && is_integer(dtype)) {
     const int64_t held = convert_number(value, dtype).integer;
@@ -112,7 +112,11 @@ array weak_scalar(const char* op, const Number& value, Dtype beside, const S& s)
                  "array to a wider dtype",
                  value.integer, dtype);
   }
-  return full({}, value, dtype, s);
+  return dtype;
+}
+
+array weak_scalar(const char* op, const Number& value, Dtype beside, const S& s) {
+  return full({}, value, weak_dtype(op, value, beside), s);
 }
 
 array full(const Shape& shape, const Number& value, Dtype dtype, const S& s) {

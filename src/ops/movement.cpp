@@ -352,7 +352,7 @@ namespace {
 // The shape with its -1 (if any) replaced by the size that is left.
 Shape inferred_shape(const array& a, const ShapeList& shape) {
   const auto is_open = [](const Dim& size) { return size.expr == 0 && size.value == -1; };
-  Shape result{std::vector<Dim>(shape)};
+  Shape result(shape);
   const auto infer = std::ranges::find_if(shape, is_open);
   if (infer == shape.end()) return result;
   CERMET_CHECK(std::find_if(infer + 1, shape.end(), is_open) == shape.end(), value, "reshape",

@@ -70,7 +70,7 @@ array unflatten(const array& a, int64_t axis, const ShapeList& shape, const S& s
   }
   CERMET_CHECK(std::ranges::count_if(shape, is_open) <= 1 && same_size(total, size), value,
                "unflatten", "axis {} of shape {} cannot become {}; its size is {}", axis, a.shape(),
-               Shape(std::vector<Dim>(shape)), size.value);
+               Shape(shape), size.value);
   return reshaped(a, std::move(result), s);
 }
 

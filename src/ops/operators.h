@@ -12,8 +12,7 @@ namespace cermet {
 template <typename T>
 concept Scalar = std::integral<T> || std::floating_point<T>;
 
-// The number as an operand beside `a`: for an inexact array already of its shape and dtype, so the
-// operator adds one node only.
+// The number as an operand beside `a`, already of its shape: an elementwise op needs no other node.
 array beside(const char* op, const array& a, const Number& value);
 
 template <Scalar T>

@@ -121,8 +121,9 @@ Number number(int64_t value);
 Number number(const Dim& size);  // keeps its symbol
 Number number(double value);
 Number number(std::complex<double> value);
-// A 0-d array holding a Python scalar next to an array of the given dtype (weak promotion);
-// raises [op] overflow when an integer does not fit.
+// The dtype of a Python scalar next to an array of the given dtype (weak promotion); raises [op]
+// overflow when an integer does not fit. weak_scalar is a 0-d array holding it.
+Dtype weak_dtype(const char* op, const Number& value, Dtype beside);
 array weak_scalar(const char* op, const Number& value, Dtype beside, const S& s = {});
 Dtype default_dtype(const Number& value);  // bool, int32, float32, complex64
 

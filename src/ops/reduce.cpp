@@ -120,9 +120,9 @@ ExprId beats(ir::Builder& b, const Lane& a, const Lane& other) {
   }
   const Dtype dtype = b.dtype(a.re);
   if (dtype == Dtype::boolean) return b.logical_and(b.logical_not(low.re), high.re);
-  const ExprId less = b.compare(Code::lt, low.re, high.re);
-  if (!is_floating(dtype)) return less;
-  const ExprId wins = b.logical_or(less, b.compare(Code::ne, a.re, a.re));
+  if (!is_floating(dtype)) return b.compare(Code::lt, low.re, high.re);
+  // Not on the wrong side, which a NaN is on neither.
+  const ExprId wins = b.logical_not(b.compare(Code::le, high.re, low.re));
   return b.logical_and(wins, b.compare(Code::eq, other.re, other.re));
 }
 

@@ -238,10 +238,7 @@ array batched_input(const array& a, bool is_batched, int64_t size) {
 namespace cermet {
 
 array beside(const char* op, const array& a, const Number& value) {
-  const bool is_real = value.kind <= Number::Kind::floating;
-  if (is_complex(a.dtype()) || (is_inexact(a.dtype()) && is_real))
-    return full(a.shape(), value, a.dtype());
-  return weak_scalar(op, value, a.dtype());
+  return full(a.shape(), value, weak_dtype(op, value, a.dtype()));
 }
 
 }  // namespace cermet

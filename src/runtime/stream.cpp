@@ -54,6 +54,7 @@ struct ThreadStreams {
 };
 
 thread_local ThreadStreams thread_streams;
+constinit thread_local bool has_defaults = false;  // whether to look at thread_streams.defaults
 std::atomic<Synchronizer> gpu_synchronizer{nullptr};
 
 void check_stream(const char* op, Stream stream) {
@@ -67,6 +68,7 @@ void check_stream(const char* op, Stream stream) {
 }  // namespace
 
 std::optional<Stream> peek_default_stream(Device device) {
+  if (!has_defaults) return std::nullopt;
   for (const Stream& stream : thread_streams.defaults) {
     if (stream.device == device) return stream;
   }
@@ -89,6 +91,7 @@ void set_default_stream(Stream stream) {
   check_stream("set_default_stream", stream);
   reset_default_stream(stream.device);
   thread_streams.defaults.push_back(stream);
+  has_defaults = true;
 }
 
 void reset_default_stream(Device device) {

@@ -565,6 +565,8 @@ class Cutter {
     }
     if (bound.empty()) {
       // Folds over one element: no axis of their own.
+    } else if (!free.empty() && free == column && row.empty()) {  // one column fold after another
+      if (bound != free) return false;
     } else if (!free.empty()) {  // a row fold over axes that the region has already
       if (bound != free || !ends_with(axes, free) || (!row.empty() && row != free)) return false;
       if (!column.empty() && !same_set(column, kept)) return false;

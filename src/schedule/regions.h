@@ -6,7 +6,8 @@
 // of them instead of being stored. Movement is never a node of a region: consumers pull through it.
 //
 // A region's space: column axes (folded serially), then kept axes, then row axes (folded by lanes).
-// A value folded over column axes is only used after the main stage; one folded over row axes anywhere.
+// A value folded over column axes is used after the main stage, or where there are no row axes by
+// another fold over the columns; one folded over row axes is used anywhere.
 // A composite that is one kernel brings a region of its own, with any number of products and folds.
 // Depends on the graph, dtypes, sizes and layouts alone.
 #pragma once

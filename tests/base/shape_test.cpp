@@ -248,6 +248,43 @@ class CountingTrace final : public SizeTrace {
   int guards = 0;
 };
 
+// A short list keeps its elements inside, a long one outside; both act as a std::vector does.
+TEST(InlineVector, ActsAsAVector) {
+  using List = InlineVector<int, 4>;
+  const auto equal = [](const List& list, const std::vector<int>& expected) {
+    return std::ranges::equal(list, expected);
+  };
+  for (int count = 0; count < 12; ++count) {
+    SCOPED_TRACE(count);
+    List list;
+    std::vector<int> expected;
+    for (int i = 0; i < count; ++i) {
+      list.push_back(i);
+      expected.push_back(i);
+    }
+    EXPECT_EQ(list.size(), expected.size());
+    EXPECT_EQ(list.empty(), expected.empty());
+    for (int at = 0; at <= count; ++at) {
+      List longer = list;
+      std::vector<int> as_long = expected;
+      longer.insert(longer.begin() + at, 77);
+      as_long.insert(as_long.begin() + at, 77);
+      EXPECT_TRUE(equal(longer, as_long)) << at;
+      longer.erase(longer.begin() + at);
+      EXPECT_TRUE(equal(longer, expected)) << at;
+      list = longer;
+    }
+    List moved = std::move(list);
+    EXPECT_TRUE(equal(moved, expected));
+    list = std::move(moved);
+    list = *&list;
+    EXPECT_TRUE(equal(list, expected));
+    EXPECT_TRUE(equal(List(std::span<const int>(expected)), expected));
+    list = List();
+    EXPECT_TRUE(list.empty());
+  }
+}
+
 TEST(Dim, OnlyLookingAtASymbolicSizeRecordsAGuard) {
   CountingTrace trace;
   int& guards = trace.guards;

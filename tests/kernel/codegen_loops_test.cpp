@@ -357,6 +357,35 @@ TEST(CodegenLoops, MasksGathersAndScatters) {
     }
 }
 
+// LLVM 19 loses such a shift in the scale of a gather or scatter.
+TEST(CodegenLoops, IndicesShiftedFar) {
+  for (Dtype d : {Dtype::float32, Dtype::float64})
+    for (const char* far : {"shl(load(p1[a2]), 62)", "mul(load(p1[a2]), 2305843009213693952)",
+                            "bit_and(shl(load(p1[a2]), 61), -1)"}) {
+      SCOPED_TRACE(fmt::format("{} {}", name_of(d), far));
+      check(fmt::format(R"(kernel {{
+  param p0 {0} in
+  param p1 int64 in
+  param p2 {0} out
+  param p3 {0} inout
+  axis a0
+  axis a1 variable
+  axis a2 variable
+  value v0 int64
+  for chunk (a1) grid 1 {{
+    for lane (a2) begin 0 end extent(a0) {{
+      let v0 = {1}
+      %0 = eq(v0, 0)
+      store p2[a2] = load(p0[v0], mask %0, else {0}(-1))
+      store p3[v0] = load(p0[a2]) mask %0
+    }}
+  }}
+}})",
+                        name_of(d), far),
+            one_axis({16, 64, 110}), [](const auto& e) { return std::vector<int64_t>(4, e[0]); });
+    }
+}
+
 TEST(CodegenLoops, ScalarMasksAndUniformLoads) {
   check(
       R"(kernel {

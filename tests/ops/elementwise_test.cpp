@@ -306,6 +306,15 @@ TEST(Round, Decimals) {
   expect_near(values(round(vec({1234}, Dtype::int32), 2)), {1234});
 }
 
+TEST(Operators, ANumberIsOneNodeBesideTheResult) {
+  const array f = vec({1, 2}), i = vec({1, 2}, Dtype::int32);
+  const int64_t before = live_node_count();
+  const Arrays results = {f * 2.0, f + 1, 1.0 - f, i + 1, i < 3};
+  EXPECT_EQ(live_node_count() - before, 2 * static_cast<int64_t>(results.size()));
+  expect_near(values(results[2]), {0, -1});
+  expect_near(values(results[3]), {2, 3});
+}
+
 TEST(Messages, NameTheDtypesThatAreTaken) {
   const array z = from_complex(std::vector<Complex>{{1, 2}}, {1});
   const std::string message = message_of([&] { floor(z); });

@@ -52,6 +52,20 @@ def test_division_of_special_values(dtype):
     assert same_bits(ours, expected, dtype).all()
 
 
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_division_of_flags_by_one_number(dtype):
+    rng = np.random.default_rng(4)
+    tiny, huge = np.finfo(dtype).smallest_subnormal, np.finfo(dtype).max
+    special = np.array([0, -0.0, 1, 3, -7, np.inf, -np.inf, np.nan, tiny, huge], dtype)
+    a = rng.standard_normal((len(special), COLUMNS)).astype(dtype)
+    kind = getattr(mx, dtype)
+    x, d = mx.array(a, dtype=kind), mx.array(special[:, None], dtype=kind)
+    ours = np.array(mx.compile(lambda x, d: (x > 0).astype(kind) / d)(x, d))
+    with np.errstate(all="ignore"):
+        expected = (a > 0).astype(dtype) / special[:, None]
+    assert same_bits(ours, expected, dtype).all()
+
+
 @pytest.mark.parametrize("shape", [(9_000_001,), (2100, 4099), (3, 3_000_001)])
 def test_large_results(shape):
     rng = np.random.default_rng(1)
