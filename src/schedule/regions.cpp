@@ -143,6 +143,8 @@ class Cutter {
   bool pull(Id id, const Use& use) {
     const PlanNode& n = node(id);
     Region& r = region(r_.find(use.region));
+    // What chooses among inputs, or checks an index, is no part of a composite's kernel.
+    if (r.kernel >= 0 && n.kernel < 0 && n.inputs.size() > 1) return false;
     if (n.inputs.empty()) r.arguments++;
     const Coords at = r_.axes.normalize(use.at);
     if (n.lowering<MoveLowering>()->computes) {

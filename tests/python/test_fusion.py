@@ -394,6 +394,21 @@ CASES = [
         mx.vmap(attention(mask="causal")),
         *["f32[3,2,4,24,16]"] * 3,
     ),
+    (
+        "attention, computed mask",
+        1,
+        lambda q, k, v: attention()(
+            q, k, v, mx.where(mx.arange(24)[:, None] - mx.arange(24) < 5, 0.0, -1e9)
+        ),
+        *[HEADS] * 3,
+    ),
+    (
+        "attention, taken keys",
+        2,
+        lambda q, k, v, i: attention()(q, k[:, :, i], v[:, :, i]),
+        *[HEADS] * 3,
+        "i32<24[20]",
+    ),
     # gradients of shared keys and values are added up over the heads that share them
     ("attention backward, shared keys", 3, gradient(attention()), HEADS, SHARED, SHARED, HEADS),
     # the rest
