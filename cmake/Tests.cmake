@@ -26,7 +26,7 @@ foreach(folder IN LISTS CERMET_TEST_FOLDERS)
   target_link_libraries(test_${name} PRIVATE GTest::gtest_main)
   add_test(NAME test_${name} COMMAND test_${name}
            --gtest_output=xml:${CMAKE_BINARY_DIR}/reports/test_${name}.xml)
-  set_tests_properties(test_${name} PROPERTIES TIMEOUT 600)
+  set_tests_properties(test_${name} PROPERTIES TIMEOUT $<IF:$<BOOL:${CERMET_SANITIZE}>,1800,600>)
 endforeach()
 
 add_custom_target(fuzzers)

@@ -50,7 +50,8 @@ def environment(arguments, build):
     values = dict(os.environ)
     values["CERMET_CACHE_DIR"] = str(build / "test_cache")
     values["HYPOTHESIS_STORAGE_DIRECTORY"] = str(build / "hypothesis")
-    values["ASAN_OPTIONS"] = "detect_leaks=0:allocator_may_return_null=1"
+    # A quarantine of the default size would be what tests of resident memory see grow.
+    values["ASAN_OPTIONS"] = "detect_leaks=0:allocator_may_return_null=1:quarantine_size_mb=16"
     # Threads that have ended on their own, like an idle allocator's, are not joined at exit.
     values["TSAN_OPTIONS"] = (
         "report_signal_unsafe=0:report_thread_leaks=0:die_after_fork=0:"
@@ -107,7 +108,7 @@ def run_pytest(arguments, build, values, name="pytest", tests=(PYTHON_TESTS,), q
     report = build / f"reports/{name}.xml"
     command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *tests]
     if preload(build):  # a report of a sanitizer that ends the process is to be seen
-        command += ["--capture=sys"]
+        command += ["--capture=sys", "-m", "not timing"]
     if arguments.only:
         command += ["-k", arguments.only]
     values = {**values, "LD_PRELOAD": preload(build)}

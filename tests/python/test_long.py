@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Long graphs: planning is near-linear, few kernels are compiled, memory stays flat without eval,
 and calls of small compiled functions cost no more than the plain ones. Counters where they can
-tell; the times are many times what is measured.
+tell; the times are many times what is measured, and stand in tests of their own (`timing`).
 """
 
 import random
@@ -53,25 +53,40 @@ def first_run(f, n):
     return time.perf_counter() - start, mx.counters()["kernels_compiled"] - before, compiled, x, y
 
 
-def test_alternating_ops_share_their_kernels():
-    _, few, *_ = first_run(alternating, 2_000)
-    seconds, more, compiled, x, y = first_run(alternating, 40_000)
-    assert more <= 8 and seconds < 5
+@pytest.fixture(scope="module")
+def alternating_run():
+    first_run(alternating, 2_000)
+    return first_run(alternating, 40_000)
+
+
+@pytest.fixture(scope="module")
+def mixed_run():
+    return first_run(mixed, 40_000)
+
+
+def test_alternating_ops_share_their_kernels(alternating_run):
+    _, kernels, _, x, y = alternating_run
+    assert kernels <= 8
     expected = x
     for i in range(20_000):
         expected = expected * (1 + 1e-6 * i) + 1e-3 * i
     np.testing.assert_array_equal(np.array(y), np.array(expected))
 
 
-def test_mixed_ops_run_one_by_one_at_first():
+def test_mixed_ops_run_one_by_one_at_first(mixed_run):
     """Compiling hundreds of kernels for one run of a small array would take half a minute."""
-    seconds, kernels, compiled, x, y = first_run(mixed, 40_000)
-    assert kernels <= 16 and seconds < 12
+    _, kernels, compiled, x, y = mixed_run
+    assert kernels <= 16
     held = [compiled(x) for _ in range(5)]
     values = [np.array(h) for h in held]
     mx.eval([compiled(x + k) for k in range(3)])
     for h, v in zip(held, values, strict=True):
         assert np.array_equal(np.array(h), v) and np.array_equal(v, np.array(y))
+
+
+@pytest.mark.timing
+def test_first_runs_are_soon_done(alternating_run, mixed_run):
+    assert alternating_run[0] < 5 and mixed_run[0] < 12
 
 
 def test_one_by_one_gives_the_bits_of_one_kernel():
@@ -101,6 +116,7 @@ def mixed_step(x, first, i):
     return steps[DRAWS[i]]()
 
 
+@pytest.mark.timing
 def test_planning_is_near_linear():
     def best(n):
         return min(first_run(alternating, n)[0] for _ in range(3))
@@ -148,6 +164,7 @@ def small_functions():
     yield lambda x, y: mx.concatenate([x, y])
 
 
+@pytest.mark.timing
 def test_compiled_is_not_slower():
     x, y = (
         mx.random.normal((16,), key=mx.random.key(1)),
@@ -170,6 +187,7 @@ def test_compiled_is_not_slower():
     assert not slow
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(
     "limit, build",
     [
