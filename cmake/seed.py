@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""Makes the seed cache of kernels: `seed.py FILE` runs single ops of the library on small arrays
-and has it write the kernels that they took, for every level of processor. The ops come from the op
-table; what is listed here are calls that need other arguments.
+"""Makes the seed cache of kernels: `seed.py FILE LLVM` runs single ops of the library on small
+arrays and has it write the kernels that they took, for every level of processor. The ops come from
+the op table; what is listed here are calls that need other arguments. Kernels of an earlier file
+are compiled anew only if something that makes code has changed: sources, LLVM's version.
 
 A kernel is made for a structure (dtypes, strides, ranks after collapsing), not for sizes, so a
 handful of layouts serves most first uses.
 """
 
+import hashlib
 import itertools
+import pathlib
 import sys
 
 import cermet.core as mx
@@ -16,6 +19,17 @@ FLOATS = [mx.float32, mx.float16, mx.bfloat16]
 COMMON = [*FLOATS, mx.int32, mx.bool_]
 SINGLE = [mx.float32, mx.int32]  # of which there are single numbers, too
 WIDE = [*COMMON, mx.int64, mx.uint32, mx.uint8, mx.float64]
+
+
+def generator(llvm):
+    """What the code of a kernel follows from, beside the kernel: no folder right of codegen."""
+    source = pathlib.Path(__file__).resolve().parent.parent / "src"
+    files = [f for folder in ("base", "kernel", "codegen") for f in (source / folder).rglob("*.*")]
+    files += (source / "runtime").glob("kernel_[ds]*")  # the file's format
+    digest = hashlib.sha256(llvm.encode())
+    for file in sorted(files):
+        digest.update(str(file.relative_to(source)).encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
 
 
 def numbers(shape, dtype):
@@ -153,8 +167,8 @@ def calls():
                 yield f, arguments, options, dtype
 
 
-def main(path):
-    mx._keep_kernels()
+def main(path, llvm):
+    mx._keep_kernels(path, generator(llvm))
     made = {dtype: sources(dtype) for dtype in WIDE}
     for source in itertools.chain.from_iterable(d.values() for d in made.values()):
         mx.eval(source)
@@ -167,8 +181,8 @@ def main(path):
             continue
     for f in made_calls():
         mx.eval(f())
-    mx._write_kept_kernels(path)
+    mx._write_kept_kernels()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -119,9 +119,13 @@ void init_memory(nb::module_& m) {
       "clears them afterwards.");
   m.def("_env_table", &env_table,
         "(variable, choices, value, meaning) of each environment variable.");
-  m.def("_keep_kernels", &keep_kernels, "Keeps the kernels compiled from now on.");
-  m.def("_write_kept_kernels", &write_kept_kernels, nb::arg("path"),
-        "Writes the seed cache: the kernels kept, compiled for every level of processor.");
+  m.def(
+      "_keep_kernels", &keep_kernels, nb::arg("path"), nb::arg("generator"),
+      "Keeps the kernels compiled from now on for a seed cache at that path; an earlier one there "
+      "that the same code generator made saves compiling.");
+  m.def("_write_kept_kernels", &write_kept_kernels,
+        "Writes the seed cache: the kernels kept, for every level of processor; returns how many "
+        "were compiled for it.");
   def_metal(m);
 }
 

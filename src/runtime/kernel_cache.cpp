@@ -79,14 +79,16 @@ class KernelCache {
     entries_.clear();
   }
 
-  void start_keeping() {
+  void start_keeping(const std::string& path, const std::string& generator) {
     std::lock_guard lock(mutex_);
-    keeping_ = true;
+    keeping_.emplace(path, generator);
   }
-  std::vector<ir::Kernel> take_kept() {
+  size_t write_kept() {
     std::lock_guard lock(mutex_);
-    keeping_ = false;
-    return std::move(kept_);
+    if (!keeping_) return 0;
+    const size_t compiled = write_seed(keeping_->path, keeping_->kernels, keeping_->generator);
+    keeping_.reset();
+    return compiled;
   }
 
  private:
@@ -138,6 +140,7 @@ class KernelCache {
   }
 
   KernelPtr compile(const ir::Hash& hash, const ir::Kernel& kernel) {
+    if (std::optional<StoredKernel> earlier = keep(hash, kernel)) return load(std::move(*earlier));
     const Target& target = cpu_target();
     const ir::TargetFacts facts = target.facts();
     const Clock::time_point start = Clock::now();
@@ -149,22 +152,31 @@ class KernelCache {
     count(Counter::kernels_compiled);
     const size_t bytes = stored.object.blob.size();
     KernelDisk::get().store(disk_key(hash), stored);
-    keep(kernel);
     KernelPtr loaded = load(std::move(stored));
     log_line(LogTopic::kernel, "{} {} ({}): lowered in {:.2f} ms, compiled in {:.2f} ms, {} bytes",
              hash.hex(), loaded->name, loaded->form, lowered, compiled - lowered, bytes);
     return loaded;
   }
 
-  void keep(const ir::Kernel& kernel) {
+  // What goes into the seed, and what an earlier seed has of it.
+  struct Keeping {
+    Keeping(const std::string& file, const std::string& id)
+        : path(file), generator(id), earlier(file, cpu_level(), id) {}
+    const std::string path, generator;
+    const KernelSeed earlier;
+    std::vector<ir::Kernel> kernels;
+  };
+
+  std::optional<StoredKernel> keep(const ir::Hash& hash, const ir::Kernel& kernel) {
     std::lock_guard lock(mutex_);
-    if (keeping_) kept_.push_back(kernel);
+    if (!keeping_) return std::nullopt;
+    keeping_->kernels.push_back(kernel);
+    return keeping_->earlier.load(hash);
   }
 
   std::mutex mutex_;
   ForkGate gate_;  // a fork waits for kernels in the making: the code generator has locks
-  bool keeping_ = false;
-  std::vector<ir::Kernel> kept_;
+  std::optional<Keeping> keeping_;
   std::unordered_map<ir::Hash, std::shared_ptr<Entry>, HashOfHash> entries_;
 };
 
@@ -184,10 +196,10 @@ KernelPtr find_compiled_kernel(const ir::Kernel& kernel) {
 
 void drop_kernels() { KernelCache::get().clear(); }
 
-void keep_kernels() { KernelCache::get().start_keeping(); }
-
-void write_kept_kernels(const std::string& path) {
-  write_seed(path, KernelCache::get().take_kept());
+void keep_kernels(const std::string& path, const std::string& generator) {
+  KernelCache::get().start_keeping(path, generator);
 }
+
+size_t write_kept_kernels() { return KernelCache::get().write_kept(); }
 
 }  // namespace cermet

@@ -27,8 +27,10 @@ KernelPtr find_compiled_kernel(const ir::Kernel& kernel);  // null when nothing 
 void drop_kernels();                                       // forgets the memory cache
 
 // How the seed is made: the kernels compiled from now on are kept, then written for every level.
-void keep_kernels();
-void write_kept_kernels(const std::string& path);
+// An earlier seed at `path` that the same `generator` made saves compiling (kernel_seed.h).
+void keep_kernels(const std::string& path, const std::string& generator);
+// Returns how many were compiled, in all levels.
+size_t write_kept_kernels();
 
 // One launch: pointers, extents and strides in record order, without the kernel-scope locals, which
 // `run_kernel` allocates and appends; the Status word is its own, too. Runs on the calling thread and

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <fstream>
 #include <map>
 #include <thread>
@@ -22,7 +23,7 @@
 namespace cermet {
 namespace {
 
-constexpr char kMagic[8] = {'c', 'e', 'r', 'm', 'e', 't', 's', '1'};
+constexpr char kMagic[8] = {'c', 'e', 'r', 'm', 'e', 't', 's', '2'};
 constexpr int kLevels = static_cast<int>(CpuLevel::amx) + 1;
 
 struct Index {
@@ -33,6 +34,7 @@ struct Index {
 struct Header {
   char magic[8] = {};
   char build[64] = {};
+  char generator[64] = {};
   Index levels[kLevels];
 };
 
@@ -40,6 +42,13 @@ template <typename T>
 std::string_view bytes_of(const T* first, size_t count) {
   return {reinterpret_cast<const char*>(first), count * sizeof(T)};
 }
+
+void write_id(char (&field)[64], const std::string& id) {
+  CERMET_CHECK(id.size() <= sizeof field, runtime, "seed", "the id {} is too long", id);
+  std::memcpy(field, id.data(), id.size());
+}
+
+std::string_view id_in(const char (&field)[64]) { return {field, strnlen(field, sizeof field)}; }
 
 bool before(const KernelSeed::Entry& entry, const ir::Hash& hash) {
   return entry.hash.hi != hash.hi ? entry.hash.hi < hash.hi : entry.hash.lo < hash.lo;
@@ -57,6 +66,10 @@ std::string_view map_file(const std::string& path) {
   return {static_cast<const char*>(data), static_cast<size_t>(info.st_size)};
 }
 
+const Header& header_of(std::string_view file) {
+  return *reinterpret_cast<const Header*>(file.data());
+}
+
 std::string beside_library() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&write_seed), &info) == 0 || info.dli_fname == nullptr)
@@ -71,9 +84,17 @@ bool is_wanted() {
          env::cpu_features() != "amx_emulated";
 }
 
-// The stored kernel of each kernel, level by level.
-std::vector<std::vector<std::string>> compile_all(std::span<const ir::Kernel> kernels) {
-  std::vector<std::vector<std::string>> all(kLevels, std::vector<std::string>(kernels.size()));
+struct Compiled {
+  std::vector<std::vector<std::string>> stored;  // of each kernel, level by level
+  std::atomic<size_t> count = 0;                 // of those not found in `earlier`
+};
+
+void compile_all(std::span<const ir::Kernel> kernels, const std::string& earlier,
+                 const std::string& generator, Compiled& result) {
+  result.stored.assign(kLevels, std::vector<std::string>(kernels.size()));
+  std::deque<KernelSeed> found;
+  for (int level = 0; level < kLevels; ++level)
+    found.emplace_back(earlier, static_cast<CpuLevel>(level), generator);
   std::atomic<size_t> next = 0;
   std::exception_ptr error;
   std::atomic<bool> failed = false;
@@ -82,10 +103,14 @@ std::vector<std::vector<std::string>> compile_all(std::span<const ir::Kernel> ke
       const auto level = static_cast<CpuLevel>(i % kLevels);
       const ir::Kernel& kernel = kernels[i / kLevels];
       try {
-        const ir::TargetFacts facts = cpu_facts(level);
-        all[i % kLevels][i / kLevels] =
-            to_bytes({compile_cpu(ir::lower(kernel, facts), level),
-                      std::string(ir::form_of(kernel, facts)), kernel.name});
+        std::optional<StoredKernel> stored = found[i % kLevels].load(ir::hash_of(kernel));
+        if (!stored) {
+          const ir::TargetFacts facts = cpu_facts(level);
+          stored = {compile_cpu(ir::lower(kernel, facts), level),
+                    std::string(ir::form_of(kernel, facts)), kernel.name};
+          ++result.count;
+        }
+        result.stored[i % kLevels][i / kLevels] = to_bytes(*stored);
       } catch (...) {
         if (!failed.exchange(true)) error = std::current_exception();
       }
@@ -96,7 +121,6 @@ std::vector<std::vector<std::string>> compile_all(std::span<const ir::Kernel> ke
     threads.emplace_back(work);
   for (std::thread& thread : threads) thread.join();
   if (error) std::rethrow_exception(error);
-  return all;
 }
 
 }  // namespace
@@ -107,16 +131,20 @@ const KernelSeed& KernelSeed::get() {
 }
 
 KernelSeed::KernelSeed(const std::string& path, CpuLevel level) : file_(map_file(path)) {
-  if (file_.empty()) return;
-  const auto* header = reinterpret_cast<const Header*>(file_.data());
+  if (!file_.empty() && id_in(header_of(file_).build) == build_id()) read_index(level);
+}
+
+KernelSeed::KernelSeed(const std::string& path, CpuLevel level, const std::string& generator)
+    : file_(generator.empty() ? std::string_view() : map_file(path)) {
+  if (!file_.empty() && id_in(header_of(file_).generator) == generator) read_index(level);
+}
+
+void KernelSeed::read_index(CpuLevel level) {
+  const Header* header = &header_of(file_);
   const Index& index = header->levels[static_cast<size_t>(level)];
   const bool inside = index.offset % alignof(Entry) == 0 && index.offset <= file_.size() &&
                       index.count <= (file_.size() - index.offset) / sizeof(Entry);
-  if (std::memcmp(header->magic, kMagic, sizeof kMagic) != 0 ||
-      build_id().compare(0, std::string::npos, header->build,
-                         strnlen(header->build, sizeof header->build)) != 0 ||
-      !inside)
-    return;
+  if (std::memcmp(header->magic, kMagic, sizeof kMagic) != 0 || !inside) return;
   const std::span entries(reinterpret_cast<const Entry*>(file_.data() + index.offset), index.count);
   if (ir::hash_bytes(bytes_of(entries.data(), entries.size())) == index.hash) entries_ = entries;
 }
@@ -133,13 +161,14 @@ std::optional<StoredKernel> KernelSeed::load(const ir::Hash& hash) const {
   return from_bytes(file_.substr(entry->offset, entry->bytes));
 }
 
-void write_seed(const std::string& path, std::span<const ir::Kernel> kernels) {
-  const std::vector<std::vector<std::string>> compiled = compile_all(kernels);
+size_t write_seed(const std::string& path, std::span<const ir::Kernel> kernels,
+                  const std::string& generator) {
   Header header;
   std::memcpy(header.magic, kMagic, sizeof kMagic);
-  CERMET_CHECK(build_id().size() <= sizeof header.build, runtime, "seed",
-               "the build id {} is too long", build_id());
-  std::memcpy(header.build, build_id().data(), build_id().size());
+  write_id(header.build, build_id());
+  write_id(header.generator, generator);
+  Compiled compiled;
+  compile_all(kernels, path, generator, compiled);
   const uint64_t start = sizeof(Header) + kLevels * kernels.size() * sizeof(KernelSeed::Entry);
   std::string content;
   std::map<std::string_view, uint64_t> places;
@@ -147,7 +176,7 @@ void write_seed(const std::string& path, std::span<const ir::Kernel> kernels) {
   for (int level = 0; level < kLevels; ++level) {
     std::vector<KernelSeed::Entry> entries;
     for (size_t i = 0; i < kernels.size(); ++i) {
-      const std::string& stored = compiled[static_cast<size_t>(level)][i];
+      const std::string& stored = compiled.stored[static_cast<size_t>(level)][i];
       const auto [place, fresh] = places.emplace(stored, start + content.size());
       if (fresh) content += stored;
       entries.push_back({ir::hash_of(kernels[i]), place->second, stored.size()});
@@ -163,6 +192,7 @@ void write_seed(const std::string& path, std::span<const ir::Kernel> kernels) {
   file.close();
   CERMET_CHECK(file.good() && std::rename(temporary.c_str(), path.c_str()) == 0, io, "seed",
                "cannot write {}; its folder must exist and be writable", path);
+  return compiled.count;
 }
 
 }  // namespace cermet

@@ -2,7 +2,7 @@
 // Kernels that come with the library: a read-only file beside it, made when it was built by running
 // it on the common ops, for every processor level. It serves the build that made it alone. Each
 // kernel in it is verified by a hash of its content as it is read; one that does not match is as
-// good as absent.
+// good as absent. A build whose code generator is that of an earlier seed takes the code from there.
 //
 //   File   := Header Index{level}* stored kernel*      kernels that levels share are stored once
 //   Index  := Entry*, sorted by hash                   verified when the file is opened
@@ -21,6 +21,8 @@ class KernelSeed {
   // The file beside this library, for the level in force; empty where settings ask for fresh code.
   static const KernelSeed& get();
   KernelSeed(const std::string& path, CpuLevel level);
+  // The file of another build, of which it is known that this code generator made it.
+  KernelSeed(const std::string& path, CpuLevel level, const std::string& generator);
   ~KernelSeed();
   KernelSeed(const KernelSeed&) = delete;
   KernelSeed& operator=(const KernelSeed&) = delete;
@@ -35,12 +37,16 @@ class KernelSeed {
   };
 
  private:
+  void read_index(CpuLevel level);
   std::string_view file_;  // mapped
   std::span<const Entry> entries_;
 };
 
-// Compiles the kernels for every level, on all cores, and writes the file whole. Raises [seed] io
-// when it cannot be written.
-void write_seed(const std::string& path, std::span<const ir::Kernel> kernels);
+// Compiles the kernels for every level, on all cores, and writes the file whole; returns how many
+// were compiled. `generator` identifies the code generator, up to 64 bytes: what a file already at
+// `path` holds of the same one is taken from there (nothing if it is empty). Raises [seed] io when
+// the file cannot be written.
+size_t write_seed(const std::string& path, std::span<const ir::Kernel> kernels,
+                  const std::string& generator = "");
 
 }  // namespace cermet

@@ -81,6 +81,25 @@ TEST_F(KernelSeedTest, ServesItsOwnBuildAlone) {
   EXPECT_EQ(found(CpuLevel::generic), 0);
 }
 
+TEST_F(KernelSeedTest, TakesWhatTheSameGeneratorMade) {
+  const size_t levels = write_seed(path_, kernels_, "one") / kernels_.size();
+  EXPECT_EQ(levels, static_cast<size_t>(CpuLevel::amx) + 1);
+  const std::string fresh = content();
+  std::string older = fresh;
+  older[8] = older[8] == 'f' ? '0' : 'f';
+  replace(older);
+  EXPECT_EQ(write_seed(path_, kernels_, "one"), 0u);
+  EXPECT_EQ(content(), fresh);
+  kernels_.push_back(unary_kernel("floor"));
+  EXPECT_EQ(write_seed(path_, kernels_, "one"), levels);
+  EXPECT_EQ(found(CpuLevel::avx2), 4);
+  const std::string grown = content();
+  EXPECT_EQ(write_seed(path_, kernels_, "two"), 4 * levels);
+  EXPECT_EQ(content().substr(200), grown.substr(200));  // after the ids
+  EXPECT_EQ(write_seed(path_, kernels_), 4 * levels);
+  EXPECT_EQ(write_seed(path_, kernels_), 4 * levels);
+}
+
 TEST_F(KernelSeedTest, NoDamageGoesUnseen) {
   const std::string good = content();
   std::vector<std::string> right;
