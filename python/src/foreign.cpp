@@ -172,7 +172,7 @@ ForeignView from_dlpack(nb::handle object) {
   nb::ndarray<nb::ro> readable;
   if (nb::try_cast(object, readable)) return from_tensor(readable, object, true);
   // Ask the object itself: its own error says why (a gradient, a device).
-  nb::object capsule = object.attr("__dlpack__")();
+  object.attr("__dlpack__")();
   fail(ErrorKind::type, "from_dlpack", "a {} gives no tensor that can be read",
        nb::type_name(object.type()).c_str());
 }

@@ -162,7 +162,7 @@ array attention_vjp(const OpCall& c, const array&, int k, const array& g) {
   const AttentionParams& p = c.get<AttentionParams>();
   Arrays inputs(c.inputs.begin(), c.inputs.end());
   inputs.push_back(g);
-  const array by_head =
+  array by_head =
       make_node(rows::attention_gradient, std::move(inputs), AttentionGradientParams{p, k}, {});
   const array& x = c.inputs[static_cast<size_t>(k)];
   switch (input_of(p, k)) {
