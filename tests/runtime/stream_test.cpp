@@ -277,11 +277,15 @@ TEST(StreamQueue, ForkKeepsWhatWasNotBegun) {
 
 TEST(StreamQueue, ForkReplacesTheTaskItCutsShort) {
   StreamQueue queue;
-  Event go;
+  Event begun, go;
   std::atomic<int> lost{0}, done{0};
-  queue.enqueue([&] { go.wait(); }, [&] { ++lost; });
+  const auto task = [&] {
+    begun.signal();
+    go.wait();
+  };
+  queue.enqueue(task, [&] { ++lost; });
   queue.enqueue([&] { ++done; });
-  sleep_ms(5);
+  begun.wait();
   EXPECT_EQ(in_child([&] {
               queue.wait_idle();
               return lost == 1 && done == 1;
