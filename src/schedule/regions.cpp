@@ -267,6 +267,13 @@ class Cutter {
     return candidates;
   }
 
+  // The axis that a scan walks from its end; -1: none.
+  int reversed_axis(Id id) const {
+    if (node(id).lowering<ScanLowering>() == nullptr) return -1;
+    const AxisParams& p = std::get<AxisParams>(node(id).node->params);
+    return p.flag ? p.axis : -1;
+  }
+
   // A region whose space is the node's shape, with the node as first member.
   int start_region(Id id, const char* border) {
     Region r;
@@ -274,10 +281,12 @@ class Cutter {
     Coords at;
     const bool update = node(id).lowering<UpdateLowering>() != nullptr;
     const Shape& space = update ? shape(node(id).inputs.back()) : shape(id);
+    const int reversed = reversed_axis(id);
     for (int d = 0; d < space.ndim(); d++) {
       Coord c;
       const AxisId axis = r_.axes.add(space[d]);
-      c.terms.emplace_back(axis, 1);
+      c.terms.emplace_back(axis, d == reversed ? -1 : 1);
+      if (d == reversed) c.offset = space[d] - 1;
       if (space[d] != 1) r.axes.push_back(axis);
       at.push_back(r_.axes.normalize(c));
     }
@@ -374,6 +383,7 @@ class Cutter {
     if (map && is_wide(r) && large_inputs(n) >= 2) return false;
     if (first->masked && (stored || !map)) return false;
     if ((stored || !map) && !covers_once(r_.axes, at, shape(id))) return false;
+    if (reversed_axis(id) >= 0) return false;
     if (stored && !store_fits(into, at)) return false;
     if (first->operand && !map) return false;
     const auto mark = r_.axes.mark();
@@ -414,11 +424,28 @@ class Cutter {
 
   bool add_member(Id id, int into, const Coords& at, bool operand, bool masked = false) {
     const PlanNode& n = node(id);
+    if (n.lowering<ScanLowering>() != nullptr && !add_scan(id, into, at)) return false;
     if (n.lowering<FoldLowering>() != nullptr) return add_fold(id, into, at);
     if (n.lowering<ContractLowering>() != nullptr) return add_contract(id, into, at);
     region(into).members.push_back({id, at, {}});
     region(into).ops += op_cost(r_.graph, id);
     for (Id input : n.inputs) uses_[input].push_back({into, at, masked, operand});
+    return true;
+  }
+
+  // A scan runs over its axis from the first element on, in a region that has the axis innermost as its
+  // rows or has no folds.
+  bool add_scan(Id id, int into, const Coords& at) {
+    Region& r = region(into);
+    if (r.contract >= 0 || r.update >= 0) return false;
+    const std::vector<AxisId> scanned =
+        axes_of({at[std::get<AxisParams>(node(id).node->params).axis]});
+    if (scanned.empty()) return true;
+    const std::vector<AxisId> axes = r_.axes.normalize(r.axes), row = r_.axes.normalize(r.row_axes),
+                              before = r_.axes.normalize(r.scan_axes);
+    if (!before.empty() && before != scanned) return false;
+    if (!r.column_axes.empty() || (!row.empty() && row != scanned)) return false;
+    r.scan_axes = scanned;
     return true;
   }
 
@@ -501,6 +528,8 @@ class Cutter {
       }
       in.push_back(r_.axes.normalize(c));
     }
+    const std::vector<AxisId> scanned = r_.axes.normalize(r.scan_axes);
+    if (!scanned.empty() && !bound.empty() && (free.empty() || bound != scanned)) return false;
     if (bound.empty()) {
       // Folds over one element: no axis of their own.
     } else if (!free.empty()) {  // a row fold over axes that the region has already
@@ -609,6 +638,7 @@ class Cutter {
     const auto& col = col_a.empty() ? col_b : col_a;
     const auto rest = without(all, some);
     if (!without(some, all).empty()) return false;
+    if (!scans_fit(a, b, row, col)) return false;
     if (!rest.empty() && rest != row) return false;
     if (!row.empty() && !ends_with(all, row)) return false;
     if (!col.empty() && !row.empty() && !same_set(without(all, row), col)) return false;
@@ -619,6 +649,16 @@ class Cutter {
     return col.empty() || std::equal(col.begin(), col.end(), all.begin());
   }
 
+  // Scans are along one axis, which is that of the row folds if there are any.
+  bool scans_fit(int a, int b, const std::vector<AxisId>& row, const std::vector<AxisId>& column) {
+    const auto scan_a = r_.axes.normalize(region(a).scan_axes),
+               scan_b = r_.axes.normalize(region(b).scan_axes);
+    if (scan_a.empty() && scan_b.empty()) return true;
+    if (!scan_a.empty() && !scan_b.empty() && scan_a != scan_b) return false;
+    const auto& scan = scan_a.empty() ? scan_b : scan_a;
+    return column.empty() && (row.empty() || row == scan);
+  }
+
   // The full fold of one region folds what the node gives for each row of the other's space: it becomes
   // the column fold over these rows.
   bool fold_by_columns(Id id, int full, int rows) {
@@ -627,6 +667,7 @@ class Cutter {
     const auto rest = without(all, axes);
     if (axes.empty() || r_.axes.normalize(f.row_axes) != axes || !f.column_axes.empty())
       return false;
+    if (!f.scan_axes.empty() || !region(rows).scan_axes.empty()) return false;
     if (rest.empty() || !without(axes, all).empty() || !folds_over(id, rest)) return false;
     f.axes = all;
     f.column_axes = axes;
@@ -660,6 +701,7 @@ class Cutter {
     ra.axes = axes_a.size() >= axes_b.size() ? axes_a : axes_b;
     if (ra.row_axes.empty()) ra.row_axes = rb.row_axes;
     if (ra.column_axes.empty()) ra.column_axes = rb.column_axes;
+    if (ra.scan_axes.empty()) ra.scan_axes = rb.scan_axes;
     ra.members.insert(ra.members.end(), rb.members.begin(), rb.members.end());
     ra.stored.insert(ra.stored.end(), rb.stored.begin(), rb.stored.end());
     ra.reads.insert(ra.reads.end(), rb.reads.begin(), rb.reads.end());

@@ -39,6 +39,7 @@ struct Region {
   std::vector<Id> stored;
   Id contract = -1;
   Id update = -1;
+  std::vector<AxisId> scan_axes;  // scanned; innermost, unless there are no row and column axes
   int ops = 0;
   int arguments = 0;
   int large_reads = 0;            // large values that it reads of other regions
