@@ -40,6 +40,7 @@ void init_print(nb::module_& m);
 void init_numpy(nb::module_& m);
 void init_ops(nb::module_& m);
 void init_shape_ops(nb::module_& m);
+void init_product_ops(nb::module_& m);
 void init_random(nb::module_& m);
 void init_fast(nb::module_& m);
 void init_memory(nb::module_& m);

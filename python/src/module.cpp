@@ -28,6 +28,7 @@ NB_MODULE(core, m) {
   init_numpy(m);
   init_ops(m);
   init_shape_ops(m);
+  init_product_ops(m);
   init_random(m);
   init_fast(m);
   init_memory(m);

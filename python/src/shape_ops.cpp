@@ -235,6 +235,95 @@ void def_sharing(nb::module_& m) {
       "allow_col_major too.");
 }
 
+// Rolling, cutting and rearranging.
+void def_rearranging(nb::module_& m) {
+  m.def(
+      "roll",
+      [](handle a, handle shift, handle axis, handle s) {
+        const ShapeList shifts = to_shape_list("roll", shift);
+        return roll(to_array(a), {shifts.begin(), shifts.end()}, to_axes("roll", axis), st(s));
+      },
+      arg("a"), arg("shift"), arg("axis") = none(), kw_only(), arg("stream") = none(),
+      "Elements moved along the axes, those past the end to the front; without axes, of the "
+      "flattened array.");
+  m.def(
+      "meshgrid",
+      [](nb::args arrays, std::optional<bool> sparse, std::optional<std::string> indexing,
+         handle s) {
+        return nb::tuple(to_pylist(
+            meshgrid(array_list(arrays), sparse.value_or(false), indexing.value_or("xy"), st(s))));
+      },
+      arg("arrays"), kw_only(), arg("sparse") = false, arg("indexing") = "xy",
+      arg("stream") = none(), "Coordinate arrays of the grid that the arrays span.");
+  m.def(
+      "unstack",
+      [](const array& x, int64_t axis, handle s) {
+        return nb::tuple(to_pylist(unstack(x, axis, st(s))));
+      },
+      arg("x"), kw_only(), arg("axis") = 0, arg("stream") = none(),
+      "The slices along an axis, without it.");
+  auto def_atleast = [&](const char* name, auto f, const char* doc) {
+    m.def(
+        name,
+        [f](nb::args arrays, handle stream) -> nb::object {
+          const S s = st(stream);
+          if (arrays.size() == 1) return nb::cast(f(to_array(nb::object(arrays[0])), s));
+          nb::list list;
+          for (handle a : arrays) list.append(nb::cast(f(to_array(a), s)));
+          return list;
+        },
+        arg("arys"), kw_only(), arg("stream") = none(), doc);
+  };
+  def_atleast("atleast_1d", &atleast_1d, "With at least one axis; several arrays give a list.");
+  def_atleast("atleast_2d", &atleast_2d, "With at least two axes; several arrays give a list.");
+  def_atleast("atleast_3d", &atleast_3d, "With at least three axes; several arrays give a list.");
+  m.def(
+      "diff",
+      [](const array& a, int64_t n, int64_t axis, handle s) { return diff(a, n, axis, st(s)); },
+      arg("a"), arg("n") = 1, arg("axis") = -1, kw_only(), arg("stream") = none(),
+      "Differences of neighbours along an axis, n times; of bools, whether they differ.");
+  def_both(
+      m, "diagonal",
+      [](const array& a, int64_t offset, int64_t axis1, int64_t axis2, handle s) {
+        return diagonal(a, offset, axis1, axis2, st(s));
+      },
+      arg("a"), arg("offset") = 0, arg("axis1") = 0, arg("axis2") = 1, arg("stream") = none(),
+      "The elements whose indices along axis2 and axis1 differ by offset; the last axis runs along "
+      "them.");
+  def_both(
+      m, "diag", [](const array& a, int64_t k, handle s) { return diag(a, k, st(s)); }, arg("a"),
+      arg("k") = 0, kw_only(), arg("stream") = none(),
+      "The matrix of a diagonal, or the diagonal of a matrix.");
+  m.def(
+      "trace",
+      [](const array& a, int64_t offset, int64_t axis1, int64_t axis2, OptionalDtype dtype,
+         handle s) { return trace(a, offset, axis1, axis2, to_dtype(dtype), st(s)); },
+      arg("a"), arg("offset") = 0, arg("axis1") = 0, arg("axis2") = 1, arg("dtype") = none(),
+      kw_only(), arg("stream") = none(), "The sum of a diagonal.");
+  m.def(
+      "as_strided",
+      [](const array& a, handle shape, std::optional<std::vector<int64_t>> strides, int64_t offset,
+         handle s) {
+        const auto size =
+            shape.is_none() ? std::nullopt : std::optional(to_shape("as_strided", shape));
+        return as_strided(a, size, strides, offset, st(s));
+      },
+      arg("a"), arg("shape") = none(), arg("strides") = none(), arg("offset") = 0, kw_only(),
+      arg("stream") = none(),
+      "Element [i, j, ...] is element offset + i * strides[0] + j * strides[1] + ... of the array "
+      "in "
+      "row-major order.");
+  m.def(
+      "view", [](handle a, PyDtype dtype, handle s) { return view(to_array(a), dtype, st(s)); },
+      arg("a"), arg("dtype"), arg("stream") = none(),
+      "The bytes as another dtype; another element size changes the last axis.");
+  nb::object c = m.attr("array");
+  c.attr("view") = nb::cpp_function(
+      [](const array& a, PyDtype dtype, handle s) { return view(a, dtype, st(s)); }, nb::scope(c),
+      nb::name("view"), nb::is_method(), arg("dtype"), kw_only(), arg("stream") = none(),
+      "The bytes as another dtype; another element size changes the last axis.");
+}
+
 void def_elementwise(nb::module_& m) {
   def_both(
       m, "astype", [](const array& a, PyDtype dtype, handle s) { return astype(a, dtype, st(s)); },
@@ -273,47 +362,41 @@ void def_elementwise(nb::module_& m) {
       "positive", [](const array& a, handle) { return a; }, arg("a"), kw_only(),
       arg("stream") = none());
   m.def(
+      "nan_to_num",
+      [](handle a, double nan, std::optional<double> posinf, std::optional<double> neginf,
+         handle s) { return nan_to_num(to_array(a), nan, posinf, neginf, st(s)); },
+      arg("a"), arg("nan") = 0, arg("posinf") = none(), arg("neginf") = none(), kw_only(),
+      arg("stream") = none(),
+      "NaN and the infinities replaced, the latter by the largest and the lowest number of the "
+      "dtype unless given.");
+}
+
+void def_comparisons(nb::module_& m) {
+  m.def(
       "isclose",
       [](handle a, handle b, double rtol, double atol, bool equal_nan, handle s) {
         auto [x, y] = to_operands("isclose", a, b);
-        const S stream = st(s);
-        auto [p, q] = broadcast_promote("isclose", x, y, stream);
-        if (!is_inexact(p.dtype()))
-          p = astype(p, Dtype::float32, stream), q = astype(q, Dtype::float32, stream);
-        const Dtype d = real_of(p.dtype());
-        const array tolerance =
-            add(full(Shape{}, number(atol), d),
-                multiply(full(Shape{}, number(rtol), d), abs(q, stream), stream), stream);
-        const array finite = logical_and(isfinite(p, stream), isfinite(q, stream), stream);
-        array close =
-            where(finite, less_equal(abs(subtract(p, q, stream), stream), tolerance, stream),
-                  equal(p, q, stream), stream);
-        if (equal_nan)
-          close =
-              logical_or(close, logical_and(isnan(p, stream), isnan(q, stream), stream), stream);
-        return close;
+        return isclose(x, y, rtol, atol, equal_nan, st(s));
       },
       arg("a"), arg("b"), arg("rtol") = 1e-5, arg("atol") = 1e-8, kw_only(),
-      arg("equal_nan") = false, arg("stream") = none());
+      arg("equal_nan") = false, arg("stream") = none(),
+      "Whether |a - b| <= atol + rtol * |b|, element by element; infinities equal themselves.");
   m.def(
       "allclose",
-      [m](handle a, handle b, double rtol, double atol, bool equal_nan, handle s) {
-        const nb::object close =
-            m.attr("isclose")(a, b, rtol, atol, arg("equal_nan") = equal_nan, arg("stream") = s);
-        return all(nb::cast<array>(close), {}, false, st(s));
+      [](handle a, handle b, double rtol, double atol, bool equal_nan, handle s) {
+        auto [x, y] = to_operands("allclose", a, b);
+        return allclose(x, y, rtol, atol, equal_nan, st(s));
       },
       arg("a"), arg("b"), arg("rtol") = 1e-5, arg("atol") = 1e-8, kw_only(),
-      arg("equal_nan") = false, arg("stream") = none());
+      arg("equal_nan") = false, arg("stream") = none(), "Whether isclose holds everywhere.");
   m.def(
       "array_equal",
       [](handle a, handle b, bool equal_nan, handle s) {
         auto [x, y] = to_operands("array_equal", a, b);
-        if (!(x.shape() == y.shape())) return full(Shape{}, number(false), Dtype::boolean);
-        array same = equal(x, y, st(s));
-        if (equal_nan) same = logical_or(same, logical_and(isnan(x), isnan(y)));
-        return all(same, {}, false, st(s));
+        return array_equal(x, y, equal_nan, st(s));
       },
-      arg("a"), arg("b"), arg("equal_nan") = false, arg("stream") = none());
+      arg("a"), arg("b"), arg("equal_nan") = false, arg("stream") = none(),
+      "Whether both have one shape and equal elements.");
 }
 
 void def_reductions(nb::module_& m) {
@@ -366,6 +449,20 @@ void def_reductions(nb::module_& m) {
       },
       arg("a"), arg("axis") = none(), kw_only(), arg("precise") = false, arg("stream") = none(),
       "exp(a) / sum(exp(a)) along the axes, without overflow.");
+  m.def(
+      "count_nonzero",
+      [](handle a, handle axis, bool keepdims, handle s) {
+        return count_nonzero(to_array(a), to_axes("count_nonzero", axis), keepdims, st(s));
+      },
+      arg("a"), kw_only(), arg("axis") = none(), arg("keepdims") = false, arg("stream") = none(),
+      "The number of elements that are not zero.");
+  m.def(
+      "minmax",
+      [](handle a, handle axis, bool keepdims, handle s) {
+        return minmax(to_array(a), to_axes("minmax", axis), keepdims, st(s));
+      },
+      arg("a"), arg("axis") = none(), arg("keepdims") = false, kw_only(), arg("stream") = none(),
+      "The smallest and the largest element.");
 }
 
 void def_indexing(nb::module_& m) {
@@ -517,7 +614,9 @@ void def_creation(nb::module_& m) {
 void init_shape_ops(nb::module_& m) {
   def_movement(m);
   def_sharing(m);
+  def_rearranging(m);
   def_elementwise(m);
+  def_comparisons(m);
   def_reductions(m);
   def_indexing(m);
   def_creation(m);

@@ -145,6 +145,13 @@ struct FoldLowering {
   Lane (*finish)(LowerContext&, const NodeView&, std::span<const ir::ExprId> states);
   Axes (*axes)(const NodeView&);  // folded axes of the input
 };
+// The running fold of its inputs, which have one shape, along the axis of AxisParams; its flag: from the
+// end. The result at a position folds all elements up to it.
+struct ScanLowering {
+  std::vector<ir::FoldState> (*states)(LowerContext&, const NodeView&,
+                                       std::span<const Lane> elements);
+  Lane (*finish)(LowerContext&, const NodeView&, std::span<const ir::ExprId> states);
+};
 struct ContractLowering {};  // matmul: [..., m, k] x [..., k, n]
 // The graph the op stands for. is_kernel: the graph becomes one kernel, with those of the row's other
 // calls on the same inputs (a gradient for each input).
@@ -158,8 +165,8 @@ struct UpdateLowering {
   Coords (*target)(LowerContext&, const NodeView&, const Coords& at);
   ScatterReduce (*reduce)(const NodeView&);
 };
-using Lowering = std::variant<MapLowering, MoveLowering, FoldLowering, ContractLowering,
-                              CompositeLowering, UpdateLowering>;
+using Lowering = std::variant<MapLowering, MoveLowering, FoldLowering, ScanLowering,
+                              ContractLowering, CompositeLowering, UpdateLowering>;
 
 enum class Effect : uint8_t { none, ordered, barrier };
 

@@ -38,15 +38,20 @@
   X(BitwiseAnd, bitwise_and, binary) X(BitwiseOr, bitwise_or, binary)                              \
   X(BitwiseXor, bitwise_xor, binary) X(LeftShift, left_shift, binary)                              \
   X(RightShift, right_shift, binary)                                                               \
-  X(Select, select, node) X(Cast, cast, node)                                                      \
+  X(Select, select, node) X(Cast, cast, node) X(ComplexOf, complex_of, node)                       \
   /* reductions */                                                                                 \
   X(Sum, sum, reduce) X(Prod, prod, reduce) X(Min, min, reduce) X(Max, max, reduce)                \
   X(Any, any, reduce) X(All, all, reduce) X(ArgMin, argmin, node) X(ArgMax, argmax, node)          \
   X(LogSumExp, logsumexp, reduce) X(Softmax, softmax, node)                                        \
+  /* scans */                                                                                      \
+  X(CumSum, cumsum, node) X(CumProd, cumprod, node) X(CumMax, cummax, node)                        \
+  X(CumMin, cummin, node) X(LogCumSumExp, logcumsumexp, node) X(LinearScan, linear_scan, node)     \
   /* movement */                                                                                   \
   X(Reshape, reshape, node) X(Transpose, transpose, node) X(BroadcastTo, broadcast_to, node)       \
   X(Slice, slice, node) X(SliceUpdate, slice_update, node) X(Pad, pad, node)                       \
   X(Concatenate, concatenate, node) X(Flip, flip, node) X(Contiguous, contiguous, node)            \
+  X(Diagonal, diagonal, node) X(DiagonalMatrix, diagonal_matrix, node)                             \
+  X(AsStrided, as_strided, node) X(Bitcast, bitcast, node) X(ViewBytes, view_bytes, node)          \
   /* indexing */                                                                                   \
   X(Gather, gather, node) X(TakeAlongAxis, take_along_axis, node)                                  \
   X(Scatter, scatter, node) X(ScatterAlongAxis, scatter_along_axis, node)                          \

@@ -33,7 +33,7 @@ struct ReduceParams {
 
 struct AxisParams {
   int axis = 0;
-  bool flag = false;  // argmin, argmax: keepdims
+  bool flag = false;  // argmin, argmax: keepdims; scans: from the end
   static auto fields(auto& p) { return std::tie(p.axis, p.flag); }
 };
 
@@ -69,6 +69,19 @@ struct GatherParams {
   Shape slice_sizes;
   int reduce = 0;  // scatter: ScatterReduce
   static auto fields(auto& p) { return std::tie(p.axes, p.slice_sizes, p.reduce); }
+};
+
+struct DiagonalParams {  // diagonal, diagonal_matrix: of matrices of this many rows and columns
+  int64_t offset = 0;
+  int64_t rows = 0, columns = 0;
+  static auto fields(auto& p) { return std::tie(p.offset, p.rows, p.columns); }
+};
+
+struct StridedParams {  // as_strided: strides and offset in elements of the flattened input
+  Shape shape;
+  std::vector<int64_t> strides;
+  int64_t offset = 0;
+  static auto fields(auto& p) { return std::tie(p.shape, p.strides, p.offset); }
 };
 
 // A number as given by the user, exact: value of full, start and step of arange.
@@ -132,10 +145,10 @@ struct AttentionGradientParams {  // inputs: those of attention, then the cotang
   static auto fields(auto& p) { return std::tie(p.attention, p.input); }
 };
 
-using Params =
-    std::variant<NoParams, CastParams, ReduceParams, AxisParams, AxesParams, ShapeParams,
-                 SliceParams, PadParams, GatherParams, FullParams, ArangeParams, RandomParams,
-                 NormParams, RopeParams, AttentionParams, AttentionGradientParams>;
+using Params = std::variant<NoParams, CastParams, ReduceParams, AxisParams, AxesParams, ShapeParams,
+                            SliceParams, PadParams, GatherParams, DiagonalParams, StridedParams,
+                            FullParams, ArangeParams, RandomParams, NormParams, RopeParams,
+                            AttentionParams, AttentionGradientParams>;
 
 // Calls `size` for each size and `number` for each number among the fields, to be replaced in place.
 void for_each_symbol(Params& params, const std::function<void(Dim&)>& size,

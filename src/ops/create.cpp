@@ -3,6 +3,7 @@
 // are runtime scalars of a kernel, so kernels and plans do not depend on them.
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "graph/hooks.h"
 #include "ops/rules.h"
@@ -198,5 +199,37 @@ array tri(int64_t n, std::optional<int64_t> m, int64_t k, Dtype dtype, const S& 
 
 array tril(const array& a, int64_t k, const S& s) { return triangle("tril", a, k, true, s); }
 array triu(const array& a, int64_t k, const S& s) { return triangle("triu", a, k, false, s); }
+
+namespace {
+
+// Σ c_k cos(2 π k i / (m - 1)), made in float64.
+array cosine_window(int64_t m, std::initializer_list<double> coefficients, const S& s) {
+  if (m <= 1) return ones({std::max<int64_t>(m, 0)}, Dtype::float32, s);
+  const Number zero = number(int64_t{0}), one = number(int64_t{1});
+  const array i = arange(zero, number(m), one, Dtype::float64, s);
+  const auto constant = [&](double v) { return full({}, number(v), Dtype::float64, s); };
+  array window = zeros({m}, Dtype::float64, s);
+  double k = 0;
+  for (const double c : coefficients) {
+    const double turn = 2 * std::numbers::pi * k++ / static_cast<double>(m - 1);
+    window = add(window, multiply(constant(c), cos(multiply(i, constant(turn), s), s), s), s);
+  }
+  return astype(window, Dtype::float32, s);
+}
+
+}  // namespace
+
+array bartlett(int64_t m, const S& s) {
+  if (m <= 1) return cosine_window(m, {}, s);
+  const double half = static_cast<double>(m - 1) / 2;
+  const array i = arange(number(int64_t{0}), number(m), number(int64_t{1}), Dtype::float64, s);
+  const auto constant = [&](double v) { return full({}, number(v), Dtype::float64, s); };
+  const array away = abs(subtract(i, constant(half), s), s);
+  return astype(subtract(constant(1), divide(away, constant(half), s), s), Dtype::float32, s);
+}
+
+array hanning(int64_t m, const S& s) { return cosine_window(m, {0.5, -0.5}, s); }
+array hamming(int64_t m, const S& s) { return cosine_window(m, {0.54, -0.46}, s); }
+array blackman(int64_t m, const S& s) { return cosine_window(m, {0.42, -0.5, 0.08}, s); }
 
 }  // namespace cermet

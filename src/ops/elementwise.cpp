@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Builders that combine elementwise ops, and the rows that choose, convert or pass on values.
+#include <limits>
+
 #include "ops/rules.h"
 
 namespace cermet {
@@ -131,6 +133,29 @@ constinit const OpRow rows::conjugate = {
     .doc = "The complex conjugate; real arrays are unchanged.",
 };
 
+constinit const OpRow rows::complex_of = {
+    .id = OpId::ComplexOf,
+    .name = "complex_of",
+    .accepts = dtype_set(Dtype::float32, Dtype::float64),
+    .dtype =
+        [](auto& c) {
+          return c.inputs[0].dtype() == Dtype::float64 ? Dtype::complex128 : Dtype::complex64;
+        },
+    .shape = same_shape,
+    .derivative =
+        Linear{[](auto&, int k, auto& g) { return k == 0 ? cermet::real(g) : cermet::imag(g); }},
+    .vmap = BroadcastVmap{},
+    .lowering = MapLowering{[](auto&, auto&, auto a) -> Lane { return {a[0].re, a[1].re}; }},
+    .effect = Effect::none,
+    .domain = Domain{},
+    .max_ulp = 0,
+    .doc = "The complex numbers of the given real and imaginary parts.",
+};
+
+array complex_of(const array& re, const array& im, const S& s) {
+  return make_node(rows::complex_of, pack(re, im), NoParams{}, s);
+}
+
 array real(const array& a, const S& s) { return unary(rows::real, a, s); }
 array imag(const array& a, const S& s) { return unary(rows::imag, a, s); }
 array conjugate(const array& a, const S& s) { return unary(rows::conjugate, a, s); }
@@ -207,6 +232,49 @@ std::vector<array> broadcast_arrays(const Arrays& arrays, const S& s) {
   Arrays result;
   for (const array& a : arrays) result.push_back(broadcast_to(a, shape, s));
   return result;
+}
+
+array nan_to_num(const array& a, double nan, std::optional<double> posinf,
+                 std::optional<double> neginf, const S& s) {
+  if (!is_inexact(a.dtype())) return a;
+  if (is_complex(a.dtype()))
+    return complex_of(nan_to_num(real(a, s), nan, posinf, neginf, s),
+                      nan_to_num(imag(a, s), nan, posinf, neginf, s), s);
+  const double most = visit_dtype(a.dtype(), []<typename T>(std::type_identity<T>) -> double {
+    if constexpr (std::is_same_v<T, Float16>) return 65504;
+    else if constexpr (std::is_same_v<T, BFloat16>) return 0x1.fep127;
+    else if constexpr (std::is_floating_point_v<T>) return std::numeric_limits<T>::max();
+    else return 0;
+  });
+  const auto constant = [&](double v) { return full({}, number(v), a.dtype(), s); };
+  const array low = where(isneginf(a, s), constant(neginf.value_or(-most)), a, s);
+  const array both = where(isposinf(a, s), constant(posinf.value_or(most)), low, s);
+  return where(isnan(a, s), constant(nan), both, s);
+}
+
+array isclose(const array& a, const array& b, double rtol, double atol, bool equal_nan,
+              const S& s) {
+  const Dtype dtype = to_inexact(promote(a.dtype(), b.dtype()));
+  const auto [x, y] = broadcast_promote("isclose", astype(a, dtype, s), b, s);
+  const auto constant = [&](double v) { return full({}, number(v), real_of(dtype), s); };
+  const array allowed = add(constant(atol), multiply(constant(rtol), abs(y, s), s), s);
+  const array finite = logical_and(isfinite(x, s), isfinite(y, s), s);
+  const array near = less_equal(abs(subtract(x, y, s), s), allowed, s);
+  const array close = where(finite, near, equal(x, y, s), s);
+  if (!equal_nan) return close;
+  return logical_or(close, logical_and(isnan(x, s), isnan(y, s), s), s);
+}
+
+array allclose(const array& a, const array& b, double rtol, double atol, bool equal_nan,
+               const S& s) {
+  return all(isclose(a, b, rtol, atol, equal_nan, s), {}, false, s);
+}
+
+array array_equal(const array& a, const array& b, bool equal_nan, const S& s) {
+  if (!(a.shape() == b.shape())) return full({}, number(false), Dtype::boolean, s);
+  array same = equal(a, b, s);
+  if (equal_nan) same = logical_or(same, logical_and(isnan(a, s), isnan(b, s), s), s);
+  return all(same, {}, false, s);
 }
 
 }  // namespace cermet

@@ -2,6 +2,8 @@
 // Matrix products. The row sees [..., m, k] x [..., k, n] with equal batch axes; vectors become
 // matrices, batch axes are broadcast as views, and a batch against one matrix becomes one product
 // of more rows, so that its derivative is one product, too.
+#include <cmath>
+
 #include "ops/rules.h"
 
 namespace cermet {
@@ -54,6 +56,28 @@ array multiply_matrices(const array& a, const array& b, const S& s) {
                    s);
 }
 
+// Integers, exactly: in floating point where every partial sum is an integer that it holds, else as the
+// sum of products modulo 2 to the width.
+array integer_matmul(const array& a, const array& b, Dtype dtype, const S& s) {
+  Dtype result = dtype;
+  if (dtype == Dtype::boolean) result = Dtype::int32;
+  if (is_integer(dtype) && size_of(dtype) < 4)
+    result = is_signed(dtype) ? Dtype::int32 : Dtype::uint32;
+  const int width = 8 * static_cast<int>(size_of(dtype));
+  const int bits = dtype == Dtype::boolean ? 1 : is_signed(dtype) ? width - 1 : width;
+  const double largest = std::ldexp(static_cast<double>(a.shape()[a.ndim() - 1]), 2 * bits);
+  if (bits <= 16 && largest <= 0x1p53) {
+    const Dtype exact = largest <= 0x1p24 ? Dtype::float32 : Dtype::float64;
+    const array product = matmul(astype(a, exact, s), astype(b, exact, s), s);
+    return astype(exact == Dtype::float64 ? astype(product, Dtype::int64, s) : product, result, s);
+  }
+  const bool matrices = a.ndim() > 1 && b.ndim() > 1;
+  const array x = matrices ? expand_dims(a, {-2}, s) : a;
+  array rows = b.ndim() == 1 ? b : contiguous(swapaxes(b, -1, -2, s), s);
+  if (matrices) rows = expand_dims(rows, {-3}, s);
+  return sum(multiply(astype(x, result, s), astype(rows, result, s), s), AxisList{-1}, false, s);
+}
+
 }  // namespace
 
 constinit const OpRow rows::matmul = {
@@ -72,16 +96,15 @@ constinit const OpRow rows::matmul = {
     .max_ulp = 4,
     .doc =
         "The matrix product over the last two axes; batch axes broadcast. Vectors are rows on the "
-        "left, columns on the right. Halves accumulate in float32.",
+        "left, columns on the right. Halves accumulate in float32; integers multiply exactly, "
+        "those "
+        "below 32 bits into 32 bits.",
 };
 
 array matmul(const array& a, const array& b, const S& s) {
   CERMET_CHECK(a.ndim() > 0 && b.ndim() > 0, value, "matmul",
                "shapes {} and {}; each must have at least one axis", a.shape(), b.shape());
   const Dtype dtype = promote(a.dtype(), b.dtype());
-  CERMET_CHECK(is_inexact(dtype), dtype, "matmul",
-               "dtypes {} and {} give {}; it takes floating and complex dtypes", a.dtype(),
-               b.dtype(), dtype);
   const int rows_axis = b.ndim() == 1 ? 0 : b.ndim() - 2;
   const Dim &inner = a.shape().dim(a.ndim() - 1), &outer = b.shape().dim(rows_axis);
   CERMET_CHECK(
@@ -89,6 +112,7 @@ array matmul(const array& a, const array& b, const S& s) {
       "shapes {} and {}: the last axis of the first has size {}, axis {} of the second {}; "
       "they must be equal",
       a.shape(), b.shape(), inner.value, rows_axis, outer.value);
+  if (!is_inexact(dtype)) return integer_matmul(a, b, dtype, s);
   array x = astype(a, dtype, s), y = astype(b, dtype, s);
   if (a.ndim() == 1) x = expand_dims(x, {0}, s);
   if (b.ndim() == 1) y = expand_dims(y, {1}, s);

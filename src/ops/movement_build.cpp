@@ -161,4 +161,91 @@ array repeat(const array& a, int64_t repeats, std::optional<int64_t> axis, const
                   s);
 }
 
+namespace {
+
+// The last `shift` elements along the axis in front of the others.
+array rolled(const array& a, int axis, int64_t shift, const S& s) {
+  const int64_t size = a.shape()[axis];
+  if (size == 0 || shift % size == 0) return a;
+  const int64_t cut = ((-shift % size) + size) % size;
+  return concatenate({part_of(a, axis, cut, size, s), part_of(a, axis, 0, cut, s)}, axis, s);
+}
+
+}  // namespace
+
+array roll(const array& a, const std::vector<int64_t>& shift, const OptionalAxes& axes,
+           const S& s) {
+  if (!axes) {
+    int64_t total = 0;
+    for (const int64_t part : shift) total += part;
+    if (a.ndim() == 0) return a;
+    return reshaped(rolled(flatten(a, 0, -1, s), 0, total, s), a.shape(), s);
+  }
+  CERMET_CHECK(shift.size() == 1 || axes->size() == 1 || shift.size() == axes->size(), value,
+               "roll", "{} shifts for {} axes; give one shift, or one for each axis", shift.size(),
+               axes->size());
+  array result = a;
+  for (size_t i = 0; i < std::max(shift.size(), axes->size()); ++i) {
+    if (shift.empty() || axes->empty()) break;
+    const int axis = normalize_axis("roll", (*axes)[axes->size() == 1 ? 0 : i], a.ndim());
+    result = rolled(result, axis, shift[shift.size() == 1 ? 0 : i], s);
+  }
+  return result;
+}
+
+std::vector<array> meshgrid(const Arrays& arrays, bool sparse, const std::string& indexing,
+                            const S& s) {
+  CERMET_CHECK(indexing == "xy" || indexing == "ij", value, "meshgrid",
+               "indexing is '{}'; use xy or ij", indexing);
+  const size_t ndim = arrays.size();
+  Shape whole;
+  Arrays lines;
+  for (size_t i = 0; i < ndim; ++i) {
+    const size_t axis = indexing == "xy" && ndim > 1 && i < 2 ? 1 - i : i;
+    const Dim size = arrays[i].shape().count();
+    Shape line(std::vector<Dim>(ndim, 1));
+    line.dim(static_cast<int>(axis)) = size;
+    lines.push_back(reshaped(arrays[i], line, s));
+    whole = i == 0 ? std::move(line) : broadcast_shapes("meshgrid", whole, line);
+  }
+  if (sparse) return lines;
+  for (array& line : lines) line = broadcast_to(line, whole, s);
+  return lines;
+}
+
+std::vector<array> unstack(const array& a, int64_t axis, const S& s) {
+  const int along = normalize_axis("unstack", axis, a.ndim());
+  Shape rest = a.shape();
+  rest.erase(along);
+  Arrays parts;
+  const int64_t size = a.shape()[along];
+  for (int64_t i = 0; i < size; ++i)
+    parts.push_back(reshaped(part_of(a, along, i, i + 1, s), rest, s));
+  return parts;
+}
+
+array atleast_1d(const array& a, const S& s) { return a.ndim() >= 1 ? a : expand_dims(a, {0}, s); }
+
+array atleast_2d(const array& a, const S& s) {
+  return a.ndim() >= 2 ? a : expand_dims(atleast_1d(a, s), {0}, s);
+}
+
+array atleast_3d(const array& a, const S& s) {
+  return a.ndim() >= 3 ? a : expand_dims(atleast_2d(a, s), {2}, s);
+}
+
+array diff(const array& a, int64_t n, int64_t axis, const S& s) {
+  CERMET_CHECK(n >= 0, value, "diff", "n is {}; it must be >= 0", n);
+  const int along = normalize_axis("diff", axis, a.ndim());
+  array result = a;
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t size = result.shape()[along];
+    const array next = part_of(result, along, 1, std::max<int64_t>(size, 1), s);
+    const array last = part_of(result, along, 0, size - 1, s);
+    result = a.dtype() == Dtype::boolean ? not_equal(next, last, s) : subtract(next, last, s);
+    if (size == 0) break;
+  }
+  return result;
+}
+
 }  // namespace cermet

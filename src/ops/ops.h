@@ -33,6 +33,15 @@ array clip(const array& a, const std::optional<array>& low, const std::optional<
            const S& s = {});
 array round(const array& a, int decimals = 0, const S& s = {});
 array astype(const array& a, Dtype dtype, const S& s = {});
+array complex_of(const array& re, const array& im,
+                 const S& s = {});  // one floating dtype and shape
+array nan_to_num(const array& a, double nan = 0, std::optional<double> posinf = {},
+                 std::optional<double> neginf = {}, const S& s = {});
+array isclose(const array& a, const array& b, double rtol = 1e-5, double atol = 1e-8,
+              bool equal_nan = false, const S& s = {});
+array allclose(const array& a, const array& b, double rtol = 1e-5, double atol = 1e-8,
+               bool equal_nan = false, const S& s = {});
+array array_equal(const array& a, const array& b, bool equal_nan = false, const S& s = {});
 std::vector<array> divmod(const array& a, const array& b, const S& s = {});
 // Alike dtype and shape: (broadcast to one shape, promoted to one dtype).
 std::pair<array, array> broadcast_promote(const char* op, const array& a, const array& b,
@@ -50,6 +59,26 @@ array argmin(const array& a, std::optional<int64_t> axis = {}, bool keepdims = f
 array argmax(const array& a, std::optional<int64_t> axis = {}, bool keepdims = false,
              const S& s = {});
 array softmax(const array& a, const OptionalAxes& axes = {}, bool precise = false, const S& s = {});
+array count_nonzero(const array& a, const OptionalAxes& axes = {}, bool keepdims = false,
+                    const S& s = {});  // int32
+std::pair<array, array> minmax(const array& a, const OptionalAxes& axes = {}, bool keepdims = false,
+                               const S& s = {});
+
+// scans: the fold of the elements up to each, along an axis (the flattened array without one); reverse:
+// from the end; not inclusive: of those before it
+array cumsum(const array& a, std::optional<int64_t> axis = {}, bool reverse = false,
+             bool inclusive = true, std::optional<Dtype> dtype = {}, const S& s = {});
+array cumprod(const array& a, std::optional<int64_t> axis = {}, bool reverse = false,
+              bool inclusive = true, std::optional<Dtype> dtype = {}, const S& s = {});
+array cummax(const array& a, std::optional<int64_t> axis = {}, bool reverse = false,
+             bool inclusive = true, const S& s = {});
+array cummin(const array& a, std::optional<int64_t> axis = {}, bool reverse = false,
+             bool inclusive = true, const S& s = {});
+array logcumsumexp(const array& a, std::optional<int64_t> axis = {}, bool reverse = false,
+                   bool inclusive = true, const S& s = {});
+// h with h[i] = a[i] * h[i - 1] + b[i] along the axis, 0 before the first; one shape, one inexact dtype.
+array linear_scan(const array& a, const array& b, int64_t axis, bool reverse = false,
+                  const S& s = {});
 
 // movement
 array reshape(const array& a, const ShapeList& shape, const S& s = {});  // one -1 is inferred
@@ -79,6 +108,29 @@ array flip(const array& a, const OptionalAxes& axes = {}, const S& s = {});
 array tile(const array& a, const std::vector<int64_t>& repetitions, const S& s = {});
 array repeat(const array& a, int64_t repeats, std::optional<int64_t> axis = {}, const S& s = {});
 array contiguous(const array& a, const S& s = {});
+// Elements move towards higher indices, those past the end to the front; without axes, of the
+// flattened array. One shift for all axes, or one for each.
+array roll(const array& a, const std::vector<int64_t>& shift, const OptionalAxes& axes = {},
+           const S& s = {});
+std::vector<array> meshgrid(const Arrays& arrays, bool sparse = false,
+                            const std::string& indexing = "xy", const S& s = {});
+std::vector<array> unstack(const array& a, int64_t axis = 0, const S& s = {});
+array atleast_1d(const array& a, const S& s = {});
+array atleast_2d(const array& a, const S& s = {});
+array atleast_3d(const array& a, const S& s = {});
+array diff(const array& a, int64_t n = 1, int64_t axis = -1, const S& s = {});
+array diagonal(const array& a, int64_t offset = 0, int64_t axis1 = 0, int64_t axis2 = 1,
+               const S& s = {});
+array diag(const array& a, int64_t k = 0,
+           const S& s = {});  // a matrix of it, or the diagonal of one
+array trace(const array& a, int64_t offset = 0, int64_t axis1 = 0, int64_t axis2 = 1,
+            std::optional<Dtype> dtype = {}, const S& s = {});
+// Strides and offset count elements of the array in row-major order; all reached must be inside it.
+array as_strided(const array& a, const std::optional<Shape>& shape = {},
+                 const std::optional<std::vector<int64_t>>& strides = {}, int64_t offset = 0,
+                 const S& s = {});
+// The bytes as another dtype; another element size changes the last axis.
+array view(const array& a, Dtype dtype, const S& s = {});
 
 // indexing; indices are integers (negative ones count from the end), checked on the CPU at run time
 array take(const array& a, const array& indices, std::optional<int64_t> axis = {}, const S& s = {});
@@ -95,6 +147,20 @@ array scatter(const array& a, const Arrays& indices, const array& updates, const
 
 // contraction
 array matmul(const array& a, const array& b, const S& s = {});
+// The product over the last axes of both / the axes paired up / every pair of elements / the last
+// axes element by element (conjugated on the left).
+array inner(const array& a, const array& b, const S& s = {});
+array tensordot(const array& a, const array& b, int64_t axes = 2, const S& s = {});
+array tensordot(const array& a, const array& b, const AxisList& axes_a, const AxisList& axes_b,
+                const S& s = {});
+array outer(const array& a, const array& b, const S& s = {});
+array vecdot(const array& a, const array& b, int64_t axis = -1, const S& s = {});
+array kron(const array& a, const array& b, const S& s = {});
+array einsum(const std::string& subscripts, const Arrays& operands, const S& s = {});
+// The order in which einsum contracts: positions in the list of operands, from which each pair goes and
+// to whose end its product comes; and a text on what it saves.
+std::pair<std::vector<std::vector<int>>, std::string> einsum_path(const std::string& subscripts,
+                                                                  const Arrays& operands);
 array addmm(const array& c, const array& a, const array& b, double alpha = 1, double beta = 1,
             const S& s = {});
 
@@ -114,6 +180,11 @@ array eye(int64_t n, std::optional<int64_t> m = {}, int64_t k = 0, Dtype dtype =
 array tri(int64_t n, std::optional<int64_t> m, int64_t k, Dtype dtype, const S& s = {});
 array tril(const array& a, int64_t k = 0, const S& s = {});
 array triu(const array& a, int64_t k = 0, const S& s = {});
+// Windows of m samples, float32: symmetric, 1 in the middle; empty for m < 1, [1] for m = 1.
+array bartlett(int64_t m, const S& s = {});
+array hanning(int64_t m, const S& s = {});
+array hamming(int64_t m, const S& s = {});
+array blackman(int64_t m, const S& s = {});
 
 // Numbers
 Number number(bool value);

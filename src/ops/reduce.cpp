@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "ops/complex_math.h"
+#include "ops/fold_states.h"
 #include "ops/rules.h"
 
 namespace cermet {
@@ -15,8 +16,6 @@ using ir::ExprId;
 using ir::FoldState;
 
 namespace {
-
-using States = std::vector<FoldState>;
 
 Axes folded_axes(const NodeView& n) { return n.get<ReduceParams>().axes; }
 
@@ -46,36 +45,6 @@ array spread(const OpCall& c, const array& value) {
 
 // --- sum and prod ---
 
-Lane finish_part(LowerContext&, const NodeView&, std::span<const ExprId> states) {
-  return {states[0], states.size() > 1 ? states[1] : ir::kNone};
-}
-
-States sum_states(LowerContext& cx, const NodeView& n, Lane element, ExprId) {
-  ir::Builder& b = cx.builder();
-  const Dtype dtype = compute_dtype(n.dtype);
-  States states;
-  const ExprId parts[] = {element.re, element.im};
-  for (int i = 0; i < (is_complex(n.dtype) ? 2 : 1); ++i) {
-    const ExprId state = b.state(i, dtype);
-    states.push_back({dtype, b.constant(dtype, -0.0), b.add(state, b.cast(parts[i], dtype)),
-                      b.add(state, b.other(i, dtype))});
-  }
-  return states;
-}
-
-States prod_states(LowerContext& cx, const NodeView& n, Lane element, ExprId) {
-  ir::Builder& b = cx.builder();
-  const Dtype dtype = compute_dtype(n.dtype);
-  const ExprId one = b.constant(dtype, 1), state = b.state(0, dtype);
-  if (!is_complex(n.dtype))
-    return {{dtype, one, b.mul(state, b.cast(element.re, dtype)), b.mul(state, b.other(0, dtype))}};
-  ComplexMath math(b, dtype);
-  const Lane so_far{state, b.state(1, dtype)};
-  const Lane step = math.mul(so_far, element);
-  const Lane merge = math.mul(so_far, {b.other(0, dtype), b.other(1, dtype)});
-  return {{dtype, one, step.re, merge.re}, {dtype, b.constant(dtype, 0), step.im, merge.im}};
-}
-
 // The product of the other elements of the group, right where elements are 0.
 array prod_of_others(const OpCall& c, const array& y) {
   const array& x = c.inputs[0];
@@ -91,57 +60,6 @@ array prod_of_others(const OpCall& c, const array& y) {
 }
 
 // --- min and max ---
-
-// The value that loses against every other, of a compute dtype.
-ExprId lowest(ir::Builder& b, Dtype dtype, bool want_max) {
-  if (is_floating(dtype)) {
-    const double infinity = std::numeric_limits<double>::infinity();
-    return b.constant(dtype, want_max ? -infinity : infinity);
-  }
-  return visit_dtype(dtype, [&]<typename T>(std::type_identity<T>) -> ExprId {
-    if constexpr (std::is_integral_v<T>) {
-      using Limits = std::numeric_limits<T>;
-      return b.integer(dtype, static_cast<int64_t>(want_max ? Limits::min() : Limits::max()));
-    } else {
-      return ir::kNone;
-    }
-  });
-}
-
-// Whether `a` is chosen over `b` by its value; a NaN is chosen over a number.
-template <bool want_max>
-ExprId beats(ir::Builder& b, const Lane& a, const Lane& other) {
-  const Lane& low = want_max ? other : a;
-  const Lane& high = want_max ? a : other;
-  if (a.im != ir::kNone) {
-    ComplexMath math(b, b.dtype(a.re));
-    const ExprId wins = b.logical_or(math.less(low, high), math.is_nan(a));
-    return b.logical_and(wins, b.logical_not(math.is_nan(other)));
-  }
-  const Dtype dtype = b.dtype(a.re);
-  if (dtype == Dtype::boolean) return b.logical_and(b.logical_not(low.re), high.re);
-  if (!is_floating(dtype)) return b.compare(Code::lt, low.re, high.re);
-  // Not on the wrong side, which a NaN is on neither.
-  const ExprId wins = b.logical_not(b.compare(Code::le, high.re, low.re));
-  return b.logical_and(wins, b.compare(Code::eq, other.re, other.re));
-}
-
-template <bool want_max>
-States extremum_states(LowerContext& cx, const NodeView& n, Lane element, ExprId) {
-  ir::Builder& b = cx.builder();
-  const Dtype dtype = compute_dtype(n.dtype);
-  const ExprId init = lowest(b, dtype, want_max), state = b.state(0, dtype);
-  const ExprId other = b.other(0, dtype);
-  if (is_complex(n.dtype)) {
-    const Lane so_far{state, b.state(1, dtype)}, right{other, b.other(1, dtype)};
-    const Lane step = select_lane(b, beats<want_max>(b, element, so_far), element, so_far);
-    const Lane merge = select_lane(b, beats<want_max>(b, right, so_far), right, so_far);
-    return {{dtype, init, step.re, merge.re}, {dtype, init, step.im, merge.im}};
-  }
-  const Code code = dtype == Dtype::boolean ? (want_max ? Code::bit_or : Code::bit_and)
-                                            : (want_max ? Code::max : Code::min);
-  return {{dtype, init, b.op(code, dtype, {state, element.re}), b.op(code, dtype, {state, other})}};
-}
 
 // 1 where an element is the extremum of its group, divided by how many are: ties share.
 array extremum_weights(const OpCall& c, const array& y) {
@@ -410,6 +328,15 @@ array argmin(const array& a, std::optional<int64_t> axis, bool keepdims, const S
 
 array argmax(const array& a, std::optional<int64_t> axis, bool keepdims, const S& s) {
   return arg_reduce(rows::argmax, a, axis, keepdims, s);
+}
+
+array count_nonzero(const array& a, const OptionalAxes& axes, bool keepdims, const S& s) {
+  return sum(astype(a, Dtype::boolean, s), axes, keepdims, s);
+}
+
+std::pair<array, array> minmax(const array& a, const OptionalAxes& axes, bool keepdims,
+                               const S& s) {
+  return {min(a, axes, keepdims, s), max(a, axes, keepdims, s)};
 }
 
 }  // namespace cermet

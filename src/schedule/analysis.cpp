@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "schedule/analysis.h"
 
+#include <algorithm>
+
 namespace cermet::schedule {
 
 // A value nobody can fold away: a scalar parameter of its own.
@@ -33,6 +35,30 @@ ir::ExprId AnalysisContext::number(const Number&, Dtype dtype) {
 
 ir::ExprId AnalysisContext::size(int, int) {
   return builder_.scalar_ref(builder_.scalar(Dtype::int64));
+}
+
+int reversed_axis(const PlanNode& node) {
+  if (node.lowering<ScanLowering>() == nullptr) return -1;
+  const AxisParams& p = std::get<AxisParams>(node.node->params);
+  return p.flag ? p.axis : -1;
+}
+
+bool folds_over(const PlanGraph& graph, Id id, const std::vector<int64_t>& sizes, int depth) {
+  const PlanNode& n = graph.nodes[id];
+  if (n.lowering<MapLowering>() != nullptr && depth > 0) {
+    return std::any_of(n.inputs.begin(), n.inputs.end(),
+                       [&](Id input) { return folds_over(graph, input, sizes, depth - 1); });
+  }
+  const auto* fold = n.lowering<FoldLowering>();
+  if (fold == nullptr) return false;
+  std::vector<Dtype> dtypes;
+  std::vector<const Shape*> shapes;
+  const NodeView view = view_of(graph, id, dtypes, shapes);
+  std::vector<int64_t> folded;
+  for (int d : fold->axes(view)) {
+    if ((*shapes[0])[d] != 1) folded.push_back((*shapes[0])[d]);
+  }
+  return !folded.empty() && folded == sizes;
 }
 
 }  // namespace cermet::schedule

@@ -32,4 +32,11 @@ class AnalysisContext : public LowerContext {
   UseSink sink_;
 };
 
+// The axis that a scan walks from its end; -1: none.
+int reversed_axis(const PlanNode& node);
+
+// The node, or what it is computed from by at most `depth` element-wise ops, is a fold over dims of these
+// sizes.
+bool folds_over(const PlanGraph& graph, Id id, const std::vector<int64_t>& sizes, int depth);
+
 }  // namespace cermet::schedule

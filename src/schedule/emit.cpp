@@ -46,6 +46,7 @@ class Emitter {
   Lane value(Id id, const Coords& at, ir::ExprId mask);
   Lane compute(Id id, const Coords& at, const Member* member, ir::ExprId mask);
   Lane compute_fold(Id id, const Member& member);
+  Lane compute_scan(Id id, const Member& member, ir::ExprId mask);
   Lane compute_contract(Id id, const Member& member);
   ir::Order order_of(const std::vector<AxisId>& bound, size_t i) const;
   std::vector<ir::ExprId> fold_over(std::vector<ir::FoldState> states,
@@ -78,6 +79,7 @@ class Emitter {
   std::map<std::tuple<Id, int64_t, bool>, ir::ParamId> buffers_;
   std::vector<Walk> walks_;
   std::vector<std::vector<AxisId>> stages_;  // axes used by each stage
+  std::vector<AxisId> scanned_;
   bool has_status_ = false;
 };
 
@@ -271,6 +273,7 @@ Lane Emitter::value(Id id, const Coords& given, ir::ExprId mask) {
 Lane Emitter::compute(Id id, const Coords& at, const Member* member, ir::ExprId mask) {
   const PlanNode& n = node(id);
   if (n.lowering<FoldLowering>() != nullptr) return compute_fold(id, *member);
+  if (n.lowering<ScanLowering>() != nullptr) return compute_scan(id, *member, mask);
   if (n.lowering<ContractLowering>() != nullptr) return compute_contract(id, *member);
   std::vector<Dtype> dtypes;
   std::vector<const Shape*> shapes;
@@ -355,6 +358,30 @@ Lane Emitter::compute_fold(Id id, const Member& member) {
   for (size_t i = 0; i < bound.size(); i++)
     loops.emplace_back(order_of(bound, i), collapsed_size(bound[i]));
   return fold->finish(context, view, fold_over(states, bound, axes));
+}
+
+Lane Emitter::compute_scan(Id id, const Member& member, ir::ExprId mask) {
+  std::vector<Dtype> dtypes;
+  std::vector<const Shape*> shapes;
+  const NodeView view = view_of(r_.graph, id, dtypes, shapes);
+  const auto* scan = node(id).lowering<ScanLowering>();
+  Context context(*this, id, mask);
+  const Coords at = r_.axes.normalize(member.at);
+  std::vector<Lane> elements;
+  for (Id input : node(id).inputs) elements.push_back(value(input, at, mask));
+  std::vector<ir::FoldState> states = scan->states(context, view, elements);
+  scanned_ = axes_of({at[view.get<AxisParams>().axis]});
+  std::vector<ir::AxisId> along;
+  for (AxisId axis : axes_)
+    if (has(scanned_, axis) && !collapse_.contains(axis)) along.push_back(ir_axis_.at(axis));
+  if (along.empty()) return scan->finish(context, view, fold_over(std::move(states), {}, {}));
+  std::vector<Dtype> parts;
+  for (const ir::FoldState& state : states) parts.push_back(state.dtype);
+  const size_t count = states.size();
+  const ir::ValueId value = builder_.value(parts);
+  append(stage_axes(at),
+         ir::Fold{value, along, ir::Emit::each, ir::Order::serial, std::move(states)});
+  return scan->finish(context, view, parts_of(value, count));
 }
 
 ir::Order Emitter::order_of(const std::vector<AxisId>& bound, size_t i) const {
@@ -519,7 +546,8 @@ EmittedKernel Emitter::emit() {
 }
 
 bool Emitter::collapses(AxisId outer, AxisId inner) const {
-  if (has(row_, outer) != has(row_, inner) || has(column_, outer) != has(column_, inner))
+  if (has(row_, outer) != has(row_, inner) || has(column_, outer) != has(column_, inner) ||
+      has(scanned_, outer) != has(scanned_, inner))
     return false;
   const int64_t size = r_.axes.size(inner);
   auto at = [](const Walk& walk, AxisId axis) {

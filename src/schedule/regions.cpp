@@ -325,7 +325,8 @@ class Cutter {
   int start_region(Id id, const char* border) {
     const int own = add_region(border);
     const bool update = node(id).lowering<UpdateLowering>() != nullptr;
-    const Coords at = fresh_place(update ? shape(node(id).inputs.back()) : shape(id), own);
+    const Shape& space = update ? shape(node(id).inputs.back()) : shape(id);
+    const Coords at = fresh_place(space, own, reversed_axis(node(id)));
     if (update) {
       region(own).update = id;
       add_update(id, own, at);
@@ -347,13 +348,16 @@ class Cutter {
     return static_cast<int>(r_.regions.size()) - 1;
   }
 
-  // An axis of the region for each dim.
-  Coords fresh_place(const Shape& space, int own) {
+  // An axis of the region for each dim; one may run from its end.
+  Coords fresh_place(const Shape& space, int own, int reversed = -1) {
     Coords at;
     for (int d = 0; d < space.ndim(); d++) {
       const AxisId axis = r_.axes.add(space[d]);
+      Coord c;
+      c.terms.emplace_back(axis, d == reversed ? -1 : 1);
+      if (d == reversed) c.offset = space[d] - 1;
       if (space[d] != 1) region(own).axes.push_back(axis);
-      at.push_back(r_.axes.normalize(Coord{.terms = {{axis, 1}}}));
+      at.push_back(r_.axes.normalize(c));
     }
     return at;
   }
@@ -434,6 +438,7 @@ class Cutter {
     if (map && is_wide(r) && large_inputs(n) >= 2) return false;
     if (first->masked && (stored || !map)) return false;
     if ((stored || !map) && !covers_once(r_.axes, at, shape(id))) return false;
+    if (reversed_axis(node(id)) >= 0) return false;
     if (stored && !store_fits(into, at)) return false;
     if (first->operand && !map) return false;
     const auto mark = r_.axes.mark();
@@ -474,11 +479,28 @@ class Cutter {
 
   bool add_member(Id id, int into, const Coords& at, bool operand, bool masked = false) {
     const PlanNode& n = node(id);
+    if (n.lowering<ScanLowering>() != nullptr && !add_scan(id, into, at)) return false;
     if (n.lowering<FoldLowering>() != nullptr) return add_fold(id, into, at);
     if (n.lowering<ContractLowering>() != nullptr) return add_contract(id, into, at);
     region(into).members.push_back({id, at, {}});
     region(into).ops += op_cost(r_.graph, id);
     for (Id input : n.inputs) uses_[input].push_back({into, at, masked, operand});
+    return true;
+  }
+
+  // A scan runs over its axis from the first element on, in a region that has the axis innermost as its
+  // rows or has no folds.
+  bool add_scan(Id id, int into, const Coords& at) {
+    Region& r = region(into);
+    if (r.contract >= 0 || r.update >= 0) return false;
+    const std::vector<AxisId> scanned =
+        axes_of({at[std::get<AxisParams>(node(id).node->params).axis]});
+    if (scanned.empty()) return true;
+    const std::vector<AxisId> axes = r_.axes.normalize(r.axes), row = r_.axes.normalize(r.row_axes),
+                              before = r_.axes.normalize(r.scan_axes);
+    if (!before.empty() && before != scanned) return false;
+    if (!r.column_axes.empty() || (!row.empty() && row != scanned)) return false;
+    r.scan_axes = scanned;
     return true;
   }
 
@@ -565,6 +587,8 @@ class Cutter {
       }
       in.push_back(r_.axes.normalize(c));
     }
+    const std::vector<AxisId> scanned = r_.axes.normalize(r.scan_axes);
+    if (!scanned.empty() && !bound.empty() && (free.empty() || bound != scanned)) return false;
     if (bound.empty()) {
       // Folds over one element: no axis of their own.
     } else if (!free.empty() && free == column && row.empty()) {  // one column fold after another
@@ -675,6 +699,7 @@ class Cutter {
     const auto& col = col_a.empty() ? col_b : col_a;
     const auto rest = without(all, some);
     if (!without(some, all).empty()) return false;
+    if (!scans_fit(a, b, row, col)) return false;
     if (!rest.empty() && rest != row) return false;
     if (!row.empty() && !ends_with(all, row)) return false;
     if (!col.empty() && !row.empty() && !same_set(without(all, row), col)) return false;
@@ -685,6 +710,16 @@ class Cutter {
     return col.empty() || std::equal(col.begin(), col.end(), all.begin());
   }
 
+  // Scans are along one axis, which is that of the row folds if there are any.
+  bool scans_fit(int a, int b, const std::vector<AxisId>& row, const std::vector<AxisId>& column) {
+    const auto scan_a = r_.axes.normalize(region(a).scan_axes),
+               scan_b = r_.axes.normalize(region(b).scan_axes);
+    if (scan_a.empty() && scan_b.empty()) return true;
+    if (!scan_a.empty() && !scan_b.empty() && scan_a != scan_b) return false;
+    const auto& scan = scan_a.empty() ? scan_b : scan_a;
+    return column.empty() && (row.empty() || row == scan);
+  }
+
   // The full fold of one region folds what the node gives for each row of the other's space: it becomes
   // the column fold over these rows.
   bool fold_by_columns(Id id, int full, int rows) {
@@ -693,31 +728,20 @@ class Cutter {
     const auto rest = without(all, axes);
     if (axes.empty() || r_.axes.normalize(f.row_axes) != axes || !f.column_axes.empty())
       return false;
-    if (rest.empty() || !without(axes, all).empty() || !folds_over(id, rest)) return false;
+    if (!f.scan_axes.empty() || !region(rows).scan_axes.empty()) return false;
+    if (rest.empty() || !without(axes, all).empty() ||
+        !folds_over(r_.graph, id, sizes_of(rest), kMaxFoldDistance))
+      return false;
     f.axes = all;
     f.column_axes = axes;
     f.row_axes = rest;
     return true;
   }
 
-  // The node, or what it is computed from element by element, will be the row fold over these axes.
-  bool folds_over(Id id, const std::vector<AxisId>& axes, int depth = kMaxFoldDistance) {
-    const PlanNode& n = node(id);
-    if (n.lowering<MapLowering>() != nullptr && depth > 0) {
-      return std::any_of(n.inputs.begin(), n.inputs.end(),
-                         [&](Id input) { return folds_over(input, axes, depth - 1); });
-    }
-    const auto* fold = n.lowering<FoldLowering>();
-    if (fold == nullptr) return false;
-    std::vector<Dtype> dtypes;
-    std::vector<const Shape*> shapes;
-    const NodeView view = view_of(r_.graph, id, dtypes, shapes);
-    std::vector<int64_t> folded, wanted;
-    for (int d : fold->axes(view)) {
-      if ((*shapes[0])[d] != 1) folded.push_back((*shapes[0])[d]);
-    }
-    for (AxisId axis : axes) wanted.push_back(r_.axes.size(axis));
-    return !folded.empty() && folded == wanted;
+  std::vector<int64_t> sizes_of(const std::vector<AxisId>& axes) const {
+    std::vector<int64_t> sizes;
+    for (AxisId axis : axes) sizes.push_back(r_.axes.size(axis));
+    return sizes;
   }
 
   void merge(int a, int b) {
@@ -726,6 +750,7 @@ class Cutter {
     ra.axes = axes_a.size() >= axes_b.size() ? axes_a : axes_b;
     if (ra.row_axes.empty()) ra.row_axes = rb.row_axes;
     if (ra.column_axes.empty()) ra.column_axes = rb.column_axes;
+    if (ra.scan_axes.empty()) ra.scan_axes = rb.scan_axes;
     ra.members.insert(ra.members.end(), rb.members.begin(), rb.members.end());
     ra.stored.insert(ra.stored.end(), rb.stored.begin(), rb.stored.end());
     ra.reads.insert(ra.reads.end(), rb.reads.begin(), rb.reads.end());

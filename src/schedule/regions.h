@@ -42,6 +42,7 @@ struct Region {
   Id contract = -1;
   Id update = -1;
   int kernel = -1;  // of a composite that is one kernel
+  std::vector<AxisId> scan_axes;  // scanned; innermost, unless there are no row and column axes
   int ops = 0;
   int arguments = 0;
   int large_reads = 0;            // large values that it reads of other regions

@@ -198,6 +198,28 @@ class NodeKernel final : public LowerContext {
     add_stage(kept, std::move(body));
   }
 
+  void lower(const ScanLowering& scan, const NodeView& view) {
+    std::vector<ir::AxisId> axes;
+    Coords at = add_axes(view.shape, &axes);
+    const AxisParams& p = view.get<AxisParams>();
+    if (p.flag) at[p.axis] = {{{axes[p.axis], -1}}, view.shape[p.axis] - 1, ir::kNone};
+    std::vector<Lane> elements;
+    for (size_t k = 0; k < inputs_.size(); ++k) elements.push_back(input(static_cast<int>(k), at));
+    std::vector<ir::FoldState> states = scan.states(*this, view, elements);
+    std::vector<Dtype> dtypes;
+    for (const ir::FoldState& state : states) dtypes.push_back(state.dtype);
+    const ir::ValueId value = builder_.value(dtypes);
+    std::vector<ir::Stmt> body = {
+        ir::Fold{value, {axes[p.axis]}, ir::Emit::each, ir::Order::serial, states}};
+    std::vector<ir::ExprId> results;
+    for (size_t i = 0; i < states.size(); ++i)
+      results.push_back(states.size() == 1
+                            ? builder_.ref(value)
+                            : builder_.get(static_cast<int>(i), builder_.ref(value)));
+    store(&body, at, scan.finish(*this, view, results));
+    add_stage(axes, std::move(body));
+  }
+
   void lower(const UpdateLowering& update, const NodeView& view) {
     constexpr ir::Code kCodes[] = {ir::Code::add, ir::Code::add, ir::Code::mul, ir::Code::max,
                                    ir::Code::min};

@@ -475,8 +475,34 @@ ANY = {
         lambda x: mx.put_along_axis(x, mx.array([[[2]]]), x[:, :1], 1),
         lambda x: put(x),
     ),
+    "diagonal": (lambda x: mx.diagonal(x, 1, 2, 0), lambda x: np.diagonal(x, 1, 2, 0)),
+    "diagonal_matrix": (lambda x: mx.diag(x[0, 1], -2), lambda x: np.diag(x[0, 1], -2)),
+    "as_strided": (
+        lambda x: mx.as_strided(x, (4, 2, 3), (7, -1, 70), 5),
+        lambda x: strided(x, (4, 2, 3), (7, -1, 70), 5),
+    ),
+    "bitcast": (
+        lambda x: x.view(OF_SIZE[x.itemsize]),
+        lambda x: np.ascontiguousarray(x).view(f"u{x.itemsize}"),
+    ),
+    "view_bytes": (
+        lambda x: x[..., :70].view(OF_SIZE[1 if x.itemsize > 1 else 2]),
+        lambda x: np.ascontiguousarray(x[..., :70]).view(f"u{1 if x.itemsize > 1 else 2}"),
+    ),
+    "complex_of": (
+        lambda x: mx.stack([x, x[::-1]], -1).view(
+            mx.complex64 if x.dtype == mx.float32 else mx.complex128
+        )[..., 0],
+        lambda x: x + 1j * x[::-1],
+    ),
 }
 SPECIAL = {
+    "cumsum",
+    "cumprod",
+    "cummax",
+    "cummin",
+    "logcumsumexp",
+    "linear_scan",
     "argmin",
     "argmax",
     "softmax",
@@ -489,6 +515,15 @@ SPECIAL = {
     "rope",
     "scaled_dot_product_attention",
 }
+
+
+OF_SIZE = {1: mx.uint8, 2: mx.uint16, 4: mx.uint32, 8: mx.uint64}
+
+
+def strided(x, shape, strides, offset):
+    flat = np.ascontiguousarray(x).ravel()
+    strides = [s * flat.itemsize for s in strides]
+    return np.lib.stride_tricks.as_strided(flat[offset:], shape, strides)
 
 
 def assigned(x, part):

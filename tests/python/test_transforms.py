@@ -24,6 +24,8 @@ def integers(below, *shape):
 
 ANY, POSITIVE = between(-2, 2), between(0.3, 2)
 SQUARE = between(-1, 1, 3, 3)
+LINE = between(-1, 1, 4)
+FAR = between(0.9, 1.1, 3, 4)
 
 
 def make(spec, seed):
@@ -148,6 +150,44 @@ TABLE += [
             between(-1, 1, 2, 10, 9),
             between(-1, 1, 2),
         ],
+    ("roll", lambda a: mx.roll(a, 1, 1) * a, [ANY]),
+    ("meshgrid", lambda a, b: mx.multiply(*mx.meshgrid(a, b)), [LINE, LINE]),
+    ("unstack", lambda a: mx.multiply(*mx.unstack(a, axis=1)[:2]), [ANY]),
+    ("diff", lambda a: mx.diff(a, 2) ** 2, [ANY]),
+    ("diagonal", lambda a: mx.diagonal(a, 1) ** 2, [ANY]),
+    ("diagonal of a block", lambda a: mx.diagonal(a, -1, 2, 0) ** 2, [between(-1, 1, 3, 2, 4)]),
+    ("diag", lambda a: mx.diag(a, -1) @ mx.diag(a, -1), [LINE]),
+    ("trace", lambda a: mx.trace(a @ a), [SQUARE]),
+    ("as_strided", lambda a: mx.as_strided(a, (3, 3), (2, 1), 1) ** 2, [ANY]),
+    ("nan_to_num", lambda a: mx.nan_to_num(a) ** 2, [ANY]),
+    ("minmax", lambda a: mx.multiply(*mx.minmax(a, 1)), [ANY]),
+    ("inner", lambda a, b: mx.inner(a, b), [ANY, ANY]),
+    ("outer", lambda a, b: mx.outer(a, b), [LINE, LINE]),
+    ("vecdot", lambda a, b: mx.vecdot(a, b, axis=0), [ANY, ANY]),
+    ("kron", lambda a, b: mx.kron(a, b), [SQUARE, LINE]),
+    ("tensordot", lambda a, b: mx.tensordot(a, b, [[0], [0]]), [ANY, SQUARE]),
+    ("einsum", lambda a, b: mx.einsum("ij,jk,ki->i", a, b, a), [SQUARE, SQUARE]),
+    ("einsum, diagonal", lambda a: mx.einsum("ii,ij->j", a, a), [SQUARE]),
+    ("cumsum", lambda a: mx.cumsum(a, axis=1) ** 2, [ANY]),
+    ("cumsum of all", lambda a: mx.cumsum(a * a), [ANY]),
+    ("cumsum, exclusive", lambda a: mx.cumsum(a, 0, inclusive=False) ** 2, [ANY]),
+    ("cumsum, reverse", lambda a: mx.cumsum(a, 0, reverse=True) ** 2, [ANY]),
+    ("cumprod", lambda a: mx.cumprod(a, axis=1), [ANY]),
+    ("cumprod, reverse", lambda a: mx.cumprod(a, 0, reverse=True), [ANY]),
+    (
+        "cumprod with zeros",
+        lambda a: mx.cumprod(a * mx.array([[0.0], [1.0], [0.0]]), axis=0),
+        [ANY],
+    ),
+    ("cumprod, exclusive", lambda a: mx.cumprod(a, 0, inclusive=False), [ANY]),
+    ("cummax", lambda a: mx.cummax(a, axis=1) ** 2, [ANY]),
+    ("cummin, reverse", lambda a: mx.cummin(a, axis=0, reverse=True) ** 2, [ANY]),
+    ("logcumsumexp", lambda a: mx.logcumsumexp(a, axis=1), [ANY]),
+    ("logcumsumexp, reverse", lambda a: mx.logcumsumexp(a, 0, reverse=True), [ANY]),
+    (
+        "logcumsumexp of far numbers",
+        lambda a: mx.logcumsumexp(a * mx.array([0.0, 400.0, 1.0, -400.0])),
+        [FAR],
     ),
 ]
 

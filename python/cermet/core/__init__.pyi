@@ -510,6 +510,17 @@ class array:
     def split(self, indices_or_sections: object, axis: int = 0, stream: object | None = None) -> object:
         """Parts along an axis: equal sections, or cut at indices."""
 
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1, stream: object | None = None) -> array:
+        """The diagonal of the last two axes, offset to the right."""
+
+    def diag(self, k: int = 0, *, stream: object | None = None) -> array:
+        """The matrix of a diagonal, or the diagonal of a matrix."""
+
+    def view(self, dtype: Dtype, *, stream: object | None = None) -> array:
+        """
+        The bytes as another dtype; another element size changes the last axis.
+        """
+
     def astype(self, dtype: Dtype, stream: object | None = None) -> array:
         """Elements converted to a dtype."""
 
@@ -525,6 +536,27 @@ class array:
     def argmin(self, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> array: ...
 
     def argmax(self, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> array: ...
+
+    def cumsum(self, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, stream: object | None = None) -> array:
+        """
+        The sums of the elements up to each, in the array's dtype; bools count in int32.
+        """
+
+    def cumprod(self, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, stream: object | None = None) -> array:
+        """The products of the elements up to each, in the array's dtype."""
+
+    def cummax(self, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, stream: object | None = None) -> array:
+        """
+        The largest of the elements up to each, NaN from the first one on. The last of equal ones has the derivative.
+        """
+
+    def cummin(self, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, stream: object | None = None) -> array:
+        """
+        The smallest of the elements up to each, NaN from the first one on. The last of equal ones has the derivative.
+        """
+
+    def logcumsumexp(self, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, stream: object | None = None) -> array:
+        """log(sum(exp(x))) of the elements up to each, without overflow."""
 
 class ArrayIterator:
     """The elements along the first axis, one by one."""
@@ -926,6 +958,50 @@ def contiguous(a: array, allow_col_major: bool = False, *, stream: object | None
     The array in row-major order without gaps: a copy where its memory is not; with allow_col_major too.
     """
 
+def roll(a: object, shift: object, axis: object | None = None, *, stream: object | None = None) -> array:
+    """
+    Elements moved along the axes, those past the end to the front; without axes, of the flattened array.
+    """
+
+def meshgrid(*arrays, sparse: bool | None = False, indexing: str | None = 'xy', stream: object | None = None) -> tuple:
+    """Coordinate arrays of the grid that the arrays span."""
+
+def unstack(x: array, *, axis: int = 0, stream: object | None = None) -> tuple:
+    """The slices along an axis, without it."""
+
+def atleast_1d(*arys, stream: object | None = None) -> object:
+    """With at least one axis; several arrays give a list."""
+
+def atleast_2d(*arys, stream: object | None = None) -> object:
+    """With at least two axes; several arrays give a list."""
+
+def atleast_3d(*arys, stream: object | None = None) -> object:
+    """With at least three axes; several arrays give a list."""
+
+def diff(a: array, n: int = 1, axis: int = -1, *, stream: object | None = None) -> array:
+    """
+    Differences of neighbours along an axis, n times; of bools, whether they differ.
+    """
+
+def diagonal(a: array, offset: int = 0, axis1: int = 0, axis2: int = 1, stream: object | None = None) -> array:
+    """The diagonal of the last two axes, offset to the right."""
+
+def diag(a: array, k: int = 0, *, stream: object | None = None) -> array:
+    """The matrix of a diagonal, or the diagonal of a matrix."""
+
+def trace(a: array, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Dtype | None = None, *, stream: object | None = None) -> array:
+    """The sum of a diagonal."""
+
+def as_strided(a: array, shape: object | None = None, strides: Sequence[int] | None = None, offset: int = 0, *, stream: object | None = None) -> array:
+    """
+    Element [i, j, ...] is element offset + i * strides[0] + j * strides[1] + ... of the array in row-major order.
+    """
+
+def view(a: object, dtype: Dtype, stream: object | None = None) -> array:
+    """
+    The bytes as another dtype; another element size changes the last axis.
+    """
+
 def astype(a: array, dtype: Dtype, stream: object | None = None) -> array:
     """Elements converted to a dtype."""
 
@@ -942,11 +1018,21 @@ def divmod(a: object, b: object, stream: object | None = None) -> list: ...
 
 def positive(a: array, *, stream: object | None = None) -> array: ...
 
-def isclose(a: object, b: object, rtol: float = 1e-05, atol: float = 1e-08, *, equal_nan: bool = False, stream: object | None = None) -> array: ...
+def nan_to_num(a: object, nan: float = 0, posinf: float | None = None, neginf: float | None = None, *, stream: object | None = None) -> array:
+    """
+    NaN and the infinities replaced, the latter by the largest and the lowest number of the dtype unless given.
+    """
 
-def allclose(a: object, b: object, rtol: float = 1e-05, atol: float = 1e-08, *, equal_nan: bool = False, stream: object | None = None) -> array: ...
+def isclose(a: object, b: object, rtol: float = 1e-05, atol: float = 1e-08, *, equal_nan: bool = False, stream: object | None = None) -> array:
+    """
+    Whether |a - b| <= atol + rtol * |b|, element by element; infinities equal themselves.
+    """
 
-def array_equal(a: object, b: object, equal_nan: bool = False, stream: object | None = None) -> array: ...
+def allclose(a: object, b: object, rtol: float = 1e-05, atol: float = 1e-08, *, equal_nan: bool = False, stream: object | None = None) -> array:
+    """Whether isclose holds everywhere."""
+
+def array_equal(a: object, b: object, equal_nan: bool = False, stream: object | None = None) -> array:
+    """Whether both have one shape and equal elements."""
 
 def mean(a: array, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> array: ...
 
@@ -960,6 +1046,12 @@ def argmax(a: array, axis: object | None = None, keepdims: bool = False, *, stre
 
 def softmax(a: array, axis: object | None = None, *, precise: bool = False, stream: object | None = None) -> array:
     """exp(a) / sum(exp(a)) along the axes, without overflow."""
+
+def count_nonzero(a: object, *, axis: object | None = None, keepdims: bool = False, stream: object | None = None) -> array:
+    """The number of elements that are not zero."""
+
+def minmax(a: object, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> tuple[array, array]:
+    """The smallest and the largest element."""
 
 def take(a: object, indices: object, axis: object | None = None, *, stream: object | None = None) -> array:
     """Elements (or slices along the axis) at the indices."""
@@ -978,7 +1070,7 @@ def slice_update(a: array, update: object, start_indices: array, axes: Sequence[
 
 def matmul(a: array, b: array, *, stream: object | None = None) -> array:
     """
-    The matrix product over the last two axes; batch axes broadcast. Vectors are rows on the left, columns on the right. Halves accumulate in float32.
+    The matrix product over the last two axes; batch axes broadcast. Vectors are rows on the left, columns on the right. Halves accumulate in float32; integers multiply exactly, those below 32 bits into 32 bits.
     """
 
 def addmm(c: array, a: array, b: array, alpha: float = 1.0, beta: float = 1.0, *, stream: object | None = None) -> array:
@@ -1015,6 +1107,68 @@ def tri(n: int, m: object | None = None, k: int = 0, dtype: Dtype | None = None,
 def tril(x: array, k: int = 0, *, stream: object | None = None) -> array: ...
 
 def triu(x: array, k: int = 0, *, stream: object | None = None) -> array: ...
+
+def inner(a: array, b: array, *, stream: object | None = None) -> array:
+    """The sum of products over the last axes of both."""
+
+def outer(a: array, b: array, *, stream: object | None = None) -> array:
+    """The products of every element of a with every one of b."""
+
+def kron(a: array, b: array, *, stream: object | None = None) -> array:
+    """The Kronecker product: b, times each element of a."""
+
+def vecdot(a: array, b: array, *, axis: int = -1, stream: object | None = None) -> array:
+    """The sum of conj(a) * b along an axis."""
+
+def tensordot(a: array, b: array, axes: object = 2, *, stream: object | None = None) -> array:
+    """
+    The sum of products over axes: the last of a with the first of b, or two lists of axes.
+    """
+
+def einsum(subscripts: str, *operands, stream: object | None = None) -> array:
+    """
+    The sum of products that Einstein's notation names, contracted pair by pair.
+    """
+
+def einsum_path(subscripts: str, *operands) -> tuple:
+    """The order in which einsum contracts, and a text on what it saves."""
+
+def cumsum(a: array, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, dtype: Dtype | None = None, stream: object | None = None) -> array:
+    """
+    The sums of the elements up to each, in the array's dtype; bools count in int32.
+    """
+
+def cumprod(a: array, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, dtype: Dtype | None = None, stream: object | None = None) -> array:
+    """The products of the elements up to each, in the array's dtype."""
+
+def cummax(a: array, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, stream: object | None = None) -> array:
+    """
+    The largest of the elements up to each, NaN from the first one on. The last of equal ones has the derivative.
+    """
+
+def cummin(a: array, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, stream: object | None = None) -> array:
+    """
+    The smallest of the elements up to each, NaN from the first one on. The last of equal ones has the derivative.
+    """
+
+def logcumsumexp(a: array, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, stream: object | None = None) -> array:
+    """log(sum(exp(x))) of the elements up to each, without overflow."""
+
+cumulative_sum = cumsum
+
+cumulative_prod = cumprod
+
+def bartlett(M: int, *, stream: object | None = None) -> array:
+    """The triangular window of M samples."""
+
+def hanning(M: int, *, stream: object | None = None) -> array:
+    """The Hann window of M samples: 0.5 - 0.5 cos(2 pi i / (M - 1))."""
+
+def hamming(M: int, *, stream: object | None = None) -> array:
+    """The Hamming window of M samples: 0.54 - 0.46 cos(2 pi i / (M - 1))."""
+
+def blackman(M: int, *, stream: object | None = None) -> array:
+    """The Blackman window of M samples."""
 
 def get_active_memory() -> int:
     """Bytes of live arrays."""

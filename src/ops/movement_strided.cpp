@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: MIT
+// Ops that read elements by other strides than their axes', or their bytes as another dtype:
+// diagonal and its transpose, as_strided, bitcast and view_bytes. Diagonals and strided arrays are
+// views of any buffer; a change of the element size always moves data.
+#include <algorithm>
+
+#include "ops/rules.h"
+
+namespace cermet {
+
+using namespace rules;
+using ir::Code;
+using ir::ExprId;
+
+namespace {
+
+std::optional<Layout> no_view(const NodeView&, const Shape&, const Layout&) { return {}; }
+
+// --- diagonal: [..., rows, columns] -> [..., length] ---
+
+int64_t diagonal_length(const DiagonalParams& p) {
+  const int64_t rows = p.rows + std::min<int64_t>(p.offset, 0);
+  const int64_t columns = p.columns - std::max<int64_t>(p.offset, 0);
+  return std::max<int64_t>(std::min(rows, columns), 0);
+}
+
+Shape diagonal_shape(const OpCall& call) {
+  Shape shape = call.inputs[0].shape();
+  shape.erase(shape.ndim() - 1);
+  shape.dim(shape.ndim() - 1) = diagonal_length(call.get<DiagonalParams>());
+  return shape;
+}
+
+Lane pull_diagonal(LowerContext& cx, const NodeView& n, const Coords& at) {
+  const int64_t offset = n.get<DiagonalParams>().offset;
+  Coords from = at;
+  from.push_back(at.back());
+  from[from.size() - 2].offset += std::max<int64_t>(-offset, 0);
+  from.back().offset += std::max<int64_t>(offset, 0);
+  return cx.input(0, from);
+}
+
+std::optional<Layout> view_diagonal(const NodeView& n, const Shape&, const Layout& layout) {
+  const int64_t offset = n.get<DiagonalParams>().offset;
+  Layout view = layout;
+  const int64_t across = view.strides.back();
+  view.strides.pop_back();
+  if (n.shape.size() > 0)
+    view.offset +=
+        std::max<int64_t>(-offset, 0) * view.strides.back() + std::max<int64_t>(offset, 0) * across;
+  view.strides.back() += across;
+  return view;
+}
+
+// --- diagonal_matrix: [..., length] -> [..., rows, columns], zero beside the diagonal ---
+
+Shape diagonal_matrix_shape(const OpCall& call) {
+  const DiagonalParams& p = call.get<DiagonalParams>();
+  Shape shape = call.inputs[0].shape();
+  shape.dim(shape.ndim() - 1) = p.rows;
+  shape.push_back(p.columns);
+  return shape;
+}
+
+Lane pull_diagonal_matrix(LowerContext& cx, const NodeView& n, const Coords& at) {
+  const int64_t offset = n.get<DiagonalParams>().offset;
+  ir::Builder& b = cx.builder();
+  const size_t row = at.size() - 2;
+  Coords from(at.begin(), at.end() - 1);
+  from[row].offset -= std::max<int64_t>(-offset, 0);
+  Coord across = at.back();
+  across.offset -= std::max<int64_t>(offset, 0);
+  const ExprId inside = b.compare(Code::eq, cx.expr(from[row]), cx.expr(across));
+  // Before the diagonal's start both are negative, past its end both are too large.
+  const ExprId below = b.compare(Code::le, b.integer(Dtype::int64, 0), cx.expr(from[row]));
+  const ExprId length = cx.size(0, static_cast<int>(row));
+  const ExprId mask =
+      b.logical_and(b.logical_and(inside, below), b.compare(Code::lt, cx.expr(from[row]), length));
+  const Lane value = cx.input_where(mask, 0, from);
+  const ExprId zero = b.constant(b.dtype(value.re), 0);
+  return select_lane(b, mask, value, {zero, value.im == ir::kNone ? ir::kNone : zero});
+}
+
+template <const OpRow& row>
+array batch_leading(const OpCall& c, std::span<const bool>, int64_t) {
+  return make_node(row, {c.inputs[0]}, c.params, {});
+}
+
+// --- as_strided: one axis -> any shape ---
+
+Lane pull_strided(LowerContext& cx, const NodeView& n, const Coords& at) {
+  const StridedParams& p = n.get<StridedParams>();
+  return cx.input(0, {combine(cx, at, p.strides, p.offset)});
+}
+
+std::optional<Layout> view_strided(const NodeView& n, const Shape&, const Layout& layout) {
+  const StridedParams& p = n.get<StridedParams>();
+  Layout view{.strides = p.strides, .offset = layout.offset};
+  if (n.shape.size() > 0) view.offset += p.offset * layout.strides[0];
+  for (int64_t& stride : view.strides) stride *= layout.strides[0];
+  return view;
+}
+
+// The position in the input of each element, int64.
+array strided_positions(const StridedParams& p) {
+  array position = full({}, number(p.offset), Dtype::int64);
+  for (int axis = 0; axis < p.shape.ndim(); ++axis) {
+    ShapeList line(p.shape.ndim(), 1);
+    line[axis] = p.shape.dim(axis);
+    const array steps =
+        arange(number(int64_t{0}), number(p.shape.dim(axis)), number(int64_t{1}), Dtype::int64);
+    position = position + reshape(steps * p.strides[axis], line);
+  }
+  return broadcast_to(position, p.shape);
+}
+
+array transpose_strided(const OpCall& c, int, const array& g) {
+  const StridedParams& p = c.get<StridedParams>();
+  const array zero = zeros(c.inputs[0].shape(), g.dtype());
+  if (p.shape.size() == 0) return zero;
+  const array updates = reshape(g, {g.shape().count(), 1});
+  return scatter(zero, {flatten(strided_positions(p))}, updates, {0}, ScatterReduce::add);
+}
+
+array vmap_strided(const OpCall& c, std::span<const bool>, int64_t size) {
+  StridedParams p = c.get<StridedParams>();
+  p.shape.insert(0, size);
+  p.strides.insert(p.strides.begin(), c.inputs[0].shape()[1]);
+  return make_node(rows::as_strided, {flatten(c.inputs[0])}, std::move(p), {});
+}
+
+// --- bits ---
+
+// The unsigned integer of a size in bytes.
+Dtype bits_dtype(size_t bytes) {
+  constexpr Dtype kBits[] = {Dtype::uint8, Dtype::uint16, Dtype::uint32, Dtype::uint64};
+  int i = 0;
+  while (size_of(kBits[i]) < bytes) ++i;
+  return kBits[i];
+}
+
+// The bits of a lane as an element of `dtype` has them in memory, and back.
+ExprId to_bits(ir::Builder& b, ExprId lane, Dtype dtype) {
+  if (dtype == Dtype::boolean) return b.cast(lane, Dtype::uint8);
+  return b.bitcast(b.cast(lane, dtype), bits_dtype(size_of(dtype)));
+}
+ExprId from_bits(ir::Builder& b, ExprId bits, Dtype dtype) {
+  if (dtype == Dtype::boolean) return b.cast(bits, dtype);
+  return b.cast(b.bitcast(bits, dtype), compute_dtype(dtype));
+}
+
+Dtype cast_result(const OpCall& call) { return call.get<CastParams>().dtype; }
+
+Lane bitcast_lane(LowerContext& cx, const NodeView& n, std::span<const Lane> a) {
+  ir::Builder& b = cx.builder();
+  return {from_bits(b, to_bits(b, a[0].re, n.input_dtypes[0]), n.dtype)};
+}
+
+Shape view_bytes_shape(const OpCall& call) {
+  const auto from = static_cast<int64_t>(size_of(call.inputs[0].dtype()));
+  const auto to = static_cast<int64_t>(size_of(cast_result(call)));
+  Shape shape = call.inputs[0].shape();
+  shape.dim(shape.ndim() - 1) = shape[shape.ndim() - 1] * from / to;
+  return shape;
+}
+
+// Little-endian, as the targets are: the first element of a larger one is its lowest bits.
+Lane pull_view_bytes(LowerContext& cx, const NodeView& n, const Coords& at) {
+  ir::Builder& b = cx.builder();
+  const Dtype from = n.input_dtypes[0];
+  const size_t in = size_of(from), out = size_of(n.dtype);
+  const Dtype wide = bits_dtype(std::max(in, out));
+  const auto integer = [&](size_t v) { return b.integer(Dtype::int64, static_cast<int64_t>(v)); };
+  Coords place = at;
+  if (in > out) {
+    const ExprId i = cx.expr(at.back());
+    place.back() = {.terms = {}, .offset = 0, .expr = b.div(i, integer(in / out))};
+    const ExprId shift = b.cast(b.mul(b.rem(i, integer(in / out)), integer(8 * out)), wide);
+    const ExprId bits = b.op(Code::shr, wide, {to_bits(b, cx.input(0, place).re, from), shift});
+    return {from_bits(b, b.cast(bits, bits_dtype(out)), n.dtype)};
+  }
+  ExprId bits = ir::kNone;
+  for (size_t part = 0; part < out / in; ++part) {
+    const auto factor = static_cast<int64_t>(out / in);
+    place.back() = combine(cx, {&at.back(), 1}, {&factor, 1}, static_cast<int64_t>(part));
+    ExprId piece = b.cast(to_bits(b, cx.input(0, place).re, from), wide);
+    if (part > 0)
+      piece = b.op(Code::shl, wide, {piece, b.integer(wide, static_cast<int64_t>(8 * in * part))});
+    bits = bits == ir::kNone ? piece : b.logical_or(bits, piece);
+  }
+  return {from_bits(b, bits, n.dtype)};
+}
+
+array view_real(const array& a, Dtype dtype, const S& s) {
+  if (a.dtype() == dtype) return a;
+  if (size_of(a.dtype()) == size_of(dtype))
+    return make_node(rows::bitcast, pack(a), CastParams{dtype}, s);
+  return make_node(rows::view_bytes, pack(a), CastParams{dtype}, s);
+}
+
+}  // namespace
+
+constinit const OpRow rows::diagonal = {
+    .id = OpId::Diagonal,
+    .name = "diagonal",
+    .accepts = kAny,
+    .dtype = same_dtype,
+    .shape = diagonal_shape,
+    .derivative = Linear{[](auto& c, int, auto& g) {
+      return make_node(rows::diagonal_matrix, {g}, c.params, {});
+    }},
+    .vmap = AxisMapVmap{batch_leading<rows::diagonal>},
+    .lowering = MoveLowering{pull_diagonal, view_diagonal},
+    .effect = Effect::none,
+    .domain = Domain{},
+    .max_ulp = 0,
+    .doc = "The diagonal of the last two axes, offset to the right.",
+};
+
+constinit const OpRow rows::diagonal_matrix = {
+    .id = OpId::DiagonalMatrix,
+    .name = "diagonal_matrix",
+    .accepts = kAny,
+    .dtype = same_dtype,
+    .shape = diagonal_matrix_shape,
+    .derivative =
+        Linear{[](auto& c, int, auto& g) { return make_node(rows::diagonal, {g}, c.params, {}); }},
+    .vmap = AxisMapVmap{batch_leading<rows::diagonal_matrix>},
+    .lowering = MoveLowering{pull_diagonal_matrix, no_view},
+    .effect = Effect::none,
+    .domain = Domain{},
+    .max_ulp = 0,
+    .doc = "Matrices that are 0 but for the given diagonals.",
+};
+
+constinit const OpRow rows::as_strided = {
+    .id = OpId::AsStrided,
+    .name = "as_strided",
+    .accepts = kAny,
+    .dtype = same_dtype,
+    .shape = [](auto& c) { return c.template get<StridedParams>().shape; },
+    .derivative = Linear{transpose_strided},
+    .vmap = AxisMapVmap{vmap_strided},
+    .lowering = MoveLowering{pull_strided, view_strided},
+    .effect = Effect::none,
+    .domain = Domain{},
+    .max_ulp = 0,
+    .doc =
+        "Element [i, j, ...] is element offset + i * strides[0] + j * strides[1] + ... of the "
+        "array in row-major order.",
+};
+
+constinit const OpRow rows::bitcast = {
+    .id = OpId::Bitcast,
+    .name = "bitcast",
+    .accepts = kReals,
+    .dtype = cast_result,
+    .shape = same_shape,
+    .derivative = Zero{},
+    .vmap = BroadcastVmap{},
+    .lowering = MapLowering{bitcast_lane},
+    .effect = Effect::none,
+    .domain = Domain{},
+    .max_ulp = 0,
+    .doc = "The bits of each element as another dtype of the same size.",
+};
+
+constinit const OpRow rows::view_bytes = {
+    .id = OpId::ViewBytes,
+    .name = "view_bytes",
+    .accepts = kReals,
+    .dtype = cast_result,
+    .shape = view_bytes_shape,
+    .derivative = Zero{},
+    .vmap = BroadcastVmap{},
+    .lowering = MoveLowering{pull_view_bytes, no_view, false, true},
+    .effect = Effect::none,
+    .domain = Domain{},
+    .max_ulp = 0,
+    .doc = "The bytes along the last axis as elements of another size.",
+};
+
+array diagonal(const array& a, int64_t offset, int64_t axis1, int64_t axis2, const S& s) {
+  CERMET_CHECK(a.ndim() >= 2, value, "diagonal", "shape {} has {} axes; it takes at least 2",
+               a.shape(), a.ndim());
+  const int row = normalize_axis("diagonal", axis1, a.ndim());
+  const int column = normalize_axis("diagonal", axis2, a.ndim());
+  CERMET_CHECK(row != column, value, "diagonal",
+               "axis1 and axis2 are both {}; give two different axes", row);
+  AxisList order;
+  for (int axis = 0; axis < a.ndim(); ++axis)
+    if (axis != row && axis != column) order.push_back(axis);
+  order.push_back(row);
+  order.push_back(column);
+  const array last = transpose(a, order, s);
+  const DiagonalParams p{offset, last.shape()[a.ndim() - 2], last.shape()[a.ndim() - 1]};
+  return make_node(rows::diagonal, pack(last), p, s);
+}
+
+array diag(const array& a, int64_t k, const S& s) {
+  CERMET_CHECK(a.ndim() == 1 || a.ndim() == 2, value, "diag",
+               "shape {} has {} axes; it takes 1 (a diagonal) or 2 (a matrix)", a.shape(),
+               a.ndim());
+  if (a.ndim() == 2) return diagonal(a, k, 0, 1, s);
+  const int64_t size = a.shape()[0] + std::abs(k);
+  return make_node(rows::diagonal_matrix, pack(a), DiagonalParams{k, size, size}, s);
+}
+
+array trace(const array& a, int64_t offset, int64_t axis1, int64_t axis2,
+            std::optional<Dtype> dtype, const S& s) {
+  CERMET_CHECK(a.ndim() >= 2, value, "trace", "shape {} has {} axes; it takes at least 2",
+               a.shape(), a.ndim());
+  const array line = diagonal(a, offset, axis1, axis2, s);
+  return sum(dtype ? astype(line, *dtype, s) : line, AxisList{-1}, false, s);
+}
+
+array as_strided(const array& a, const std::optional<Shape>& shape,
+                 const std::optional<std::vector<int64_t>>& strides, int64_t offset, const S& s) {
+  StridedParams p{shape.value_or(a.shape()), {}, offset};
+  p.strides = strides ? *strides : Layout::contiguous(p.shape).strides;
+  CERMET_CHECK(static_cast<int>(p.strides.size()) == p.shape.ndim(), value, "as_strided",
+               "{} strides for shape {}; give one for each axis", p.strides.size(), p.shape);
+  check_size("as_strided", p.shape, a.dtype());
+  if (p.shape.size() > 0) {
+    const auto [low, high] = reach_of(p.shape, {p.strides, p.offset});
+    CERMET_CHECK(low >= 0 && high <= a.size(), value, "as_strided",
+                 "shape {} reaches elements {} to {} of an array of {}; strides and offset must "
+                 "stay inside",
+                 p.shape, low, high - 1, a.size());
+  }
+  return make_node(rows::as_strided, {flatten(a, 0, -1, s)}, std::move(p), s);
+}
+
+array view(const array& a, Dtype dtype, const S& s) {
+  const auto from = static_cast<int64_t>(size_of(a.dtype()));
+  const auto to = static_cast<int64_t>(size_of(dtype));
+  if (a.dtype() == dtype) return a;
+  CERMET_CHECK(
+      a.ndim() > 0 || from == to, value, "view",
+      "a 0-d array of {} as {}: their sizes are {} and {} bytes; without an axis they must "
+      "be equal",
+      a.dtype(), dtype, from, to);
+  CERMET_CHECK(a.ndim() == 0 || a.shape()[a.ndim() - 1] * from % to == 0, value, "view",
+               "the last axis of shape {} has {} bytes, which {} of {} bytes does not divide; it "
+               "must",
+               a.shape(), a.shape()[a.ndim() - 1] * from, dtype, to);
+  // Complex numbers are pairs of real ones.
+  array x = a;
+  if (is_complex(a.dtype())) {
+    x = stack({real(a, s), imag(a, s)}, -1, s);
+    if (a.ndim() > 0) x = flatten(x, -2, -1, s);
+  }
+  const bool is_pair = a.ndim() == 0 && x.ndim() == 1;
+  if (!is_complex(dtype)) {
+    x = view_real(x, dtype, s);
+    return is_pair ? squeeze(x, AxisList{0}, s) : x;
+  }
+  if (x.ndim() == 0) x = reshape(x, {1}, s);
+  x = unflatten(view_real(x, real_of(dtype), s), -1, {-1, 2}, s);
+  const auto part = [&](int64_t i) {
+    std::vector<int64_t> start(x.ndim(), 0);
+    Shape size = x.shape();
+    start.back() = i;
+    size.dim(x.ndim() - 1) = 1;
+    return squeeze(slice(x, start, std::vector<int64_t>(x.ndim(), 1), size, s), AxisList{-1}, s);
+  };
+  const array pairs = complex_of(part(0), part(1), s);
+  return a.ndim() == 0 ? squeeze(pairs, AxisList{0}, s) : pairs;
+}
+
+}  // namespace cermet

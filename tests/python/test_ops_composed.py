@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: MIT
+"""Scans, and functions that are made of other ops, against NumPy over all dtypes and nasty layouts;
+einsum's plans against the MLX wheel's.
+"""
+
+import cermet.core as mx
+import ml_dtypes
+import mlx.core
+import numpy as np
+import pytest
+from test_ops_table import (
+    LAYOUTS,
+    NAMES,
+    NUMPY,
+    TABLE,
+    dtypes_of,
+    kind,
+    kind_of,
+    laid_out,
+    same_turn,
+    sample,
+    to_numpy,
+    to_ours,
+    wheel_dtype,
+    wide,
+)
+
+# --- scans: (NumPy's, where to sample, the dtype of the result or None for the operand's) ---
+
+SCANS = {
+    "cumsum": (np.add.accumulate, (-4, 4)),
+    "cumprod": (np.multiply.accumulate, (0.98, 1.02)),
+    "cummax": (np.maximum.accumulate, (-4, 4)),
+    "cummin": (np.minimum.accumulate, (-4, 4)),
+    "logcumsumexp": (lambda x, axis: log_sums(x, axis), (-4, 4)),
+}
+
+
+def log_sums(x, axis):
+    return np.log(np.add.accumulate(np.exp(x), axis=axis))
+
+
+def scan_of(name, x, axis, reverse, inclusive):
+    """By NumPy, in a wide dtype; of integers in their own."""
+    f = SCANS[name][0]
+    x, axis = (x.ravel(), 0) if axis is None else (x, axis)
+    x = np.flip(x, axis) if reverse else x
+    if x.size:
+        with np.errstate(all="ignore"):
+            x = f(x, axis=axis)
+    if not inclusive:
+        first = identity(name, x.dtype)
+        size, axis = x.shape[axis], axis % x.ndim
+        width = [(int(i == axis), 0) for i in range(x.ndim)]
+        x = np.take(np.pad(x, width, constant_values=first), np.arange(size), axis)
+    return np.flip(x, axis) if reverse else x
+
+
+def identity(name, dtype):
+    if name in ("cumsum", "cumprod"):
+        return int(name == "cumprod")
+    if name == "logcumsumexp" or dtype.kind in "fc":
+        return np.inf if name == "cummin" else -np.inf
+    if dtype.kind == "b":
+        return name == "cummin"
+    return np.iinfo(dtype).max if name == "cummin" else np.iinfo(dtype).min
+
+
+def scan_operand(rng, name, shape, dtype):
+    low, high = SCANS[name][1]
+    return sample(
+        rng, shape, dtype, (0.693, 0.721) if kind(dtype) == "c" and high < 2 else (low, high)
+    )
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_scan(rng, name):
+    for dtype in ["bool", *dtypes_of(TABLE[name])]:
+        if kind(dtype) == "c" and name in ("cummax", "cummin"):
+            continue  # NumPy orders complex numbers, but has no such ufunc
+        for layout, (shape, _) in LAYOUTS.items():
+            x, a = laid_out(scan_operand(rng, name, shape, dtype), layout)
+            for axis in [None, 0, 1, -1] if x.ndim == 3 else [None]:
+                for reverse, inclusive in (
+                    (False, True),
+                    (True, True),
+                    (False, False),
+                    (True, False),
+                ):
+                    got = getattr(mx, name)(a, axis, reverse=reverse, inclusive=inclusive)
+                    what = f"{name}({dtype}, {layout}, {axis}, {reverse}, {inclusive})"
+                    check_scan(name, got, x, (axis, reverse, inclusive), what)
+        theirs = wheel_dtype(lambda m, x: getattr(m, name)(x), dtype)
+        assert theirs in (None, NAMES[got.dtype]), f"{name}({dtype})"
+
+
+def check_scan(name, got, x, how, what):
+    out = to_numpy(got)
+    source = wide(x)
+    if source.dtype.kind in "biu" and out.dtype != source.dtype:
+        source = source.astype(np.float64 if out.dtype.kind == "f" else out.dtype)
+    want = scan_of(name, source, *how)
+    assert out.shape == want.shape, what
+    if out.dtype.kind in "biu" or name in ("cummax", "cummin"):
+        np.testing.assert_array_equal(out, want.astype(out.dtype), err_msg=what)
+        return
+    # Sums of both signs cancel: their rounding is that of the sum of magnitudes.
+    size = np.max(scan_of(name, np.abs(source), *how), initial=1) if name == "cumsum" else 1
+    epsilon = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 2e-6, "complex64": 4e-6}
+    limit = epsilon.get(out.dtype.name, 1e-13) * (4 if name == "cumprod" else 1)
+    wide_out = out.astype(np.complex128 if out.dtype.kind == "c" else np.float64)
+    want = want.astype(wide_out.dtype)
+    if out.dtype.kind == "c" and name == "logcumsumexp":
+        want = np.where(np.isfinite(want), same_turn(want, wide_out), want)
+        limit *= 20  # complex terms cancel in the sum
+        finite = np.isfinite(want)
+        want, wide_out = want[finite], wide_out[finite]
+    np.testing.assert_allclose(
+        wide_out, want, rtol=limit, atol=limit * float(np.abs(size)), err_msg=what
+    )
+
+
+@pytest.mark.parametrize(
+    "shape, axis", [((3, 5000), 1), ((5000, 7), 0), ((70001,), 0), ((2, 300, 5), 1)]
+)
+@pytest.mark.parametrize("name", SCANS)
+def test_long_scans(rng, name, shape, axis):
+    """Over many blocks, fused with what is before and after, and the same bits alone."""
+    for dtype in ("float32", "float64", "int32"):
+        x = scan_operand(rng, name, shape, dtype)
+        a = to_ours(x)
+        for reverse in (False, True):
+            alone = getattr(mx, name)(a, axis, reverse=reverse)
+            check_scan(name, alone, x, (axis, reverse, True), f"{name}({dtype}, {shape})")
+            fused = mx.negative(
+                getattr(mx, name)(mx.negative(mx.negative(a)), axis, reverse=reverse)
+            )
+            np.testing.assert_array_equal(to_numpy(-fused), to_numpy(alone))
+
+
+def test_scans_of_special_values():
+    nan, inf = np.nan, np.inf
+    x = np.array([-inf, -inf, 1, inf, inf, 2, nan, 3], np.float32)
+    with np.errstate(all="ignore"):
+        want = np.logaddexp.accumulate(x)
+    np.testing.assert_allclose(to_numpy(mx.logcumsumexp(mx.array(x))), want, rtol=1e-6)
+    for name in ("cummax", "cummin", "cumsum", "cumprod"):
+        with np.errstate(all="ignore"):
+            want = SCANS[name][0](x)
+        np.testing.assert_array_equal(to_numpy(getattr(mx, name)(mx.array(x))), want)
+
+
+# --- functions that are made of others: (ours, NumPy's) on one operand of shape (6, 5, 70) ---
+
+REAL = "biuf"
+COMPOSED = {
+    "roll": (lambda x: mx.roll(x, (2, -71), (0, 2)), lambda x: np.roll(x, (2, -71), (0, 2))),
+    "roll of all": (lambda x: mx.roll(x, 7), lambda x: np.roll(x, 7)),
+    "meshgrid": (
+        lambda x: mx.stack(mx.meshgrid(x[:, 0, 0], x[0, :, 1], x[0, 0, :3])),
+        lambda x: np.stack(np.meshgrid(x[:, 0, 0], x[0, :, 1], x[0, 0, :3])),
+    ),
+    "meshgrid ij": (
+        lambda x: mx.stack(mx.meshgrid(x[:, 0, 0], x[0, :, 1], indexing="ij")),
+        lambda x: np.stack(np.meshgrid(x[:, 0, 0], x[0, :, 1], indexing="ij")),
+    ),
+    "unstack": (lambda x: mx.unstack(x, axis=1)[3], lambda x: np.moveaxis(x, 1, 0)[3]),
+    "atleast_2d": (lambda x: mx.atleast_2d(x[0, 0]), lambda x: np.atleast_2d(x[0, 0])),
+    "atleast_3d": (lambda x: mx.atleast_3d(x[0]), lambda x: np.atleast_3d(x[0])),
+    "diff": (lambda x: mx.diff(x, 2, 1), lambda x: np.diff(x, 2, 1)),
+    "trace": (
+        lambda x: mx.trace(x, 1, 0, 1),
+        lambda x: np.trace(wide(x), 1, 0, 1, None if kind_of(x) in "fc" else np.int64),
+    ),
+    "moveaxis": (lambda x: mx.moveaxis(x, 0, -1), lambda x: np.moveaxis(x, 0, -1)),
+    "unflatten": (lambda x: mx.unflatten(x, -1, (7, -1)), lambda x: x.reshape(6, 5, 7, 10)),
+    "count_nonzero": (
+        lambda x: mx.count_nonzero(x, axis=(0, 2)),
+        lambda x: np.count_nonzero(x, axis=(0, 2)),
+    ),
+    "minmax": (
+        lambda x: mx.stack(mx.minmax(x, 1)),
+        lambda x: np.stack([np.min(x, 1), np.max(x, 1)]),
+    ),
+    "nan_to_num": (lambda x: mx.nan_to_num(x), lambda x: x),
+    "outer": (lambda x: mx.outer(x[0], x[1]), lambda x: np.outer(wide(x[0]), wide(x[1]))),
+    "inner": (lambda x: mx.inner(x[0], x[1, :2]), lambda x: np.inner(long(x[0]), long(x[1, :2]))),
+    "kron": (lambda x: mx.kron(x[0, 0], x[1]), lambda x: np.kron(wide(x[0, 0]), wide(x[1]))),
+    "vecdot": (
+        lambda x: mx.vecdot(x, x[::-1]),
+        lambda x: np.sum(np.conj(long(x)) * long(x[::-1]), -1),
+    ),
+    "tensordot": (
+        lambda x: mx.tensordot(x, x[:, :4], [[0, 2], [0, 2]]),
+        lambda x: np.tensordot(long(x), long(x[:, :4]), [[0, 2], [0, 2]]),
+    ),
+    "matmul": (
+        lambda x: x @ mx.swapaxes(x, 1, 2),
+        lambda x: np.matmul(long(x), np.swapaxes(long(x), 1, 2)),
+    ),
+    "matmul, vectors": (lambda x: x @ x[0, 0], lambda x: np.matmul(long(x), long(x[0, 0]))),
+    "vector, matmul": (
+        lambda x: x[0, :, 0] @ x,
+        lambda x: np.matmul(long(x[0, :, 0]), long(x)),
+    ),
+    "einsum, product": (
+        lambda x: mx.einsum("aij,ajk->ik", x, mx.swapaxes(x, 1, 2)),
+        lambda x: np.einsum("aij,ajk->ik", long(x), np.swapaxes(long(x), 1, 2)),
+    ),
+    "einsum, diagonal": (
+        lambda x: mx.einsum("iij->ij", x[:5]),
+        lambda x: np.einsum("iij->ij", x[:5]),
+    ),
+    "einsum, ellipsis": (
+        lambda x: mx.einsum("...j,j...->...", x, mx.moveaxis(x, 2, 0)),
+        lambda x: np.einsum("...j,j...->...", long(x), np.moveaxis(long(x), 2, 0)),
+    ),
+    "einsum, three": (
+        lambda x: mx.einsum("aij,aj,i", x, x[:, 0], x[0, :, 0]),
+        lambda x: np.einsum("aij,aj,i", long(x), long(x[:, 0]), long(x[0, :, 0])),
+    ),
+}
+
+
+def long(x):
+    """The same values in a dtype whose sums do not overflow."""
+    return wide(x) if kind_of(x) in "fc" else x.astype(np.int64)
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+def test_composed(rng, name):
+    ours, theirs = COMPOSED[name]
+    for dtype in NAMES.values():
+        for layout in ("contiguous", "transposed", "reversed", "strided", "broadcast"):
+            x, a = laid_out(sample(rng, LAYOUTS[layout][0], dtype, (0, 4)), layout)
+            got, want = to_numpy(ours(a)), theirs(x)
+            what = f"{name}({dtype}, {layout})"
+            assert got.shape == want.shape, what
+            if kind_of(got) in "biu":
+                np.testing.assert_array_equal(got, want.astype(got.dtype), err_msg=what)
+                continue
+            wide_dtype = np.complex128 if got.dtype.kind == "c" else np.float64
+            limit = {"float16": 2e-3, "bfloat16": 1.6e-2, "float64": 1e-13, "complex128": 1e-13}
+            limit = limit.get(got.dtype.name, 4e-6)
+            np.testing.assert_allclose(
+                got.astype(wide_dtype),
+                want.astype(wide_dtype),
+                rtol=limit,
+                atol=limit * float(np.max(np.abs(want.astype(wide_dtype)), initial=1)),
+                err_msg=what,
+            )
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "int64", "bool"])
+def test_integer_matmul_is_exact(rng, dtype):
+    info = np.iinfo(dtype) if dtype != "bool" else None
+    for m, k, n in ((3, 5, 4), (20, 300, 30), (2, 3000, 3)):
+        x, y = (
+            rng.integers(0, 2, s).astype(bool)
+            if info is None
+            else rng.integers(info.min, info.max, s, dtype=dtype, endpoint=True)
+            for s in ((m, k), (k, n))
+        )
+        got = to_numpy(to_ours(x) @ to_ours(y))
+        with np.errstate(all="ignore"):
+            want = np.matmul(x.astype(got.dtype), y.astype(got.dtype))
+        assert got.dtype.itemsize >= 4
+        np.testing.assert_array_equal(got, want)
+
+
+EQUATIONS = [
+    ("ij,jk,kl->il", (2, 3), (3, 4), (4, 5)),
+    ("ij,jk,kl,lm", (2, 30), (30, 4), (4, 50), (50, 3)),
+    ("ea,fb,abcd,gc,hd->efgh", (3, 4), (2, 3), (4, 3, 2, 5), (2, 2), (3, 5)),
+    ("ab,bc,cd,de,ef,fg->ag", (2, 3), (3, 4), (4, 2), (2, 5), (5, 3), (3, 2)),
+    ("...ij,...jk->...ik", (3, 1, 2, 3), (4, 3, 2)),
+    ("i...,i...->...", (3, 4, 5), (3, 4, 5)),
+    ("bhqd,bhkd->bhqk", (2, 3, 4, 5), (2, 3, 6, 5)),
+    ("aab,bc->ac", (2, 2, 3), (3, 4)),
+    ("ijk->kj", (2, 3, 4)),
+    ("ii", (4, 4)),
+    (",ij", (), (2, 3)),
+    ("ij,kl->", (2, 3), (4, 5)),
+    ("i,i,i->i", (4,), (4,), (4,)),
+]
+
+
+@pytest.mark.parametrize("equation, shapes", [(e, s) for e, *s in EQUATIONS])
+def test_einsum(rng, equation, shapes):
+    xs = [rng.uniform(-1, 1, s) for s in shapes]
+    got = mx.einsum(equation, *(mx.array(x, mx.float64) for x in xs))
+    np.testing.assert_allclose(to_numpy(got), np.einsum(equation, *xs), rtol=1e-12, atol=1e-13)
+    path, text = mx.einsum_path(equation, *(mx.ones(s) for s in shapes))
+    assert f"Complete contraction:  {equation}" in text
+    assert len(path) == max(len(shapes) - 1, 1)
+    if len(shapes) < 4:
+        _, theirs = mlx.core.einsum_path(equation, *(mlx.core.ones(s) for s in shapes))
+        *said, count = text.rsplit(maxsplit=1)
+        *they_said, their_count = theirs.rsplit(maxsplit=1)
+        assert said == they_said and int(count) <= int(their_count)
+
+
+@pytest.mark.parametrize("name", ["bartlett", "hanning", "hamming", "blackman"])
+def test_windows(name):
+    for size in (-1, 0, 1, 2, 5, 8, 1001):
+        got = getattr(mx, name)(size)
+        assert got.dtype == mx.float32
+        np.testing.assert_allclose(to_numpy(got), getattr(np, name)(size), rtol=0, atol=6e-8)
+
+
+def test_views_of_other_dtypes(rng):
+    """Bits between every two dtypes, as NumPy views them."""
+    bits = rng.integers(0, 256, (3, 64), dtype=np.uint8)
+    for source in NAMES.values():
+        for target in NAMES.values():
+            if "bool" in (source, target):
+                continue
+            x = bits.view(NUMPY[source])
+            x = np.where(x == x, x, np.zeros(1, x.dtype))  # no NaN: which one is left open
+            got = to_ours(x).view(getattr(mx, target))
+            want = np.ascontiguousarray(x).view(NUMPY[target])
+            got, want = wide(to_numpy(got)), wide(want)
+            np.testing.assert_array_equal(got, want, f"{source} as {target}")
+
+
+def test_nan_to_num_replaces():
+    nan, inf = np.nan, np.inf
+    for dtype in ("float16", "bfloat16", "float32", "float64", "complex64", "complex128"):
+        x = np.array([nan, inf, -inf, 1.5, -0.0], NUMPY[dtype])
+        if kind(dtype) == "c":
+            x = x + 1j * np.roll(x.real, 1)
+        given = dict(nan=2.0, posinf=3.0, neginf=-4.0)
+        for options in ({}, given):
+            if dtype == "bfloat16" and not options:
+                continue
+            got = to_numpy(mx.nan_to_num(to_ours(x), **options))
+            want = np.nan_to_num(wide(x) if dtype == "bfloat16" else x, **options)
+            np.testing.assert_array_equal(got.astype(want.dtype), want, dtype)
+    most = float(mx.nan_to_num(mx.array([inf], dtype=mx.bfloat16)).item())
+    assert most == float(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
