@@ -22,7 +22,7 @@ import check
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PYTHON_TESTS = "tests/python"
-OPS_TESTS = f"{PYTHON_TESTS}/test_ops_table.py"
+OPS_TESTS = [f"{PYTHON_TESTS}/test_ops_{name}.py" for name in ("table", "fused")]
 # What the thread sanitizer sees: CTest's name pattern, and files.
 THREADED = (
     "^test_(runtime|ops)$",
@@ -141,7 +141,7 @@ def run_variants(arguments, build, values):
         name, setting = variant
         cache = {"CERMET_CACHE_DIR": str(build / f"test_cache_{name}")}
         return run_pytest(
-            arguments, build, {**values, **cache, **setting}, name, [OPS_TESTS], quiet=True
+            arguments, build, {**values, **cache, **setting}, name, OPS_TESTS, quiet=True
         )
 
     names = SANITIZED_VARIANTS if preload(build) else VARIANTS

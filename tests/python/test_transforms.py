@@ -150,6 +150,7 @@ TABLE += [
             between(-1, 1, 2, 10, 9),
             between(-1, 1, 2),
         ],
+    ),
     ("roll", lambda a: mx.roll(a, 1, 1) * a, [ANY]),
     ("meshgrid", lambda a, b: mx.multiply(*mx.meshgrid(a, b)), [LINE, LINE]),
     ("unstack", lambda a: mx.multiply(*mx.unstack(a, axis=1)[:2]), [ANY]),
