@@ -48,7 +48,7 @@ array tensordot(const array& a, const array& b, const AxisList& axes_a, const Ax
   const array x = as_matrix(a, rest_a, {of_a.begin(), of_a.end()}, s);
   const array y = as_matrix(b, {of_b.begin(), of_b.end()}, rest_b, s);
   const array product = of_a.empty() ? multiply(x, y, s) : matmul(x, y, s);
-  return reshape(product, shape.dims(), s);
+  return reshape(product, ShapeList(shape.begin(), shape.end()), s);
 }
 
 array tensordot(const array& a, const array& b, int64_t axes, const S& s) {
