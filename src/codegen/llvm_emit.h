@@ -134,7 +134,7 @@ class Emitter {
     Values state;                    // before the step, then after it
     Values slots = {};               // instead of `state`: where it is in memory
     Values carry = {}, so_far = {};  // scans: of the earlier blocks; the value at the element
-    llvm::Value* first = nullptr;    // scans: i1, this is the first block
+    llvm::Value* first = nullptr;    // scans: i1, this is the first block; null: there is only one
   };
   // The states of a fold's list of expressions evaluated with State (and Other) bound.
   enum class Part : uint8_t { init, step, merge };
@@ -206,6 +206,8 @@ class Emitter {
   void check(const ir::Check& check);
   void fold_step(const ir::Fold& fold);
   void merge(const ir::Merge& merge);
+  Values one_block(const ir::For& loop, const std::vector<const ir::Fold*>& folds,
+                   const Values& inits, const std::set<int>& writes, Value* begin, Value* end);
   Values serial_block(const ir::For& loop, const std::vector<const ir::Fold*>& folds,
                       const std::vector<Values>& inits, const std::vector<Values>& stacks,
                       const std::set<int>& writes, Value* i, Value* begin, Value* end,

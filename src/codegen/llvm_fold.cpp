@@ -21,6 +21,13 @@ constexpr uint64_t kTreeLevels = 44;  // blocks of 256 elements: more than an ad
 
 const std::set<int> kNothing;
 
+bool is_one_block(llvm::Value* begin, llvm::Value* end, int64_t stride) {
+  const auto* first = llvm::dyn_cast<llvm::ConstantInt>(begin);
+  const auto* last = llvm::dyn_cast<llvm::ConstantInt>(end);
+  return first != nullptr && last != nullptr &&
+         last->getSExtValue() - first->getSExtValue() <= stride;
+}
+
 }  // namespace
 
 Values Emitter::states(const std::vector<FoldState>& list, Part part, const Values* state,
@@ -121,6 +128,11 @@ void Emitter::fold_step(const Fold& fold) {
   for (size_t i = 0; i < run.slots.size(); ++i)
     b_.CreateStore(ops_.to_memory(fold.states[i].dtype, run.state[i]), run.slots[i]);
   if (fold.emit == Emit::last) return;
+  if (run.first == nullptr) {
+    run.so_far = run.state;
+    define(fold.value, run.state);
+    return;
+  }
   Values merged = states(fold.states, Part::merge, &run.carry, &run.state);
   for (size_t i = 0; i < merged.size(); ++i)
     merged[i] = b_.CreateSelect(run.first, run.state[i], merged[i]);
@@ -159,15 +171,37 @@ void Emitter::serial_loop(const For& loop) {
     inits.push_back(std::move(init));
   }
   const int64_t stride = kSerialBlock * loop.step;
-  results = this->loop(begin, end, stride, writes, results, [&](Value* i, const Values& carried) {
-    return serial_block(loop, folds, inits, stacks, writes, i, begin, end, carried);
-  });
+  if (is_one_block(begin, end, stride)) {
+    results = one_block(loop, folds, results, writes, begin, end);
+  } else {
+    results = this->loop(begin, end, stride, writes, results, [&](Value* i, const Values& carried) {
+      return serial_block(loop, folds, inits, stacks, writes, i, begin, end, carried);
+    });
+  }
   size_t at = 0;
   for (const Fold* fold : folds) {
     const size_t n = fold->states.size();
     if (fold->emit == Emit::last) define(fold->value, Values(&results[at], &results[at] + n));
     at += n;
   }
+}
+
+// A loop that is known to be one block at most: states are results.
+Values Emitter::one_block(const For& loop, const std::vector<const Fold*>& folds,
+                          const Values& inits, const std::set<int>& writes, Value* begin,
+                          Value* end) {
+  return this->loop(begin, end, loop.step, writes, inits, [&](Value* k, const Values& in) {
+    size_t at = 0;
+    for (const Fold* fold : folds) {
+      folds_[fold] = {.state = Values(&in[at], &in[at] + fold->states.size())};
+      at += fold->states.size();
+    }
+    bind_axis(loop.axes[0], k);
+    statements(loop.body);
+    Values out;
+    for (const Fold* fold : folds) out.append(folds_[fold].state.begin(), folds_[fold].state.end());
+    return out;
+  });
 }
 
 Values Emitter::serial_block(const For& loop, const std::vector<const Fold*>& folds,

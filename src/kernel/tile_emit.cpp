@@ -78,6 +78,11 @@ void Emitter::bind(const std::vector<AxisId>& axes, ExprId flat) {
   if (!axes.empty()) bind(axes[0], flat);
 }
 
+void Emitter::bind_again(const std::vector<AxisId>& axes, ExprId flat) {
+  levels_.back().made.clear();
+  bind(axes, flat);
+}
+
 void Emitter::define(ExprId id, ExprId made) { levels_.back().made[id] = made; }
 
 size_t Emitter::level_of(ExprId id) {
@@ -135,6 +140,8 @@ void Emitter::build(ExprId id) {
     made = reach(instead, level);
   } else if (source.kind == ExprKind::state && !states_.empty()) {
     made = states_[source.id];
+  } else if (source.kind == ExprKind::other && !others_.empty()) {
+    made = others_[source.id];
   } else if (source.kind == ExprKind::ref) {
     const Let* let = source_.let_of(source.id);
     CERMET_INTERNAL_CHECK(let != nullptr, "kernel '{}': value {} is read before it is made",
@@ -184,13 +191,15 @@ void Emitter::name(ExprId id) {
   if (!is_plain(made)) made = let_at(level_of(id), made, "");
 }
 
-void Emitter::set_states(std::span<const ExprId> states) {
+void Emitter::set_states(std::span<const ExprId> states, std::span<const ExprId> others) {
   states_.assign(states.begin(), states.end());
+  others_.assign(others.begin(), others.end());
   in_fold_.clear();
 }
 
 void Emitter::clear_states() {
   states_.clear();
+  others_.clear();
   in_fold_.clear();
 }
 

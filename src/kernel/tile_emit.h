@@ -37,6 +37,8 @@ class Emitter {
   // The point at which the source's axes are from here on, in the innermost loop.
   void bind(AxisId axis, ExprId index);
   void bind(const std::vector<AxisId>& axes, ExprId flat);  // row-major
+  // The same once more in the innermost loop: what was made of these axes is not used again.
+  void bind_again(const std::vector<AxisId>& axes, ExprId flat);
   // What `id` of the source is in the innermost loop, and its inner loops.
   void define(ExprId id, ExprId made);
 
@@ -45,7 +47,7 @@ class Emitter {
   ExprId expr(ExprId id);
   Index index(const Index& index);
   void name(ExprId id);  // makes it now, as a Let
-  void set_states(std::span<const ExprId> states);
+  void set_states(std::span<const ExprId> states, std::span<const ExprId> others = {});
   void clear_states();
   std::vector<FoldState> fold_states(const std::vector<FoldState>& states, bool with_step);
 
@@ -79,7 +81,7 @@ class Emitter {
   Source& source_;
   Builder to_;
   std::vector<Level> levels_;
-  std::vector<ExprId> states_;                  // empty: State(i) stays
+  std::vector<ExprId> states_, others_;         // empty: State(i), Other(i) stay
   std::unordered_map<ExprId, ExprId> in_fold_;  // made of what depends on states
 };
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "kernel/tile_passes.h"
+#include "kernel/tile_scan.h"
 #include "kernel/tile_tasks.h"
 
 namespace cermet::ir {
@@ -25,7 +26,11 @@ std::vector<GridDim> each_of(const std::vector<AxisId>& axes) {
 class FormWriter {
  public:
   FormWriter(Source& source, const Plan& plan)
-      : source_(source), plan_(plan), out_(source), tasks_(source, plan, out_) {}
+      : source_(source),
+        plan_(plan),
+        out_(source),
+        tasks_(source, plan, out_),
+        scans_(source, plan, out_, tasks_) {}
 
   Kernel run() {
     for (size_t i = 0; i < plan_.groups.size(); ++i) {
@@ -164,7 +169,44 @@ class FormWriter {
     out_.close();
   }
 
+  // A group of scans and element-wise tasks alone.
+  bool only_scans(const Group& group) const {
+    const Tasks tasks = tasks_.tasks_of(group);
+    const AxisSet range = set_of(group.axes);
+    return group.columns.empty() && scans_.fits(tasks) &&
+           std::ranges::all_of(tasks, [&](const Task* task) { return task->range == range; });
+  }
+
+  // Lanes across a contiguous axis that is not scanned.
+  void write_scanned_columns(const Group& group, AxisId lane) {
+    tasks_.begin(group, axis_bit(lane));
+    const std::vector<AxisId> outer = without(without(group.axes, group.rows), {lane});
+    std::vector<GridDim> dims = each_of(outer);
+    const GridDim columns{{lane}, kScanColumns};
+    dims.push_back(columns);
+    const std::vector<ExprId> at = open_chunk("scan", dims);
+    bind_each(outer, at);
+    const Bounds bounds = bounds_of(columns, at.back());
+    scans_.write_columns({.group = group, .tasks = tasks_.tasks_of(group)}, lane, bounds.first,
+                         bounds.second);
+    out_.close();
+  }
+
+  bool write_scans(const Group& group) {
+    if (!only_scans(group)) return false;
+    if (group.rows == group.axes) {
+      tasks_.begin(group, set_of(group.rows));
+      scans_.write_whole({.group = group, .tasks = tasks_.tasks_of(group)}, suffix_);
+      return true;
+    }
+    const AxisId lane = lane_axis(source_, plan_, group, group.axes);
+    if (std::ranges::count(group.rows, lane) > 0) return false;
+    write_scanned_columns(group, lane);
+    return true;
+  }
+
   void write_row(const Group& group) {
+    if (write_scans(group)) return;
     tasks_.begin(group, set_of(group.rows));
     const std::vector<AxisId> outer = without(without(group.axes, group.rows), group.columns);
     std::vector<GridDim> dims = each_of(outer);
@@ -212,18 +254,24 @@ class FormWriter {
 
   void write_pass(const Group& group, int pass, const Tasks& tasks,
                   const std::vector<KeptRow>& kept, const std::vector<LocalId>& locals) {
+    const auto at = [&](ExprId place) {
+      for (size_t i = 0; i < kept.size(); ++i)
+        if (kept[i].made_in < pass && pass <= kept[i].last_use)
+          out_.define(kept[i].expr, out_.to().load({true, locals[i]}, {{place, kUnit}}));
+    };
+    const auto done = [&](ExprId place) {
+      for (size_t i = 0; i < kept.size(); ++i) {
+        if (kept[i].made_in != pass) continue;
+        out_.name(kept[i].expr);
+        out_.append(Store{{true, locals[i]}, {{place, kUnit}}, out_.expr(kept[i].expr)});
+      }
+    };
+    if (pass % 2 == 1 && scans_.fits(tasks)) return scans_.write_rows({group, tasks, at, done});
     const ForKind kind = pass % 2 == 0 ? ForKind::lane : ForKind::serial;
     const AxisId variable = open_whole(kind, group.rows);
-    const Index here = {{out_.to().axis_ref(variable), kUnit}};
-    for (size_t i = 0; i < kept.size(); ++i)
-      if (kept[i].made_in < pass && pass <= kept[i].last_use)
-        out_.define(kept[i].expr, out_.to().load({true, locals[i]}, here));
+    at(out_.to().axis_ref(variable));
     const std::vector<OpenFold> folds = tasks_.run(tasks, variable);
-    for (size_t i = 0; i < kept.size(); ++i) {
-      if (kept[i].made_in != pass) continue;
-      out_.name(kept[i].expr);
-      out_.append(Store{{true, locals[i]}, here, out_.expr(kept[i].expr)});
-    }
+    done(out_.to().axis_ref(variable));
     out_.close();
     tasks_.finish(folds);
   }
@@ -294,6 +342,7 @@ class FormWriter {
   const Plan& plan_;
   Emitter out_;
   TaskWriter tasks_;
+  ScanWriter scans_;
   std::string suffix_;
 };
 

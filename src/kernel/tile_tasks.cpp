@@ -233,13 +233,13 @@ void TaskWriter::publish(ValueId value) {
   const Index made = out_.index(place);
   for (ExprId part : parts_of(value)) {
     const Dtype dtype = source_[part].dtype;
-    const LocalId local = out_.to().local(dtype, size_over(axes), LocalScope::kernel);
-    out_.append(Store{{true, local}, made, out_.expr(part)});
-    published_.emplace_back(part, load_of(local, dtype, place));
+    const auto [local, fresh] = places_.try_emplace(part, 0);
+    if (fresh) local->second = out_.to().local(dtype, size_over(axes), LocalScope::kernel);
+    out_.append(Store{{true, local->second}, made, out_.expr(part)});
+    if (fresh) published_.emplace_back(part, load_of(local->second, dtype, place));
   }
 }
 
-// The value in the source: its ref, or a get for each state.
 std::vector<ExprId> TaskWriter::parts_of(ValueId value) {
   Builder& b = source_.builder();
   const size_t count = source_.kernel().values[value].dtypes.size();

@@ -3,6 +3,7 @@
 // loop, partial states and their merges, values that later entry points need.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -39,6 +40,11 @@ class TaskWriter {
   bool any_in_memory(const Group& group) const;
   void init_in_memory(const Group& group);  // in a lane loop over the accumulators
 
+  // The value in the source: its ref, or a get for each state.
+  std::vector<ExprId> parts_of(ValueId value);
+  // Stores it for later groups that need it; wherever a group makes it, in one place.
+  void publish(ValueId value);
+
  private:
   // Partial states of a split fold: one Local for each state, [block][axes].
   struct Partial {
@@ -61,8 +67,6 @@ class TaskWriter {
   bool in_memory(const Task& task) const;
   void step_in_memory(const Fold& fold);
 
-  void publish(ValueId value);
-  std::vector<ExprId> parts_of(ValueId value);
   ExprId load_of(LocalId local, Dtype dtype, const Index& place);
   std::vector<AxisId> in_order(AxisSet set) const;
   ValueId new_value(ValueId value);
@@ -76,6 +80,7 @@ class TaskWriter {
   std::vector<std::optional<Partial>> partials_;  // by value
   std::set<ValueId> exported_;
   std::vector<std::pair<ExprId, ExprId>> published_;
+  std::map<ExprId, LocalId> places_;  // of what is published
 };
 
 }  // namespace cermet::ir

@@ -452,6 +452,54 @@ TEST(Tile, ScanWithWhatFollows) {
       "scan", kPlanes);
 }
 
+TEST(Tile, ScanOfOneAxis) {
+  // Two scans over everything, one of pairs, and a value that needs both.
+  expect_same({.text = R"(kernel "scans" {
+  param p0 float32 in
+  param p1 float32 out
+  param p2 float32 out
+  axis a0
+  value v0 float32
+  value v1 float32, int64
+  for stage (a0) {
+    fold v0 over (a0) each serial {
+      float32 init float32(-0) step add(state(0, float32), mul(load(p0[a0]), load(p0[a0]))) merge add(state(0, float32), other(0, float32))
+    }
+    fold v1 over (a0) each serial {
+      float32 init float32(-inf) step max(state(0, float32), load(p0[a0])) merge max(state(0, float32), other(0, float32))
+      int64 init int64(0) step add(state(1, int64), int64(1)) merge add(state(1, int64), other(1, int64))
+    }
+    store p1[a0] = sub(v0, v1.0)
+    store p2[a0] = mul(load(p0[a0]), cast.float32(v1.1))
+  }
+})",
+               .elements = [](const Numbers& n) { return Numbers{n[0], n[0], n[0]}; }},
+              "scan",
+              {{0}, {1}, {255}, {256}, {257}, {1023}, {1024}, {1025}, {16384}, {16385}, {40000}});
+}
+
+TEST(Tile, ScanOfColumns) {
+  expect_same(
+      {.text = R"(kernel "down" {
+  param p0 float32 in
+  param p1 float32 out
+  axis a0
+  axis a1
+  strides 1
+  value v0 float32
+  for stage (a0, a1) {
+    fold v0 over (a0) each serial {
+      float32 init float32(1) step mul(state(0, float32), load(p0[a0*s0 + a1])) merge mul(state(0, float32), other(0, float32))
+    }
+    store p1[a0*s0 + a1] = add(v0, load(p0[a0*s0 + a1]))
+  }
+})",
+       .strides = [](const Numbers& n) { return Numbers{n[1]}; },
+       .elements = [](const Numbers& n) { return Numbers{product(n), product(n)}; }},
+      "scan",
+      {{0, 5}, {5, 0}, {1, 1}, {1, 4097}, {3, 64}, {255, 3}, {256, 2}, {257, 7}, {600, 2050}});
+}
+
 TEST(Tile, Embedding) {
   expect_same({.text = R"(kernel "take" {
   param p0 float32 in "table"

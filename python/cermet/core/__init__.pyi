@@ -511,7 +511,9 @@ class array:
         """Parts along an axis: equal sections, or cut at indices."""
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1, stream: object | None = None) -> array:
-        """The diagonal of the last two axes, offset to the right."""
+        """
+        The elements whose indices along axis2 and axis1 differ by offset; the last axis runs along them.
+        """
 
     def diag(self, k: int = 0, *, stream: object | None = None) -> array:
         """The matrix of a diagonal, or the diagonal of a matrix."""
@@ -539,24 +541,20 @@ class array:
 
     def cumsum(self, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, stream: object | None = None) -> array:
         """
-        The sums of the elements up to each, in the array's dtype; bools count in int32.
+        The sums of the elements up to each, in the dtype of the array; bools count in int32.
         """
 
     def cumprod(self, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, stream: object | None = None) -> array:
-        """The products of the elements up to each, in the array's dtype."""
+        """The products of the elements up to each, in the dtype of the array."""
 
     def cummax(self, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, stream: object | None = None) -> array:
-        """
-        The largest of the elements up to each, NaN from the first one on. The last of equal ones has the derivative.
-        """
+        """The largest of the elements up to each, NaN from the first one on."""
 
     def cummin(self, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, stream: object | None = None) -> array:
-        """
-        The smallest of the elements up to each, NaN from the first one on. The last of equal ones has the derivative.
-        """
+        """The smallest of the elements up to each, NaN from the first one on."""
 
     def logcumsumexp(self, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, stream: object | None = None) -> array:
-        """log(sum(exp(x))) of the elements up to each, without overflow."""
+        """log(sum(exp(a))) of the elements up to each, without overflow."""
 
 class ArrayIterator:
     """The elements along the first axis, one by one."""
@@ -984,7 +982,9 @@ def diff(a: array, n: int = 1, axis: int = -1, *, stream: object | None = None) 
     """
 
 def diagonal(a: array, offset: int = 0, axis1: int = 0, axis2: int = 1, stream: object | None = None) -> array:
-    """The diagonal of the last two axes, offset to the right."""
+    """
+    The elements whose indices along axis2 and axis1 differ by offset; the last axis runs along them.
+    """
 
 def diag(a: array, k: int = 0, *, stream: object | None = None) -> array:
     """The matrix of a diagonal, or the diagonal of a matrix."""
@@ -1135,24 +1135,20 @@ def einsum_path(subscripts: str, *operands) -> tuple:
 
 def cumsum(a: array, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, dtype: Dtype | None = None, stream: object | None = None) -> array:
     """
-    The sums of the elements up to each, in the array's dtype; bools count in int32.
+    The sums of the elements up to each, in the dtype of the array; bools count in int32.
     """
 
 def cumprod(a: array, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, dtype: Dtype | None = None, stream: object | None = None) -> array:
-    """The products of the elements up to each, in the array's dtype."""
+    """The products of the elements up to each, in the dtype of the array."""
 
 def cummax(a: array, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, stream: object | None = None) -> array:
-    """
-    The largest of the elements up to each, NaN from the first one on. The last of equal ones has the derivative.
-    """
+    """The largest of the elements up to each, NaN from the first one on."""
 
 def cummin(a: array, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, stream: object | None = None) -> array:
-    """
-    The smallest of the elements up to each, NaN from the first one on. The last of equal ones has the derivative.
-    """
+    """The smallest of the elements up to each, NaN from the first one on."""
 
 def logcumsumexp(a: array, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, stream: object | None = None) -> array:
-    """log(sum(exp(x))) of the elements up to each, without overflow."""
+    """log(sum(exp(a))) of the elements up to each, without overflow."""
 
 cumulative_sum = cumsum
 

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+// Scans as loops. Tile by tile, a lane loop makes the elements; their blocks of 256 are stepped several at
+// a time, so that one waits for the other as little as possible; lane loops merge the states with what
+// is before each block, and run what uses the values. Thread Locals pass a tile from loop to loop.
+//
+// rows     an item's whole row, tile by tile; what is before a block is carried from block to block.
+// whole    no axis but the scanned ones: blocks are folded in one entry point, their results are
+//          merged in order in a second, and a third scans again from there.
+// columns  lanes run across another axis, which is contiguous; states stay in thread Locals.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "kernel/tile_tasks.h"
+
+namespace cermet::ir {
+
+inline constexpr int64_t kScanBlock = 256;  // elements in `serial` order
+inline constexpr int64_t kScanChains = 4;   // blocks that are stepped at a time
+inline constexpr int64_t kScanTile = kScanBlock * kScanChains;
+inline constexpr int64_t kScanItem = 16 * kScanTile;  // elements of an item of `whole`
+inline constexpr int64_t kScanColumns = 2048;         // columns whose states stay in L1
+
+// The scans of one pass and what runs beside them. `at` defines what earlier passes kept, `done` keeps
+// what this one makes, both at an index of the flattened row axes.
+struct ScanPass {
+  const Group& group;
+  Tasks tasks;
+  std::function<void(ExprId)> at = [](ExprId) {};
+  std::function<void(ExprId)> done = [](ExprId) {};
+};
+
+class ScanWriter {
+ public:
+  ScanWriter(Source& source, const Plan& plan, Emitter& out, TaskWriter& tasks)
+      : source_(source), plan_(plan), out_(out), tasks_(tasks) {}
+
+  // Whether the folds among the tasks are scans, none of which steps over another's values.
+  bool fits(const Tasks& tasks) const;
+  void write_rows(const ScanPass& pass);
+  void write_whole(const ScanPass& pass, const std::string& suffix);
+  // Within an item, which has bound all axes but the scanned ones and `lane`.
+  void write_columns(const ScanPass& pass, AxisId lane, ExprId begin, ExprId end);
+
+ private:
+  struct Scan {
+    const Fold* fold;
+    std::vector<ExprId> elements = {};  // of the source: what its step takes at each point
+    std::vector<LocalId> inputs = {};   // thread: these, of a tile
+    std::vector<LocalId> states = {};   // thread: of a tile's elements, or of the columns
+    std::vector<LocalId> carry = {};    // thread: what is before the block
+    std::vector<LocalId> blocks = {};   // kernel: each block's last states, then what is before it
+  };
+  // Where the states before a block are, and whether they are carried on from there.
+  enum class Before : uint8_t { carried, made };
+
+  void find_scans(const ScanPass& pass);
+  void find_elements(const ScanPass& pass);
+  void make_locals(int64_t states, int64_t carry);
+  std::vector<ExprId> load_all(const std::vector<LocalId>& from, const Index& place);
+  void store_all(const std::vector<LocalId>& to, const Index& place,
+                 const std::vector<ExprId>& values);
+  std::vector<ExprId> inits(const Fold& fold);
+  std::vector<ExprId> stepped(const Fold& fold, const std::vector<ExprId>& states);
+  // The states themselves in the first block, else merged with those before it.
+  std::vector<ExprId> merged(const Fold& fold, ExprId first, const std::vector<ExprId>& before,
+                             const std::vector<ExprId>& states);
+  void define_values(const Fold& fold, const std::vector<ExprId>& states);
+
+  std::vector<std::vector<ValueId>> chains(const ScanPass& pass, ExprId base, int64_t count,
+                                           ExprId size, Emit emit);
+  void totals(const ScanPass& pass, ExprId base, ExprId block, int64_t count, ExprId size);
+  void merge_block(ExprId from, ExprId size, ExprId block, Before before);
+  void finish(const ScanPass& pass, ExprId base, ExprId block, int64_t count, ExprId size,
+              Before before);
+  // f(base, block, chains, size, end) for the tiles of [begin, begin + size), then for its last blocks.
+  void for_tiles(ExprId begin, ExprId size,
+                 const std::function<void(ExprId, ExprId, int64_t, ExprId)>& f);
+
+  ExprId offset(ExprId base, int64_t by) {
+    return by == 0 ? base : out_.let(out_.to().add(base, out_.integer(by)));
+  }
+  ExprId part(ValueId value, size_t i, size_t count) {
+    const ExprId ref = out_.to().ref(value);
+    return count == 1 ? ref : out_.to().get(static_cast<int>(i), ref);
+  }
+
+  Source& source_;
+  const Plan& plan_;
+  Emitter& out_;
+  TaskWriter& tasks_;
+  std::vector<Scan> scans_;
+  Tasks others_;
+};
+
+}  // namespace cermet::ir
