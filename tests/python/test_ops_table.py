@@ -514,6 +514,7 @@ SPECIAL = {
     "rms_norm",
     "rope",
     "scaled_dot_product_attention",
+    "attention_gradient",
 }
 
 
