@@ -167,7 +167,7 @@ namespace {
 array rolled(const array& a, int axis, int64_t shift, const S& s) {
   const int64_t size = a.shape()[axis];
   if (size == 0 || shift % size == 0) return a;
-  const int64_t cut = ((-shift % size) + size) % size;
+  const int64_t cut = shift % size > 0 ? size - shift % size : -(shift % size);
   return concatenate({part_of(a, axis, cut, size, s), part_of(a, axis, 0, cut, s)}, axis, s);
 }
 
@@ -176,10 +176,12 @@ array rolled(const array& a, int axis, int64_t shift, const S& s) {
 array roll(const array& a, const std::vector<int64_t>& shift, const OptionalAxes& axes,
            const S& s) {
   if (!axes) {
-    int64_t total = 0;
-    for (const int64_t part : shift) total += part;
     if (a.ndim() == 0) return a;
-    return reshaped(rolled(flatten(a, 0, -1, s), 0, total, s), a.shape(), s);
+    array line = flatten(a, 0, -1, s);
+    const int64_t size = std::max<int64_t>(line.shape()[0], 1);
+    int64_t total = 0;
+    for (const int64_t part : shift) total = (total + part % size) % size;
+    return reshaped(rolled(line, 0, total, s), a.shape(), s);
   }
   CERMET_CHECK(shift.size() == 1 || axes->size() == 1 || shift.size() == axes->size(), value,
                "roll", "{} shifts for {} axes; give one shift, or one for each axis", shift.size(),

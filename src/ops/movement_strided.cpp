@@ -101,6 +101,18 @@ std::optional<Layout> view_strided(const NodeView& n, const Shape&, const Layout
   return view;
 }
 
+// Whether every element is one of the first `size`; numbers past int64 are not.
+bool stays_inside(const StridedParams& p, int64_t size) {
+  int64_t first = p.offset, last = p.offset;
+  for (int axis = 0; axis < p.shape.ndim(); ++axis) {
+    int64_t span = 0;
+    if (__builtin_mul_overflow(p.shape[axis] - 1, p.strides[axis], &span)) return false;
+    int64_t& end = span < 0 ? first : last;
+    if (__builtin_add_overflow(end, span, &end)) return false;
+  }
+  return first >= 0 && last < size;
+}
+
 // The position in the input of each element, int64.
 array strided_positions(const StridedParams& p) {
   array position = full({}, number(p.offset), Dtype::int64);
@@ -293,7 +305,9 @@ array diagonal(const array& a, int64_t offset, int64_t axis1, int64_t axis2, con
   order.push_back(row);
   order.push_back(column);
   const array last = transpose(a, order, s);
-  const DiagonalParams p{offset, last.shape()[a.ndim() - 2], last.shape()[a.ndim() - 1]};
+  const int64_t rows = last.shape()[a.ndim() - 2], columns = last.shape()[a.ndim() - 1];
+  // Past the corners every diagonal is empty.
+  const DiagonalParams p{std::clamp(offset, -rows, columns), rows, columns};
   return make_node(rows::diagonal, pack(last), p, s);
 }
 
@@ -302,6 +316,9 @@ array diag(const array& a, int64_t k, const S& s) {
                "shape {} has {} axes; it takes 1 (a diagonal) or 2 (a matrix)", a.shape(),
                a.ndim());
   if (a.ndim() == 2) return diagonal(a, k, 0, 1, s);
+  constexpr int64_t kFar = int64_t{1} << 62;
+  CERMET_CHECK(-kFar < k && k < kFar, overflow, "diag",
+               "diagonal {} of a matrix has no int64 size; use a smaller k", k);
   const int64_t size = a.shape()[0] + std::abs(k);
   return make_node(rows::diagonal_matrix, pack(a), DiagonalParams{k, size, size}, s);
 }
@@ -321,13 +338,14 @@ array as_strided(const array& a, const std::optional<Shape>& shape,
   CERMET_CHECK(static_cast<int>(p.strides.size()) == p.shape.ndim(), value, "as_strided",
                "{} strides for shape {}; give one for each axis", p.strides.size(), p.shape);
   check_size("as_strided", p.shape, a.dtype());
-  if (p.shape.size() > 0) {
-    const auto [low, high] = reach_of(p.shape, {p.strides, p.offset});
-    CERMET_CHECK(low >= 0 && high <= a.size(), value, "as_strided",
-                 "shape {} reaches elements {} to {} of an array of {}; strides and offset must "
-                 "stay inside",
-                 p.shape, low, high - 1, a.size());
-  }
+  // No step is taken along an axis of one element, or of nothing.
+  for (int axis = 0; axis < p.shape.ndim(); ++axis)
+    if (p.shape[axis] == 1 || p.shape.size() == 0) p.strides[axis] = 0;
+  if (p.shape.size() == 0) p.offset = 0;
+  CERMET_CHECK(p.shape.size() == 0 || stays_inside(p, a.size()), value, "as_strided",
+               "shape {}, strides ({}) and offset {} reach elements outside of an array of {}; "
+               "they must stay inside",
+               p.shape, fmt::join(p.strides, ", "), p.offset, a.size());
   return make_node(rows::as_strided, {flatten(a, 0, -1, s)}, std::move(p), s);
 }
 

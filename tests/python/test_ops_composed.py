@@ -300,6 +300,19 @@ def test_einsum(rng, equation, shapes):
         assert said == they_said and int(count) <= int(their_count)
 
 
+@pytest.mark.parametrize("shift", [2**63 - 1, -(2**63), (2**62, 2**62), (-(2**63), 3)])
+def test_roll_far(shift):
+    total = sum(shift) if isinstance(shift, tuple) else shift
+    np.testing.assert_array_equal(
+        to_numpy(mx.roll(mx.arange(5), shift)), np.roll(range(5), total % 5)
+    )
+
+
+@pytest.mark.parametrize("offset", [2**63 - 1, -(2**63), 5, -3])
+def test_diagonal_past_the_corners(offset):
+    assert mx.diagonal(mx.ones((3, 4)), offset).shape == (0,)
+
+
 @pytest.mark.parametrize("name", ["bartlett", "hanning", "hamming", "blackman"])
 def test_windows(name):
     for size in (-1, 0, 1, 2, 5, 8, 1001):
