@@ -3,6 +3,7 @@
 child of a fork computes, whatever other threads were at."""
 
 import itertools
+import math
 import os
 import signal
 import threading
@@ -22,10 +23,14 @@ def matrix():
 
 
 def product(m, seconds):
-    """A chain of products that takes about this long."""
-    start = time.perf_counter()
-    mx.eval(m @ m + 1)
-    each = time.perf_counter() - start
+    """A chain of products that takes at least about this long."""
+
+    def once():
+        start = time.perf_counter()
+        mx.eval(m @ m + 1)
+        return time.perf_counter() - start
+
+    each = min(once() for _ in range(5))  # a machine that stalls would make the chain too short
     x = m
     for _ in range(int(seconds / each) + 2):
         x = x @ m
@@ -67,23 +72,31 @@ def test_error_is_raised_when_asked_for():
 
 @pytest.mark.parametrize("queued", [True, False], ids=["async", "eval"])
 def test_interrupt(matrix, queued):
-    y = product(matrix, 3.0)
-    if queued:
-        mx.async_eval(y)
-    sent = []
+    def seconds_until_raised():
+        y = product(matrix, 3.0)
+        if queued:
+            mx.async_eval(y)
+        sent = []
 
-    def interrupt():
-        time.sleep(0.2)
-        sent.append(time.perf_counter())
-        os.kill(os.getpid(), signal.SIGINT)
+        def interrupt():
+            time.sleep(0.2)
+            sent.append(time.perf_counter())
+            os.kill(os.getpid(), signal.SIGINT)
 
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        mx.eval(y)
-    assert time.perf_counter() - sent[0] < 0.2
-    thread.join()
-    mx.synchronize()
+        thread = threading.Thread(target=interrupt)
+        ended = False
+        with pytest.raises(KeyboardInterrupt):
+            thread.start()
+            mx.eval(y)
+            ended = True
+            thread.join()  # a signal that comes after the end is this test's, not the next one's
+        waited = time.perf_counter() - sent[0]
+        thread.join()
+        mx.synchronize()
+        return math.inf if ended else waited
+
+    # A machine that other processes share may stall once.
+    assert any(seconds_until_raised() < 0.2 for _ in range(3))
     assert (mx.ones((3,)) + 1).tolist() == [2, 2, 2]
 
 
