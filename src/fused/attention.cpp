@@ -91,10 +91,14 @@ array attention_graph(const OpCall& c) {
 }
 
 // Tiles of scores are for several queries and keys; a few queries are products of few rows.
-bool is_kernel(const OpCall& c) {
+bool has_tiles(const OpCall& c) {
   constexpr int64_t kFewQueries = 8;
   const Shape &q = c.inputs[0].shape(), &v = c.inputs[2].shape();
   return q[2] > kFewQueries && v[2] > 1 && q[3] > 1 && v[3] > 1;
+}
+
+std::optional<Params> attention_kernel(const OpCall& c) {
+  return has_tiles(c) ? std::optional<Params>(c.params) : std::nullopt;
 }
 
 // --- The gradient, for each head of the queries: with P = weights · share and dP = g vᵀ, the scores'
@@ -145,9 +149,10 @@ array gradient_graph(const OpCall& c) {
   return astype(by_head(matmul(ds, t.k) * attention.scale), c.inputs[0].dtype());
 }
 
-bool gradient_is_kernel(const OpCall& c) {
+std::optional<Params> gradient_kernel(const OpCall& c) {
   const auto& [attention, k] = c.get<AttentionGradientParams>();
-  return input_of(attention, k) <= kValues && is_kernel(c);
+  if (input_of(attention, k) > kValues || !has_tiles(c)) return std::nullopt;
+  return attention;
 }
 
 // Adds up what was broadcast to `a`, over the axes where `like` has size 1.
@@ -285,7 +290,7 @@ constinit const OpRow rows::scaled_dot_product_attention = {
     .shape = attention_shape,
     .derivative = Derived{attention_vjp},
     .vmap = CustomVmap{attention_vmap},
-    .lowering = CompositeLowering{attention_graph, is_kernel},
+    .lowering = CompositeLowering{attention_graph, attention_kernel},
     .effect = Effect::none,
     .domain = Domain{},
     .max_ulp = 16,
@@ -302,7 +307,7 @@ constinit const OpRow rows::attention_gradient = {
     .shape = gradient_shape,
     .derivative = Derived{},
     .vmap = CustomVmap{gradient_vmap},
-    .lowering = CompositeLowering{gradient_graph, gradient_is_kernel},
+    .lowering = CompositeLowering{gradient_graph, gradient_kernel},
     .effect = Effect::none,
     .domain = Domain{},
     .max_ulp = 32,

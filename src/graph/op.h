@@ -153,11 +153,12 @@ struct ScanLowering {
   Lane (*finish)(LowerContext&, const NodeView&, std::span<const ir::ExprId> states);
 };
 struct ContractLowering {};  // matmul: [..., m, k] x [..., k, n]
-// The graph the op stands for. is_kernel: the graph becomes one kernel, with those of the row's other
-// calls on the same inputs (a gradient for each input).
+// The graph the op stands for. kernel: the graph is one kernel, together with those of the row's other
+// calls on the same inputs for which it returns the same (a gradient for each input); nullopt: it is
+// planned op by op.
 struct CompositeLowering {
   array (*graph)(const OpCall&);
-  bool (*is_kernel)(const OpCall&) = nullptr;
+  std::optional<Params> (*kernel)(const OpCall&) = nullptr;
 };
 // Writes into a copy (or in place) of input 0: slice_update, scatter. The schedule gives the target.
 struct UpdateLowering {

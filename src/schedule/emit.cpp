@@ -219,7 +219,10 @@ ir::Index Emitter::index_of(const Coords& at, const Strides& strides, int64_t un
   for (AxisId axis : axes_) {
     if (collapse_.contains(axis)) continue;
     auto it = walk.find(axis);
-    if (it != walk.end() && it->second != 0) term(builder_.axis_ref(ir_axis_.at(axis)), it->second);
+    if (it == walk.end()) continue;
+    // Operands of a composite's products keep their axes where they are broadcast.
+    if (it->second != 0 || region_.kernel >= 0)
+      term(builder_.axis_ref(ir_axis_.at(axis)), it->second);
   }
   walks_.push_back(std::move(walk));
   return index;

@@ -82,20 +82,25 @@ class Maker {
                           name_of(result.dtype()), result.shape().to_string(), name_of(node->dtype),
                           node->shape.to_string());
     const int around = kernel_;
-    if (around < 0 && composite.is_kernel != nullptr &&
-        composite.is_kernel({*node->row, node->params, inputs}))
-      kernel_ = number_of(*node);
+    if (around < 0 && composite.kernel != nullptr) {
+      if (auto common = composite.kernel({*node->row, node->params, inputs}))
+        kernel_ = number_of(*node, *common);
+    }
     add_tape(tape_to({&result.node(), 1}, node->inputs));
     kernel_ = around;
     return ids_.at(result.node().get());
   }
 
-  // Of the kernel for all calls of the row on these inputs.
-  int number_of(const Node& node) {
+  // Of the kernel for all calls of the row on these inputs that have this in common.
+  int number_of(const Node& node, const Params& common) {
     std::vector<Id> inputs;
     for (const NodeRef& input : node.inputs) inputs.push_back(ids_.at(input.get()));
-    const int next = static_cast<int>(kernels_.size());
-    return kernels_.try_emplace({node.row, std::move(inputs)}, next).first->second;
+    auto& kernels = kernels_[{node.row, std::move(inputs)}];
+    for (const auto& [params, number] : kernels) {
+      if (equal_params(params, common)) return number;
+    }
+    kernels.emplace_back(common, n_kernels_);
+    return n_kernels_++;
   }
 
   Id add_full(PlanNode plan) {
@@ -132,7 +137,8 @@ class Maker {
   std::unordered_map<const Node*, int> scalar_nodes_;
   std::unordered_map<const Node*, Id> ids_;
   std::unordered_multimap<uint64_t, Id> merged_;
-  std::map<std::pair<const OpRow*, std::vector<Id>>, int> kernels_;
+  std::map<std::pair<const OpRow*, std::vector<Id>>, std::vector<std::pair<Params, int>>> kernels_;
+  int n_kernels_ = 0;
   int kernel_ = -1;  // that nodes are added to; equal nodes of different kernels stay apart
   std::vector<NodeRef> keep_;  // addresses in ids_ stay taken while the graph is made
 };

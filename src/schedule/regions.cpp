@@ -9,6 +9,7 @@
 #include "schedule/analysis.h"
 #include "schedule/recompute.h"
 #include "schedule/region_order.h"
+#include "schedule/region_spaces.h"
 
 namespace cermet::schedule {
 
@@ -20,26 +21,6 @@ struct Use {
   bool masked = false;   // wanted under a mask, maybe outside the value's shape
   bool operand = false;  // wanted in the packing of a contraction
 };
-
-bool contains(const std::vector<AxisId>& set, AxisId axis) {
-  return std::find(set.begin(), set.end(), axis) != set.end();
-}
-
-bool same_set(const std::vector<AxisId>& a, const std::vector<AxisId>& b) {
-  return a.size() == b.size() &&
-         std::all_of(a.begin(), a.end(), [&](AxisId axis) { return contains(b, axis); });
-}
-
-std::vector<AxisId> without(const std::vector<AxisId>& a, const std::vector<AxisId>& b) {
-  std::vector<AxisId> rest;
-  std::copy_if(a.begin(), a.end(), std::back_inserter(rest),
-               [&](AxisId axis) { return !contains(b, axis); });
-  return rest;
-}
-
-bool ends_with(const std::vector<AxisId>& a, const std::vector<AxisId>& tail) {
-  return a.size() >= tail.size() && std::equal(tail.begin(), tail.end(), a.end() - tail.size());
-}
 
 class Cutter {
  public:
@@ -91,6 +72,7 @@ class Cutter {
 
   void place(Id id) {
     PlanNode& n = r_.graph.nodes[id];
+    if (n.kernel < 0 && !n.leaf && is_spread(id)) enter_kernels_from_memory(id);
     const bool memory = n.needed || n.border || in_memory_[id];
     if (n.kernel >= 0 && !n.inputs.empty() && n.lowering<MoveLowering>() == nullptr) {
       place_in_kernel(id, memory);
@@ -228,6 +210,22 @@ class Cutter {
     if (!inside) at = fresh_place(shape(id), own);
     add_to_kernel(id, own, *at);
     if (memory || !inside || readers_outside(id, own)) store(id, own, true);
+  }
+
+  // A constant, or a broadcast: pulled, it would not have the axes that tell a product's operands apart.
+  bool is_spread(Id id) const {
+    const auto& inputs = node(id).inputs;
+    return inputs.empty() || (node(id).lowering<MoveLowering>() != nullptr &&
+                              shape(id).size() > shape(inputs[0]).size());
+  }
+
+  void enter_kernels_from_memory(Id id) {
+    std::erase_if(uses_[id], [&](const Use& use) {
+      const int reader = r_.find(use.region);
+      if (region(reader).kernel < 0) return false;
+      read_from_memory(id, reader);
+      return true;
+    });
   }
 
   void add_to_kernel(Id id, int own, const Coords& at) {
@@ -657,10 +655,11 @@ class Cutter {
     if (depends(a, b) || depends(b, a)) return false;
     const auto mark = r_.axes.mark();
     const Use *ua = use_in(id, a), *ub = use_in(id, b);
-    if (!ua->masked && !ub->masked && unify_coords(r_.axes, ua->at, ub->at) && unify_rest(a, b)) {
+    if (!ua->masked && !ub->masked && unify_coords(r_.axes, ua->at, ub->at) &&
+        unify_rest(r_.axes, ra, rb)) {
       const Region former_a = ra, former_b = rb;
       if (!fold_by_columns(id, a, b)) fold_by_columns(id, b, a);
-      if (spaces_fit(a, b)) {
+      if (spaces_fit(r_.axes, ra, rb)) {
         merge(a, b);
         return true;
       }
@@ -669,55 +668,6 @@ class Cutter {
     }
     r_.axes.roll_back(mark);
     return false;
-  }
-
-  // Axes that the shared value does not have: loops of equal extents can be one loop.
-  bool unify_rest(int a, int b) {
-    const auto axes_a = r_.axes.normalize(region(a).axes),
-               axes_b = r_.axes.normalize(region(b).axes);
-    const auto rest_a = without(axes_a, axes_b), rest_b = without(axes_b, axes_a);
-    if (rest_a.empty() || rest_b.empty()) return true;
-    if (rest_a.size() != rest_b.size()) return false;
-    for (size_t i = 0; i < rest_a.size(); i++) {
-      if (r_.axes.size(rest_a[i]) != r_.axes.size(rest_b[i])) return false;
-    }
-    for (size_t i = 0; i < rest_a.size(); i++) r_.axes.unify(rest_b[i], rest_a[i]);
-    return true;
-  }
-
-  // After unification: one space contains the other, and the folds of both can be in one kernel.
-  bool spaces_fit(int a, int b) {
-    const Region &ra = region(a), &rb = region(b);
-    const auto axes_a = r_.axes.normalize(ra.axes), axes_b = r_.axes.normalize(rb.axes);
-    const auto row_a = r_.axes.normalize(ra.row_axes), row_b = r_.axes.normalize(rb.row_axes);
-    const auto col_a = r_.axes.normalize(ra.column_axes), col_b = r_.axes.normalize(rb.column_axes);
-    if (!row_a.empty() && !row_b.empty() && row_a != row_b) return false;
-    if (!col_a.empty() && !col_b.empty() && col_a != col_b) return false;
-    const auto& all = axes_a.size() >= axes_b.size() ? axes_a : axes_b;
-    const auto& some = axes_a.size() >= axes_b.size() ? axes_b : axes_a;
-    const auto& row = row_a.empty() ? row_b : row_a;
-    const auto& col = col_a.empty() ? col_b : col_a;
-    const auto rest = without(all, some);
-    if (!without(some, all).empty()) return false;
-    if (!scans_fit(a, b, row, col)) return false;
-    if (!rest.empty() && rest != row) return false;
-    if (!row.empty() && !ends_with(all, row)) return false;
-    if (!col.empty() && !row.empty() && !same_set(without(all, row), col)) return false;
-    // A column fold of one needs that the other's members do not fold the same axes by lanes.
-    for (AxisId axis : col) {
-      if (contains(row, axis)) return false;
-    }
-    return col.empty() || std::equal(col.begin(), col.end(), all.begin());
-  }
-
-  // Scans are along one axis, which is that of the row folds if there are any.
-  bool scans_fit(int a, int b, const std::vector<AxisId>& row, const std::vector<AxisId>& column) {
-    const auto scan_a = r_.axes.normalize(region(a).scan_axes),
-               scan_b = r_.axes.normalize(region(b).scan_axes);
-    if (scan_a.empty() && scan_b.empty()) return true;
-    if (!scan_a.empty() && !scan_b.empty() && scan_a != scan_b) return false;
-    const auto& scan = scan_a.empty() ? scan_b : scan_a;
-    return column.empty() && (row.empty() || row == scan);
   }
 
   // The full fold of one region folds what the node gives for each row of the other's space: it becomes

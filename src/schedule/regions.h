@@ -41,7 +41,7 @@ struct Region {
   std::vector<Id> stored;
   Id contract = -1;
   Id update = -1;
-  int kernel = -1;  // of a composite that is one kernel
+  int kernel = -1;                // of a composite that is one kernel
   std::vector<AxisId> scan_axes;  // scanned; innermost, unless there are no row and column axes
   int ops = 0;
   int arguments = 0;

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Attention against its formula in float64: every mask, shared keys, sinks, and its gradients."""
 
+import itertools
+
 import cermet.core as mx
 import numpy as np
 import pytest
@@ -105,3 +107,75 @@ def test_attention_defaults(rng):
     default = mx.fast.scaled_dot_product_attention(*arguments)
     scaled = mx.fast.scaled_dot_product_attention(*arguments, scale=0.25)
     np.testing.assert_array_equal(to_numpy(default), to_numpy(scaled))
+
+
+def forms(f, *arguments):
+    return [kernel.form for kernel in mx.explain(f, *arguments).kernels]
+
+
+def test_attention_of_broadcasts(rng):
+    """Constants, broadcasts and one array in several places: the same kernel, the same values."""
+    shape = (1, 2, 20, 8)
+    x = sample(rng, shape, "float32", (-1, 1))
+    row, column = x[:, :, :1], x[..., :1]
+    spread = {
+        "array": lambda a: (a, x),
+        "keys": lambda a: (mx.broadcast_to(a[:, :, :1], shape), np.broadcast_to(row, shape)),
+        "features": lambda a: (mx.broadcast_to(a[..., :1], shape), np.broadcast_to(column, shape)),
+        "ones": lambda a: (mx.ones(shape), np.ones(shape)),
+    }
+    for names in itertools.product(spread, repeat=3):
+        wide_x = [wide(spread[name](None if name == "array" else mx.array(x))[1]) for name in names]
+
+        def f(a, names=names):
+            made = (spread[name](a)[0] for name in names)
+            return mx.fast.scaled_dot_product_attention(*made, scale=0.3)
+
+        scores = wide_x[0] * 0.3 @ np.swapaxes(wide_x[1], -1, -2)
+        want = attention_reference(wide_x[0] * 0.3, *wide_x[1:], np.ones(shape), scores)
+        check_close(f(mx.array(x)), want[0], "float32", names, factor=4)
+        assert "attention" in forms(f, mx.array(x)), names
+
+
+def test_attention_gradient_of_a_sum(rng):
+    """The cotangent is a constant; the values are one row."""
+    q, k, v = (sample(rng, (1, 2, n, 8), "float32", (-1, 1)) for n in (20, 30, 1))
+    v = np.broadcast_to(v, k.shape)
+
+    def loss(q, k, v):
+        v = mx.broadcast_to(v[:, :, :1], k.shape)
+        return mx.sum(mx.fast.scaled_dot_product_attention(q, k, v, scale=0.3))
+
+    gradient = mx.grad(loss, argnums=(0, 1))
+    scores = wide(q) * 0.3 @ np.swapaxes(wide(k), -1, -2)
+    want = attention_reference(wide(q) * 0.3, wide(k), wide(v), np.ones(q.shape), scores)
+    dq, dk = gradient(*map(to_ours, (q, k, v)))
+    check_close(dq, want[1] * 0.3, "float32", "queries", factor=8)
+    check_close(dk, want[2], "float32", "keys", factor=8)
+    assert "attention" in forms(gradient, *map(to_ours, (q, k, v)))
+
+
+def test_attentions_on_the_same_arrays(rng):
+    """Each scale and mask is a kernel; so is each of their gradients."""
+    q, k, v = (sample(rng, (1, 2, 20, 8), "float32", (-1, 1)) for _ in range(3))
+    seen = np.tril(np.ones((20, 20), bool))
+
+    def f(q, k, v):
+        return (
+            mx.fast.scaled_dot_product_attention(q, k, v, scale=0.3),
+            mx.fast.scaled_dot_product_attention(q, k, v, scale=0.6),
+            mx.fast.scaled_dot_product_attention(q, k, v, scale=0.3, mask="causal"),
+        )
+
+    ours = [to_ours(a) for a in (q, k, v)]
+    assert forms(f, *ours) == ["attention"] * 3
+    results, gradients = mx.vjp(f, ours, [mx.array(q)] * 3)
+    sums = [0, 0, 0]
+    for result, scale, mask in zip(results, (0.3, 0.6, 0.3), (None, None, seen), strict=True):
+        scores = wide(q) * scale @ np.swapaxes(wide(k), -1, -2)
+        scores = scores if mask is None else np.where(mask, scores, -np.inf)
+        want = attention_reference(wide(q) * scale, wide(k), wide(v), wide(q), scores)
+        check_close(result, want[0], "float32", scale, factor=4)
+        sums = [s + w for s, w in zip(sums, (want[1] * scale, *want[2:4]), strict=True)]
+    for got, want in zip(gradients, sums, strict=True):
+        check_close(got, want, "float32", "gradients", factor=8)

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+// Sets of axes, and when the spaces of two regions are one.
+#pragma once
+
+#include <vector>
+
+#include "schedule/regions.h"
+
+namespace cermet::schedule {
+
+bool contains(const std::vector<AxisId>& set, AxisId axis);
+bool same_set(const std::vector<AxisId>& a, const std::vector<AxisId>& b);
+std::vector<AxisId> without(const std::vector<AxisId>& a, const std::vector<AxisId>& b);
+bool ends_with(const std::vector<AxisId>& a, const std::vector<AxisId>& tail);
+
+// The axes that only one of the regions has: loops of equal extents become one loop. False if they differ.
+bool unify_rest(AxisTable& axes, const Region& a, const Region& b);
+
+// After unification: one space contains the other, and the folds and scans of both can be in one kernel.
+bool spaces_fit(const AxisTable& axes, const Region& a, const Region& b);
+
+}  // namespace cermet::schedule
