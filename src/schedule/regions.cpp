@@ -33,6 +33,15 @@ class Cutter {
     layouts_.resize(n);
     r_.stored_by.resize(n, -1);
     r_.is_view.resize(n, false);
+    above_product_.resize(n, false);
+    for (size_t i = 0; i < n; i++) {
+      const PlanNode& plan = r_.graph.nodes[i];
+      above_product_[i] =
+          plan.kernel >= 0 && (plan.lowering<ContractLowering>() != nullptr ||
+                               std::ranges::any_of(plan.inputs, [&](Id input) {
+                                 return above_product_[input] && node(input).kernel == plan.kernel;
+                               }));
+    }
   }
 
   Regions cut() {
@@ -72,7 +81,7 @@ class Cutter {
 
   void place(Id id) {
     PlanNode& n = r_.graph.nodes[id];
-    if (n.kernel < 0 && !n.leaf && is_spread(id)) enter_kernels_from_memory(id);
+    if (n.kernel < 0 && !n.leaf && is_spread(id)) enter_products_from_memory(id);
     const bool memory = n.needed || n.border || in_memory_[id];
     if (n.kernel >= 0 && !n.inputs.empty() && n.lowering<MoveLowering>() == nullptr) {
       place_in_kernel(id, memory);
@@ -208,33 +217,34 @@ class Cutter {
     region(own).kernel = node(id).kernel;
     const bool inside = at.has_value();
     if (!inside) at = fresh_place(shape(id), own);
-    add_to_kernel(id, own, *at);
+    const bool operand = !above_product_[id] && std::ranges::any_of(uses_[id], &Use::operand);
+    add_to_kernel(id, own, *at, operand);
     if (memory || !inside || readers_outside(id, own)) store(id, own, true);
   }
 
-  // A constant, or a broadcast: pulled, it would not have the axes that tell a product's operands apart.
+  // A constant, or a broadcast: pulled, it would not have the axes that tell operands apart.
   bool is_spread(Id id) const {
     const auto& inputs = node(id).inputs;
     return inputs.empty() || (node(id).lowering<MoveLowering>() != nullptr &&
                               shape(id).size() > shape(inputs[0]).size());
   }
 
-  void enter_kernels_from_memory(Id id) {
+  void enter_products_from_memory(Id id) {
     std::erase_if(uses_[id], [&](const Use& use) {
       const int reader = r_.find(use.region);
-      if (region(reader).kernel < 0) return false;
+      if (region(reader).kernel < 0 || !use.operand) return false;
       read_from_memory(id, reader);
       return true;
     });
   }
 
-  void add_to_kernel(Id id, int own, const Coords& at) {
+  void add_to_kernel(Id id, int own, const Coords& at, bool operand) {
     const PlanNode& n = node(id);
     Region& r = region(own);
     if (n.lowering<ContractLowering>() != nullptr) return add_product(id, own, at);
     const auto* fold = n.lowering<FoldLowering>();
     if (fold == nullptr) {
-      add_member(id, own, at, false);
+      add_member(id, own, at, operand);
       return;
     }
     std::vector<Dtype> dtypes;
@@ -722,7 +732,8 @@ class Cutter {
   std::vector<std::vector<int>> memory_readers_;
   std::vector<bool> in_memory_;
   std::vector<Layout> layouts_;
-  std::map<int, int> kernels_;  // of composites: their regions
+  std::map<int, int> kernels_;       // of composites: their regions
+  std::vector<bool> above_product_;  // nodes of composites' kernels that need one of its products
 };
 
 }  // namespace
