@@ -381,10 +381,10 @@ void CudaEmitter::micro(const Micro& s) {
     const GemmMicro m = GemmMicro::of(s);
     const std::string c = operand(m.c_at), a = operand(m.a_at), b = operand(m.b_at),
                       rows = operand(m.rows), columns = operand(m.columns),
-                      depth = operand(m.depth), add = operand(m.add);
+                      depth = operand(m.depth), a_row = operand(m.a_row), add = operand(m.add);
     line("gemm<{}>({} + {}, {} + {}, {} + {}, {}, {}, {}, {}, {}, {}, {}, {}, {} != 0);", type,
          buffer(m.c), c, buffer(m.a), a, buffer(m.b), b, rows, columns, depth, m.tile_columns,
-         m.a_row, m.a_column, m.b_panel, m.c_row, add);
+         a_row, m.a_column, m.b_panel, m.c_row, add);
   } else {
     const TransposeMicro m = TransposeMicro::of(s);
     const std::string to = operand(m.to_at), from = operand(m.from_at), rows = operand(m.rows),

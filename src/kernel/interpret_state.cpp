@@ -311,8 +311,9 @@ void Evaluator::gemm(const GemmMicro& m) {
   for (int64_t i = 0; i < round_up(rows, m.tile_rows); ++i)
     for (int64_t j = 0; j < round_up(columns, m.tile_columns); ++j) {
       ContractSum sum(acc);
+      const int64_t row = m.a.local ? i : std::min(i, rows - 1);
       for (int64_t k = 0; k < depth; ++k)
-        sum.add(acc, read(m.a, number(m.a_at) + i * m.a_row + k * m.a_column), acc,
+        sum.add(acc, read(m.a, number(m.a_at) + row * number(m.a_row) + k * m.a_column), acc,
                 read(m.b, number(m.b_at) + j / m.tile_columns * m.b_panel + k * m.tile_columns +
                               j % m.tile_columns));
       const int64_t at = number(m.c_at) + i * m.c_row + j;

@@ -15,7 +15,7 @@ struct Counts {
 
 Counts counts_of(MicroKind kind) {
   switch (kind) {
-    case MicroKind::gemm: return {6, 3, 7};
+    case MicroKind::gemm: return {5, 3, 8};
     case MicroKind::transpose: return {3, 2, 4};
     case MicroKind::panel_n:
     case MicroKind::panel_k: return {1, 3, 7};
@@ -27,15 +27,15 @@ Counts counts_of(MicroKind kind) {
 
 Micro GemmMicro::micro() const {
   return {MicroKind::gemm,
-          {tile_rows, tile_columns, a_row, a_column, b_panel, c_row},
+          {tile_rows, tile_columns, a_column, b_panel, c_row},
           {c, a, b},
-          {rows, columns, depth, c_at, a_at, b_at, add}};
+          {rows, columns, depth, c_at, a_at, b_at, a_row, add}};
 }
 
 GemmMicro GemmMicro::of(const Micro& m) {
   const auto& [k, b, e] = std::tie(m.constants, m.buffers, m.operands);
-  return {k[0], k[1], k[2], k[3], k[4], k[5], b[0], b[1],
-          b[2], e[0], e[1], e[2], e[3], e[4], e[5], e[6]};
+  return {k[0], k[1], k[2], k[3], k[4], b[0], b[1], b[2],
+          e[0], e[1], e[2], e[3], e[4], e[5], e[6], e[7]};
 }
 
 Micro TransposeMicro::micro() const {
@@ -93,15 +93,22 @@ std::string fault_of(const Kernel& kernel, const Micro& micro) {
   if (std::ranges::any_of(micro.constants, [](int64_t c) { return c < 1; }))
     return "a micro's constants are sizes and strides, at least 1";
   const bool panel = micro.kind == MicroKind::panel_n || micro.kind == MicroKind::panel_k;
-  const std::span<const BufferRef> alike(micro.buffers.begin(),
-                                         micro.buffers.end() - (panel ? 1 : 0));
-  if (!std::ranges::all_of(alike, &BufferRef::local)) return "a micro works on locals";
   const Dtype dtype = kernel.locals[micro.buffers[0].id].dtype;
-  for (BufferRef b : alike)
-    if (kernel.locals[b.id].dtype != dtype) return "a micro's locals are of one dtype";
+  for (size_t i = 0; i < micro.buffers.size(); ++i) {
+    const BufferRef b = micro.buffers[i];
+    if (panel && i == 2) continue;
+    if (!b.local && !(micro.kind == MicroKind::gemm && i == 1)) return "a micro works on locals";
+    if (!b.local && kernel.params[b.id].access != Access::in)
+      return "a product reads a buffer `in`";
+    if ((b.local ? kernel.locals[b.id].dtype : kernel.params[b.id].dtype) != dtype)
+      return "a micro's locals are of one dtype";
+  }
   if (size_of(dtype) < 4) return "a micro's locals have elements of 4 or 8 bytes";
   for (ExprId id : micro.operands)
     if (kernel.exprs[id].dtype != Dtype::int64) return "a micro's operands are int64";
+  if (micro.kind == MicroKind::gemm && micro.buffers[1].local &&
+      kernel.exprs[GemmMicro::of(micro).a_row].kind != ExprKind::constant)
+    return "the rows of a product's local lie at a constant distance";
   return panel ? fault_of_panel(kernel, micro.buffers[2], dtype) : "";
 }
 

@@ -2,9 +2,10 @@
 // What each template (Micro) means: its constants, buffers and operands by name. The one place that
 // knows their order; tiler, verifier, interpreter and code generators go through it.
 //
-// All buffers are thread or kernel Locals of one dtype, but for b of a panel; strides and offsets count
-// elements. A template works in tiles: what it computes past the wanted rows and columns, up to the
-// next whole tile, is left undefined in the target, and the source is read there, whatever it holds.
+// All buffers are thread or kernel Locals of one dtype, but for b of a panel and a of a product; strides
+// and offsets count elements. A template works in tiles: what it computes past the wanted rows and
+// columns, up to the next whole tile, is left undefined in the target, and Locals are read there,
+// whatever they hold.
 #pragma once
 
 #include <string>
@@ -17,15 +18,16 @@ namespace cermet::ir {
 //   c[c_at + i·c_row + j] = (add ? c[...] : 0) + Σ_k<depth a[a_at + i·a_row + k·a_column]
 //                           · b[b_at + (j / tile_columns)·b_panel + k·tile_columns + j % tile_columns]
 // B lies in panels of tile_columns, so that the panel in use fills few pages and no more of L1 than it
-// has to. The order of the sum, and fma in it, are free.
+// has to. A may be a parameter that is read: nothing of it outside rows x depth is. The order of the sum,
+// and fma in it, are free.
 struct GemmMicro {
   // Constants.
   int64_t tile_rows, tile_columns;
-  int64_t a_row, a_column, b_panel, c_row;
+  int64_t a_column, b_panel, c_row;
   // Buffers.
   BufferRef c, a, b;
-  // Operands, int64; add: not 0.
-  ExprId rows, columns, depth, c_at, a_at, b_at, add;
+  // Operands, int64; add: not 0; a_row: a constant if A is a Local.
+  ExprId rows, columns, depth, c_at, a_at, b_at, a_row, add;
 
   Micro micro() const;
   static GemmMicro of(const Micro& micro);

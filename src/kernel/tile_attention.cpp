@@ -365,7 +365,6 @@ class AttentionWriter : BlockWriter {
     const Range columns = chunk_of(variable(chunk), limit);
     const GemmMicro micro{.tile_rows = tiles_.tile_rows,
                           .tile_columns = tiles_.tile_columns,
-                          .a_row = row_of_rows(),
                           .a_column = 1,
                           .b_panel = kDepth * tiles_.tile_columns,
                           .c_row = strip_row(),
@@ -378,6 +377,7 @@ class AttentionWriter : BlockWriter {
                           .c_at = out_.let(to_.mul(variable(chunk), integer(strip_chunk()))),
                           .a_at = a_at,
                           .b_at = out_.let(to_.add(b_at, to_.mul(columns.begin, integer(kDepth)))),
+                          .a_row = integer(row_of_rows()),
                           .add = variable(step)};
     out_.append(micro.micro());
     out_.close();
@@ -465,7 +465,6 @@ class AttentionWriter : BlockWriter {
     const Range n = range_of(variable(block), kOutColumns, product.n);
     const GemmMicro micro{.tile_rows = tiles_.tile_rows,
                           .tile_columns = tiles_.tile_columns,
-                          .a_row = strip_row(),
                           .a_column = 1,
                           .b_panel = kSumDepth * tiles_.tile_columns,
                           .c_row = kOutColumns,
@@ -478,6 +477,7 @@ class AttentionWriter : BlockWriter {
                           .c_at = out_.let(to_.mul(variable(block), sums_block(product))),
                           .a_at = a_at,
                           .b_at = out_.let(to_.add(b_at, to_.mul(n.begin, integer(kSumDepth)))),
+                          .a_row = integer(strip_row()),
                           .add = variable(step)};
     out_.append(micro.micro());
     out_.close();
@@ -497,7 +497,6 @@ class AttentionWriter : BlockWriter {
                                 to_.mul(columns.begin, integer(kOutColumns)));
     const GemmMicro micro{.tile_rows = tiles_.tile_rows,
                           .tile_columns = tiles_.tile_columns,
-                          .a_row = 1,
                           .a_column = strip_row(),
                           .b_panel = kRows * tiles_.tile_columns,
                           .c_row = kOutColumns,
@@ -510,6 +509,7 @@ class AttentionWriter : BlockWriter {
                           .c_at = out_.let(c_at),
                           .a_at = out_.let(to_.mul(variable(chunk), integer(strip_chunk()))),
                           .b_at = out_.let(to_.mul(n.begin, integer(kRows))),
+                          .a_row = integer(1),
                           .add = integer(1)};
     out_.append(micro.micro());
     out_.close();

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Kernels with Contracts as blocked matrix products. By scheme:
 //
-// fma          One entry point packs the operand that lanes run along (B) into a Local of the kernel; the
-//              next makes blocks of C: it packs the other operand (A), multiplies block by block over k,
-//              and runs what follows the Contract on the finished block.
-// fma_local    Larger blocks of C pack both operands, so that packed B stays in L2. It is packed once for
-//              each block below another: for products of few rows.
+// fma          If A lies along k in memory it is read in place. Items make blocks of C: they pack their block
+//              of the operand that lanes run along (B), multiply block by block over k, and run what
+//              follows the Contract on the finished block. Any other A is packed too, which pays for
+//              wider blocks: an entry point before packs B whole, into a Local of the kernel.
+// fma_local    Items pack both operands, so that packed B stays in L2. It is packed once for each block
+//              below another: for products of few rows.
 // fma_split_k  So does this, for pieces of k; a last entry point adds the pieces up. For few rows and columns
 //              with long sums, which would be too few blocks.
 //
@@ -34,6 +35,7 @@ constexpr int64_t kPanelBytes = 32768;  // of B: it stays in L1
 constexpr int64_t kMaxDepth = 256;      // of k between two visits to C
 constexpr int64_t kLocalRows = 256;     // as kBlockRows, of items that pack both operands
 constexpr int64_t kLocalBytes = 1536;   // as kBlockBytes; C, A and B of an item stay in L2
+constexpr int64_t kPlaceBytes = 512;    // as kBlockBytes, of items that read A in place
 constexpr int64_t kPiece = 512;         // of k that an item of a split sum takes
 
 // Sizes in elements. A packed block of B (depth x columns, in panels of tile_columns) stays in L2
@@ -48,13 +50,14 @@ struct Blocking : Tiles {
 
 int64_t round_up(int64_t n, int64_t tile) { return (n + tile - 1) / tile * tile; }
 
-Blocking blocking_of(Scheme scheme, Dtype acc, const TargetFacts& target) {
-  const bool local = scheme != Scheme::fma;
+Blocking blocking_of(Scheme scheme, bool in_place, Dtype acc, const TargetFacts& target) {
+  const bool local = in_place || scheme != Scheme::fma;
   const int64_t size = static_cast<int64_t>(size_of(acc));
   const Tiles tiles = tiles_of(acc, target);
-  return {tiles, round_up(local ? kLocalRows : kBlockRows, tiles.tile_rows),
-          (local ? kLocalBytes : kBlockBytes) / size,
-          std::min(kMaxDepth, kPanelBytes / (tiles.tile_columns * size))};
+  const int64_t bytes = in_place ? kPlaceBytes : local ? kLocalBytes : kBlockBytes;
+  const int64_t deepest = in_place ? kMaxDepth : kPanelBytes / (tiles.tile_columns * size);
+  return {tiles, round_up(local ? kLocalRows : kBlockRows, tiles.tile_rows), bytes / size,
+          std::min(kMaxDepth, deepest)};
 }
 
 bool is_float(Dtype dtype) { return dtype == Dtype::float32 || dtype == Dtype::float64; }
@@ -109,18 +112,31 @@ Kernel with_folds(const Kernel& kernel, bool fma) {
 
 // --- As blocks.
 
-// One packed operand.
-struct Packed {
+// One operand. A: packed, or in its place in memory.
+struct Operand {
   ExprId expr;
   LocalId local;
   bool along_k;  // how it lies in memory
+  Place place = {};
 };
+
+// All operands A can be read in place: rows of their own, along k.
+bool is_in_place(Source& source, const ProductAnalysis& analysis) {
+  const Roles& roles = analysis.roles;
+  return std::ranges::all_of(analysis.products, [&](const Product& p) {
+    const std::optional<Place> place = place_of(source, p.a, roles.m, roles.k);
+    return place && source[place->load].dtype == p.contract->acc && place->k == kUnit &&
+           place->free != kNoTerm;
+  });
+}
 
 class GemmWriter : ProductWriter {
  public:
   GemmWriter(Source& source, const ProductAnalysis& analysis, const TargetFacts& target,
              Emitter& out)
-      : ProductWriter(source, analysis, out), size_(blocking_of(analysis.scheme, acc(), target)) {}
+      : ProductWriter(source, analysis, out),
+        in_place_(is_in_place(source, analysis)),
+        size_(blocking_of(analysis.scheme, in_place_, acc(), target)) {}
 
   void run() {
     declare();
@@ -130,7 +146,7 @@ class GemmWriter : ProductWriter {
   }
 
  private:
-  bool is_local() const { return analysis_.scheme != Scheme::fma; }
+  bool is_local() const { return in_place_ || analysis_.scheme != Scheme::fma; }
   bool is_split() const { return analysis_.scheme == Scheme::fma_split_k; }
 
   void declare() {
@@ -139,16 +155,18 @@ class GemmWriter : ProductWriter {
       declare_operand(a_, p.a, roles_.m);
       c_.push_back(is_split() ? pieces() : local(c_block()));
     }
-    for (Packed& b : b_) {
+    for (Operand& b : b_) {
       b.local = is_local() ? local(size_.b_block()) : packed_whole();
       if (b.along_k && strip_ == kNone) strip_ = local(strip_size(size_, size_.depth));
     }
-    for (Packed& a : a_)
-      a.local = local(a.along_k ? size_.rows * a_row() : size_.depth * size_.rows);
+    for (Operand& a : a_) {
+      if (in_place_) a.place = *place_of(source_, a.expr, roles_.m, roles_.k);
+      else a.local = local(a.along_k ? size_.rows * a_row() : size_.depth * size_.rows);
+    }
   }
 
-  void declare_operand(std::vector<Packed>& list, ExprId expr, AxisId free) {
-    const auto same = [&](const Packed& p) { return p.expr == expr; };
+  void declare_operand(std::vector<Operand>& list, ExprId expr, AxisId free) {
+    const auto same = [&](const Operand& p) { return p.expr == expr; };
     if (std::ranges::any_of(list, same)) return;
     const bool by_default = free == roles_.m;
     const bool along_k = lies_along(source_, expr, roles_.k, free) ||
@@ -206,7 +224,7 @@ class GemmWriter : ProductWriter {
   }
 
   void pack_block(ExprId base, Range n, Range k) {
-    for (const Packed& b : b_) {
+    for (const Operand& b : b_) {
       const Panels to{b.local, base, size_.depth};
       if (b.along_k) {
         pack_transposed(size_, b.expr, to, roles_.k, k, roles_.n, n, strip_);
@@ -265,7 +283,8 @@ class GemmWriter : ProductWriter {
     } else {
       b_at = block_at(block.b_batch, block.n, variable(step));
     }
-    for (const Packed& a : a_) {
+    for (const Operand& a : a_) {
+      if (in_place_) continue;
       if (a.along_k) {
         copy(a.expr, a.local, kNone, a_row(), roles_.m, m, roles_.k, k);
       } else {
@@ -328,11 +347,10 @@ class GemmWriter : ProductWriter {
     const ExprId depth = out_.let(to_.sub(k.end, k.begin));
     for (size_t i = 0; i < c_.size(); ++i) {
       const Product& p = analysis_.products[i];
-      const Packed& a = *std::ranges::find(a_, p.a, &Packed::expr);
-      const Packed& b = *std::ranges::find(b_, p.b, &Packed::expr);
+      const Operand& a = *std::ranges::find(a_, p.a, &Operand::expr);
+      const Operand& b = *std::ranges::find(b_, p.b, &Operand::expr);
       GemmMicro micro{.tile_rows = size_.tile_rows,
                       .tile_columns = size_.tile_columns,
-                      .a_row = a.along_k ? a_row() : 1,
                       .a_column = a.along_k ? 1 : size_.rows,
                       .b_panel = size_.b_panel(),
                       .c_row = size_.c_row(),
@@ -345,7 +363,14 @@ class GemmWriter : ProductWriter {
                       .c_at = c_at,
                       .a_at = integer(0),
                       .b_at = b_at,
+                      .a_row = integer(a.along_k ? a_row() : 1),
                       .add = step};
+      if (in_place_) {
+        micro.a = source_[a.place.load].buffer;
+        micro.a_at = first_of(a.place, roles_.m, m.begin, roles_.k, k.begin);
+        micro.a_column = 1;
+        micro.a_row = stride(a.place.free);
+      }
       out_.append(micro.micro());
     }
   }
@@ -365,8 +390,9 @@ class GemmWriter : ProductWriter {
     for (int loops = around + 2; loops > 0; --loops) out_.close();
   }
 
+  const bool in_place_;
   const Blocking size_;
-  std::vector<Packed> a_, b_;
+  std::vector<Operand> a_, b_;
   std::vector<LocalId> c_;  // by product
   LocalId strip_ = kNone;
 };

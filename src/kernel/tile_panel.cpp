@@ -38,18 +38,13 @@ class PanelWriter : ProductWriter {
   }
 
  private:
-  // B as it is in memory: the strides of its axes.
-  struct Place {
-    ExprId load;
-    int32_t n, k;
-  };
   struct OperandA {
     ExprId expr;
     LocalId local = kNone;
   };
   struct OperandB {
     ExprId expr;
-    Place place = {};
+    Place place = {};  // free: n
     LocalId made = kNone;
   };
 
@@ -72,28 +67,13 @@ class PanelWriter : ProductWriter {
 
   // Whether B is a load that the template can make: one unit stride, along the same axis for all.
   bool find_place(OperandB& b) {
-    ExprId id = source_.behind(b.expr);
-    const Dtype dtype = source_[id].dtype;
-    const Expr& cast = source_[id];
-    const bool casts = cast.kind == ExprKind::op && cast.code == Code::cast;
-    if (casts) id = source_.behind(cast.operands[0]);
-    const Expr& load = source_[id];
-    if (load.kind != ExprKind::load || load.operands[0] != kNone || load.buffer.local) return false;
-    if (source_.kernel().params[load.buffer.id].access != Access::in) return false;
-    if (casts && !(is_half(load.dtype) && dtype == Dtype::float32)) return false;
-    b.place = {id, kNoTerm, kNoTerm};
-    for (const IndexTerm& term : load.index) {
-      const Expr& e = source_[source_.behind(term.expr)];
-      if (e.kind == ExprKind::axis && (e.id == roles_.n || e.id == roles_.k)) {
-        int32_t& stride = e.id == roles_.n ? b.place.n : b.place.k;
-        if (stride != kNoTerm) return false;
-        stride = term.stride;
-      } else if ((source_.axes(term.expr) & (axis_bit(roles_.n) | axis_bit(roles_.k))) != 0) {
-        return false;
-      }
-    }
+    const std::optional<Place> place = place_of(source_, b.expr, roles_.n, roles_.k);
+    if (!place) return false;
+    const Dtype dtype = source_[b.expr].dtype, given = source_[place->load].dtype;
+    if (given != dtype && !(is_half(given) && dtype == Dtype::float32)) return false;
+    b.place = *place;
     const auto [unit, other] =
-        along_k_ ? std::pair(b.place.k, b.place.n) : std::pair(b.place.n, b.place.k);
+        along_k_ ? std::pair(place->k, place->free) : std::pair(place->free, place->k);
     return unit == kUnit && other != kNoTerm;
   }
 
@@ -228,18 +208,9 @@ class PanelWriter : ProductWriter {
     PanelMicro micro = micro_of(n, k, c_at, a_at, integer(0));
     for (size_t i = 0; i < c_.size(); ++i) {
       const Place& place = operands(i, micro).place;
-      const Expr load = source_[place.load];
-      ExprId b_at = integer(0);
-      for (const IndexTerm& term : load.index) {
-        const Expr& e = source_[source_.behind(term.expr)];
-        const bool is_n = e.kind == ExprKind::axis && e.id == roles_.n;
-        const bool is_k = e.kind == ExprKind::axis && e.id == roles_.k;
-        const ExprId index = is_n ? n.begin : is_k ? k.begin : out_.expr(term.expr);
-        b_at = to_.add(b_at, to_.mul(index, stride(term.stride)));
-      }
-      micro.b = load.buffer;
-      micro.b_at = out_.let(b_at);
-      micro.b_stride = stride(along_k_ ? place.n : place.k);
+      micro.b = source_[place.load].buffer;
+      micro.b_at = first_of(place, roles_.n, n.begin, roles_.k, k.begin);
+      micro.b_stride = stride(along_k_ ? place.free : place.k);
       out_.append(micro.micro());
     }
   }
@@ -291,8 +262,6 @@ class PanelWriter : ProductWriter {
     micro.a = {true, std::ranges::find(a_, p.a, &OperandA::expr)->local};
     return *std::ranges::find(b_, p.b, &OperandB::expr);
   }
-
-  ExprId stride(int32_t stride) { return stride == kUnit ? integer(1) : to_.stride_ref(stride); }
 
   void end() {
     std::vector<GridDim> dims = each_of(batch_);
@@ -353,8 +322,6 @@ class PanelWriter : ProductWriter {
     write_epilogue(sums);
     for (int loops = around + 2; loops > 0; --loops) out_.close();
   }
-
-  static constexpr int32_t kNoTerm = -2;
 
   const int64_t rows_;
 

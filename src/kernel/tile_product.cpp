@@ -17,6 +17,28 @@ bool lies_along(Source& source, ExprId operand, AxisId axis, AxisId other) {
   return votes > 0;
 }
 
+std::optional<Place> place_of(Source& source, ExprId operand, AxisId free, AxisId k) {
+  ExprId id = source.behind(operand);
+  if (source[id].kind == ExprKind::op && source[id].code == Code::cast)
+    id = source.behind(source[id].operands[0]);
+  const Expr load = source[id];
+  if (load.kind != ExprKind::load || load.operands[0] != kNone || load.buffer.local)
+    return std::nullopt;
+  if (source.kernel().params[load.buffer.id].access != Access::in) return std::nullopt;
+  Place place{.load = id};
+  for (const IndexTerm& term : load.index) {
+    const Expr& e = source[source.behind(term.expr)];
+    if (e.kind == ExprKind::axis && (e.id == free || e.id == k)) {
+      int32_t& stride = e.id == free ? place.free : place.k;
+      if (stride != kNoTerm) return std::nullopt;
+      stride = term.stride;
+    } else if ((source.axes(term.expr) & (axis_bit(free) | axis_bit(k))) != 0) {
+      return std::nullopt;
+    }
+  }
+  return place;
+}
+
 bool ProductAnalysis::run() {
   for (const Line& line : source_.lines()) sort(line);
   if (parts.contracts.empty() || !supported_ || !find_roles()) return false;
@@ -192,6 +214,21 @@ void BlockWriter::pack_transposed(const Tiles& tiles, ExprId expr, Panels to, Ax
                        .from_at = integer(0)};
   out_.append(micro.micro());
   out_.close();
+}
+
+ExprId BlockWriter::first_of(const Place& place, AxisId free, ExprId free_at, AxisId k,
+                             ExprId k_at) {
+  const Expr load = source_[place.load];
+  ExprId at = integer(0);
+  for (const IndexTerm& term : load.index) {
+    const Expr e = source_[source_.behind(term.expr)];
+    const bool is_axis = e.kind == ExprKind::axis;
+    const ExprId index = is_axis && e.id == free ? free_at
+                         : is_axis && e.id == k  ? k_at
+                                                 : out_.expr(term.expr);
+    at = to_.add(at, to_.mul(index, stride(term.stride)));
+  }
+  return out_.let(at);
 }
 
 ExprId BlockWriter::number(const std::vector<Digit>& digits) {

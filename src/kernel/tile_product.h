@@ -32,6 +32,16 @@ struct Parts {
   std::vector<Line> contracts, epilogue, rest;
 };
 
+// An operand as it is in memory: a load, and the strides of its axes; kNoTerm: it does not have the axis.
+inline constexpr int32_t kNoTerm = -2;
+struct Place {
+  ExprId load = kNone;
+  int32_t free = kNoTerm, k = kNoTerm;
+};
+// nullopt: the operand is not a load alone, cast or not, of a parameter that is only read, in whose index
+// each of the axes stands once.
+std::optional<Place> place_of(Source& source, ExprId operand, AxisId free, AxisId k);
+
 // Whether the operand lies along `axis`: more loads are contiguous there than along `other`.
 bool lies_along(Source& source, ExprId operand, AxisId axis, AxisId other);
 
@@ -109,6 +119,10 @@ class BlockWriter {
   static int64_t strip_size(const Tiles& tiles, int64_t depth) {
     return strip_rows(tiles) * (depth + tiles.line);
   }
+
+  // Where the operand's element at these places of its axes is, in elements of its buffer.
+  ExprId first_of(const Place& place, AxisId free, ExprId free_at, AxisId k, ExprId k_at);
+  ExprId stride(int32_t stride) { return stride == kUnit ? integer(1) : to_.stride_ref(stride); }
 
   // Row-major number of indices, each below its count.
   struct Digit {

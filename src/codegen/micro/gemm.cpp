@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // A packed block of A times a packed block of B: for each panel of B, which stays in L1, all tiles
 // of A. A tile of C stays in registers over the whole depth; each step of k loads
-// one row of the panel and broadcasts one element of each row of A. A's elements lie at constant
-// distances, so their addresses need no registers.
+// one row of the panel and broadcasts one element of each row of A. A Local's elements lie at constant
+// distances, so their addresses need no registers; a parameter's rows have a register each, and those
+// past its end are its last one.
 #include <fmt/format.h>
 
 #include "codegen/micro/micro.h"
@@ -13,8 +14,10 @@ namespace {
 
 class GemmCode {
  public:
-  GemmCode(const MicroTarget& target, const ir::GemmMicro& micro, MicroFunction& f)
+  GemmCode(const MicroTarget& target, const ir::GemmMicro& micro, std::optional<int64_t> fixed_row,
+           MicroFunction& f)
       : m_(micro),
+        fixed_row_(fixed_row),
         lanes_(target.lanes()),
         vectors_(micro.tile_columns / lanes_),
         fma_(target.features.avx2 && is_floating(target.dtype)),
@@ -24,12 +27,15 @@ class GemmCode {
   void emit() {
     llvm::Value *c = f_.argument(0), *a = f_.argument(1), *b = f_.argument(2);
     llvm::Value *rows = f_.argument(3), *columns = f_.argument(4);
+    llvm::Value* next_tile = b_.CreateMul(row(), f_.word(m_.tile_rows));
     f_.loop(columns, m_.tile_columns, {b}, [&](Value* j, const MicroValues& panel) -> MicroValues {
       Value* c_panel = f_.at(c, j);
-      f_.loop(rows, m_.tile_rows, {c_panel, a}, [&](Value*, const MicroValues& at) -> MicroValues {
-        tile(at[0], at[1], panel[0]);
-        return {f_.at(at[0], m_.tile_rows * m_.c_row), f_.at(at[1], m_.tile_rows * m_.a_row)};
-      });
+      f_.loop(rows, m_.tile_rows, {c_panel, a},
+              [&](Value* i, const MicroValues& at) -> MicroValues {
+                find_rows(b_.CreateSub(rows, i));
+                tile(at[0], at[1], panel[0]);
+                return {f_.at(at[0], m_.tile_rows * m_.c_row), f_.at(at[1], next_tile)};
+              });
       return {f_.at(panel[0], m_.b_panel)};
     });
   }
@@ -41,6 +47,20 @@ class GemmCode {
     if (fma_) return b_.CreateIntrinsic(llvm::Intrinsic::fma, {sum->getType()}, {x, y, sum});
     return add(sum, multiply(x, y));
   }
+  Value* row() { return fixed_row_ ? f_.word(*fixed_row_) : f_.argument(6); }
+  Value* add_flag() { return f_.argument(7); }
+
+  // Of a tile of which so many rows are left: where each begins.
+  void find_rows(Value* left) {
+    rows_.clear();
+    Value* last = b_.CreateSub(left, f_.word(1));
+    for (int64_t i = 0; i < m_.tile_rows; ++i) {
+      Value* number = f_.word(i);
+      if (!fixed_row_) number = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, number, last);
+      rows_.push_back(b_.CreateMul(number, row()));
+    }
+  }
+
   bool floating() const { return f_.element()->isFloatingPointTy(); }
   Value* multiply(Value* x, Value* y) {
     return floating() ? b_.CreateFMul(x, y) : b_.CreateMul(x, y);
@@ -55,8 +75,8 @@ class GemmCode {
     MicroValues sums = f_.loop(f_.argument(5), 1, carried,
                                [&](Value*, const MicroValues& in) { return step(in); });
     sums.erase(sums.begin(), sums.begin() + 2);
-    f_.when(b_.CreateICmpNE(f_.argument(6), f_.word(0)), [&] { store(c, sums, true); });
-    f_.when(b_.CreateICmpEQ(f_.argument(6), f_.word(0)), [&] { store(c, sums, false); });
+    f_.when(b_.CreateICmpNE(add_flag(), f_.word(0)), [&] { store(c, sums, true); });
+    f_.when(b_.CreateICmpEQ(add_flag(), f_.word(0)), [&] { store(c, sums, false); });
   }
 
   // One k: in and out are the places in A and B, then the sums row by row.
@@ -66,7 +86,7 @@ class GemmCode {
     for (int64_t v = 0; v < vectors_; ++v)
       row.push_back(f_.load(f_.vector(lanes_), f_.at(in[1], v * lanes_)));
     for (int64_t i = 0; i < m_.tile_rows; ++i) {
-      Value* element = f_.load(f_.element(), f_.at(in[0], i * m_.a_row));
+      Value* element = f_.load(f_.element(), f_.at(in[0], rows_[static_cast<size_t>(i)]));
       Value* splat =
           lanes_ == 1 ? element : b_.CreateVectorSplat(static_cast<unsigned>(lanes_), element);
       for (int64_t v = 0; v < vectors_; ++v)
@@ -84,21 +104,24 @@ class GemmCode {
   }
 
   const ir::GemmMicro& m_;
+  const std::optional<int64_t> fixed_row_;
   const int64_t lanes_, vectors_;
   const bool fma_;
   MicroFunction& f_;
   llvm::IRBuilder<>& b_;
+  MicroValues rows_;
 };
 
 }  // namespace
 
-llvm::Function* gemm_function(const MicroTarget& target, const ir::GemmMicro& m) {
-  const std::string name =
-      fmt::format("gemm_{}_{}x{}_{}_{}_{}_{}", name_of(target.dtype), m.tile_rows, m.tile_columns,
-                  m.a_row, m.a_column, m.b_panel, m.c_row);
+llvm::Function* gemm_function(const MicroTarget& target, const ir::GemmMicro& m,
+                              std::optional<int64_t> fixed_row) {
+  const std::string name = fmt::format(
+      "gemm_{}_{}x{}_{}_{}_{}_{}", name_of(target.dtype), m.tile_rows, m.tile_columns,
+      fixed_row ? fmt::to_string(*fixed_row) : "in_place", m.a_column, m.b_panel, m.c_row);
   if (llvm::Function* known = target.module.getFunction(name)) return known;
-  MicroFunction f(target, name, 3, 4);
-  GemmCode(target, m, f).emit();
+  MicroFunction f(target, name, 3, 5);
+  GemmCode(target, m, fixed_row, f).emit();
   return f.finish();
 }
 

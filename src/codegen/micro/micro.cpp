@@ -101,10 +101,12 @@ void emit_micro(Emitter& emitter, const ir::Micro& micro) {
   };
   if (micro.kind == ir::MicroKind::gemm) {
     const ir::GemmMicro m = ir::GemmMicro::of(micro);
-    b.CreateCall(
-        gemm_function(target, m),
-        {element(m.c, m.c_at), element(m.a, m.a_at), element(m.b, m.b_at), emitter.natural(m.rows),
-         emitter.natural(m.columns), emitter.natural(m.depth), emitter.natural(m.add)});
+    std::optional<int64_t> fixed_row;
+    if (m.a.local) fixed_row = static_cast<int64_t>(emitter.kernel().exprs[m.a_row].bits);
+    b.CreateCall(gemm_function(target, m, fixed_row),
+                 {element(m.c, m.c_at), element(m.a, m.a_at), element(m.b, m.b_at),
+                  emitter.natural(m.rows), emitter.natural(m.columns), emitter.natural(m.depth),
+                  emitter.natural(m.a_row), emitter.natural(m.add)});
   } else if (micro.kind != ir::MicroKind::transpose) {
     const ir::PanelMicro m = ir::PanelMicro::of(micro);
     b.CreateCall(panel_function(target, m, emitter.dtype_of(m.b)),

@@ -23,8 +23,10 @@ struct MicroTarget {
   }
 };
 
-// void(c, a, b, rows, columns, depth, add); pointers to the first elements, the rest i64.
-llvm::Function* gemm_function(const MicroTarget& target, const ir::GemmMicro& micro);
+// void(c, a, b, rows, columns, depth, a_row, add); pointers to the first elements, the rest i64. fixed_row:
+// a_row where it is known, of a Local.
+llvm::Function* gemm_function(const MicroTarget& target, const ir::GemmMicro& micro,
+                              std::optional<int64_t> fixed_row);
 // void(to, from, rows, columns)
 llvm::Function* transpose_function(const MicroTarget& target, const ir::TransposeMicro& micro);
 
