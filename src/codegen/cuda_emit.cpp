@@ -385,6 +385,12 @@ void CudaEmitter::micro(const Micro& s) {
     line("gemm<{}>({} + {}, {} + {}, {} + {}, {}, {}, {}, {}, {}, {}, {}, {}, {} != 0);", type,
          buffer(m.c), c, buffer(m.a), a, buffer(m.b), b, rows, columns, depth, m.tile_columns,
          a_row, m.a_column, m.b_panel, m.c_row, add);
+  } else if (s.kind == MicroKind::pack) {
+    const PackMicro m = PackMicro::of(s);
+    const std::string to = operand(m.to_at), from = operand(m.from_at), rows = operand(m.rows),
+                      columns = operand(m.columns), from_row = operand(m.from_row);
+    line("pack<{}>({} + {}, {} + {}, {}, {}, {}, {}, {});", type, buffer(m.to), to, buffer(m.from),
+         from, rows, columns, m.tile_columns, m.to_panel, from_row);
   } else {
     const TransposeMicro m = TransposeMicro::of(s);
     const std::string to = operand(m.to_at), from = operand(m.from_at), rows = operand(m.rows),

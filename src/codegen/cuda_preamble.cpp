@@ -293,6 +293,14 @@ FN void gemm(T* c, const T* a, const T* b, i64 rows, i64 columns, i64 depth, i64
 }
 
 template <class T>
+FN void pack(T* to, const T* from, i64 rows, i64 columns, i64 tile_columns, i64 to_panel, i64 from_row) {
+  for (i64 p = threadIdx.x; p < rows * columns; p += blockDim.x) {
+    const i64 k = p / columns, j = p % columns;
+    to[j / tile_columns * to_panel + k * tile_columns + j % tile_columns] = from[k * from_row + j];
+  }
+}
+
+template <class T>
 FN void transpose(T* to, const T* from, i64 rows, i64 columns, i64 to_row, i64 from_row) {
   for (i64 p = threadIdx.x; p < rows * columns; p += blockDim.x) {
     const i64 i = p % rows, j = p / rows;

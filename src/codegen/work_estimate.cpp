@@ -66,6 +66,10 @@ class Estimator {
       const TransposeMicro m = TransposeMicro::of(micro);
       return {1, {m.rows, m.columns}};
     }
+    if (micro.kind == MicroKind::pack) {
+      const PackMicro m = PackMicro::of(micro);
+      return {1, {m.rows, m.columns}};
+    }
     const PanelMicro m = PanelMicro::of(micro);
     return {m.rows, {m.columns, m.depth}};
   }

@@ -293,6 +293,7 @@ void Evaluator::micro(const Micro& s) {
   switch (s.kind) {
     case MicroKind::gemm: return gemm(GemmMicro::of(s));
     case MicroKind::transpose: return transpose(TransposeMicro::of(s));
+    case MicroKind::pack: return pack(PackMicro::of(s));
     case MicroKind::panel_n:
     case MicroKind::panel_k: return panel(PanelMicro::of(s));
   }
@@ -333,6 +334,16 @@ void Evaluator::transpose(const TransposeMicro& m) {
       write(m.to, number(m.to_at) + j * m.to_row + i,
             i < rows && j < columns ? cell : undefined(m.to));
     }
+}
+
+void Evaluator::pack(const PackMicro& m) {
+  const auto number = [&](ExprId id) { return static_cast<int64_t>(cells_[id]); };
+  for (int64_t k = 0; k < number(m.rows); ++k)
+    for (int64_t j = 0; j < number(m.columns); ++j)
+      write(m.to,
+            number(m.to_at) + j / m.tile_columns * m.to_panel + k * m.tile_columns +
+                j % m.tile_columns,
+            read(m.from, number(m.from_at) + k * number(m.from_row) + j));
 }
 
 void Evaluator::panel(const PanelMicro& m) {

@@ -94,6 +94,7 @@ class Evaluator {
   uint64_t undefined(BufferRef local) const;  // the cell of what was never stored
   void gemm(const GemmMicro& m);
   void transpose(const TransposeMicro& m);
+  void pack(const PackMicro& m);
   void panel(const PanelMicro& m);
   void constants();
   void push_tape(ExprId root, Tape& tape);

@@ -17,6 +17,7 @@ Counts counts_of(MicroKind kind) {
   switch (kind) {
     case MicroKind::gemm: return {5, 3, 8};
     case MicroKind::transpose: return {3, 2, 4};
+    case MicroKind::pack: return {2, 2, 5};
     case MicroKind::panel_n:
     case MicroKind::panel_k: return {1, 3, 7};
   }
@@ -46,6 +47,18 @@ Micro TransposeMicro::micro() const {
 TransposeMicro TransposeMicro::of(const Micro& m) {
   const auto& [k, b, e] = std::tie(m.constants, m.buffers, m.operands);
   return {k[0], k[1], k[2], b[0], b[1], e[0], e[1], e[2], e[3]};
+}
+
+Micro PackMicro::micro() const {
+  return {MicroKind::pack,
+          {tile_columns, to_panel},
+          {to, from},
+          {rows, columns, to_at, from_at, from_row}};
+}
+
+PackMicro PackMicro::of(const Micro& m) {
+  const auto& [k, b, e] = std::tie(m.constants, m.buffers, m.operands);
+  return {k[0], k[1], b[0], b[1], e[0], e[1], e[2], e[3], e[4]};
 }
 
 Micro PanelMicro::micro() const {
@@ -97,9 +110,9 @@ std::string fault_of(const Kernel& kernel, const Micro& micro) {
   for (size_t i = 0; i < micro.buffers.size(); ++i) {
     const BufferRef b = micro.buffers[i];
     if (panel && i == 2) continue;
-    if (!b.local && !(micro.kind == MicroKind::gemm && i == 1)) return "a micro works on locals";
-    if (!b.local && kernel.params[b.id].access != Access::in)
-      return "a product reads a buffer `in`";
+    const bool reads = i == 1 && micro.kind != MicroKind::transpose && !panel;
+    if (!b.local && !reads) return "a micro works on locals";
+    if (!b.local && kernel.params[b.id].access != Access::in) return "a micro reads a buffer `in`";
     if ((b.local ? kernel.locals[b.id].dtype : kernel.params[b.id].dtype) != dtype)
       return "a micro's locals are of one dtype";
   }

@@ -2,8 +2,8 @@
 // What each template (Micro) means: its constants, buffers and operands by name. The one place that
 // knows their order; tiler, verifier, interpreter and code generators go through it.
 //
-// All buffers are thread or kernel Locals of one dtype, but for b of a panel and a of a product; strides
-// and offsets count elements. A template works in tiles: what it computes past the wanted rows and
+// All buffers are thread or kernel Locals of one dtype, but for b of a panel, a of a product and what is
+// packed; strides and offsets count elements. A template works in tiles: what it computes past the wanted rows and
 // columns, up to the next whole tile, is left undefined in the target, and Locals are read there,
 // whatever they hold.
 #pragma once
@@ -45,6 +45,22 @@ struct TransposeMicro {
 
   Micro micro() const;
   static TransposeMicro of(const Micro& micro);
+};
+
+// For k < rows, j < columns:
+//   to[to_at + (j / tile_columns)·to_panel + k·tile_columns + j % tile_columns]
+//       = from[from_at + k·from_row + j]
+// `from` may be a parameter that is read; nothing else is read or written.
+struct PackMicro {
+  // Constants.
+  int64_t tile_columns, to_panel;
+  // Buffers.
+  BufferRef to, from;
+  // Operands, int64.
+  ExprId rows, columns, to_at, from_at, from_row;
+
+  Micro micro() const;
+  static PackMicro of(const Micro& micro);
 };
 
 // A few rows times b as it lies in memory, unpacked: a parameter that is read or a Local, of the

@@ -112,7 +112,7 @@ Kernel with_folds(const Kernel& kernel, bool fma) {
 
 // --- As blocks.
 
-// One operand. A: packed, or in its place in memory.
+// One operand. With a place: A is read there, B packed from there as it is.
 struct Operand {
   ExprId expr;
   LocalId local;
@@ -157,6 +157,10 @@ class GemmWriter : ProductWriter {
     }
     for (Operand& b : b_) {
       b.local = is_local() ? local(size_.b_block()) : packed_whole();
+      const std::optional<Place> place = place_of(source_, b.expr, roles_.n, roles_.k);
+      if (place && source_[place->load].dtype == acc() && place->free == kUnit &&
+          place->k != kNoTerm)
+        b.place = *place;
       if (b.along_k && strip_ == kNone) strip_ = local(strip_size(size_, size_.depth));
     }
     for (Operand& a : a_) {
@@ -226,7 +230,9 @@ class GemmWriter : ProductWriter {
   void pack_block(ExprId base, Range n, Range k) {
     for (const Operand& b : b_) {
       const Panels to{b.local, base, size_.depth};
-      if (b.along_k) {
+      if (b.place.load != kNone) {
+        pack_in_place(size_, b.place, to, roles_.k, k, roles_.n, n);
+      } else if (b.along_k) {
         pack_transposed(size_, b.expr, to, roles_.k, k, roles_.n, n, strip_);
       } else {
         pack_panels(size_, b.expr, to, roles_.k, k, roles_.n, n);

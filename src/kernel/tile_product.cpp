@@ -190,6 +190,20 @@ void BlockWriter::pack_panels(const Tiles& tiles, ExprId expr, Panels to, AxisId
   for (int loops = 0; loops < 3; ++loops) out_.close();
 }
 
+void BlockWriter::pack_in_place(const Tiles& tiles, const Place& place, Panels to, AxisId k_axis,
+                                Range k, AxisId n_axis, Range n) {
+  const PackMicro micro{.tile_columns = tiles.tile_columns,
+                        .to_panel = to.depth * tiles.tile_columns,
+                        .to = {true, to.local},
+                        .from = source_[place.load].buffer,
+                        .rows = length_of(k),
+                        .columns = length_of(n),
+                        .to_at = to.base,
+                        .from_at = first_of(place, n_axis, n.begin, k_axis, k.begin),
+                        .from_row = stride(place.k)};
+  out_.append(micro.micro());
+}
+
 // A strip lies in one panel.
 void BlockWriter::pack_transposed(const Tiles& tiles, ExprId expr, Panels to, AxisId k_axis,
                                   Range k, AxisId n_axis, Range n, LocalId strip) {

@@ -110,6 +110,9 @@ class BlockWriter {
   // Row by row of B, each to its places in the panels.
   void pack_panels(const Tiles& tiles, ExprId expr, Panels to, AxisId k_axis, Range k,
                    AxisId n_axis, Range n);
+  // The same of an operand that lies along n in memory, all rows at once.
+  void pack_in_place(const Tiles& tiles, const Place& place, Panels to, AxisId k_axis, Range k,
+                     AxisId n_axis, Range n);
   // Strips of a few columns: along k into the thread's Local `strip`, from there transposed.
   void pack_transposed(const Tiles& tiles, ExprId expr, Panels to, AxisId k_axis, Range k,
                        AxisId n_axis, Range n, LocalId strip);

@@ -360,6 +360,9 @@ TEST(Verify, Micros) {
   expect_invalid(micro(from + "(l2, l2) operands (8, 8, 0, 0)"), "elements of 4 or 8 bytes");
   expect_invalid(micro(from + "(l0, l0) operands (8, 8, 0, true)"), "operands are int64");
   expect_invalid(micro(from + "(l0, l0) operands (8, 8, 0, a3)"), "an axis out of sight");
+  verify(micro("pack constants (8, 8) buffers (l0, p0) operands (8, 8, 0, 0, extent(a0))"));
+  expect_invalid(micro("pack constants (8, 8) buffers (p0, l0) operands (8, 8, 0, 0, 8)"),
+                 "a micro works on locals");
   const std::string gemm = "gemm constants (6, 8, 1, 8, 8) buffers ";
   const std::string counts = " operands (8, 8, 1, 0, 0, 0, ";
   verify(micro(gemm + "(l0, l0, l0)" + counts + "8, 0)"));

@@ -107,17 +107,22 @@ void emit_micro(Emitter& emitter, const ir::Micro& micro) {
                  {element(m.c, m.c_at), element(m.a, m.a_at), element(m.b, m.b_at),
                   emitter.natural(m.rows), emitter.natural(m.columns), emitter.natural(m.depth),
                   emitter.natural(m.a_row), emitter.natural(m.add)});
-  } else if (micro.kind != ir::MicroKind::transpose) {
+  } else if (micro.kind == ir::MicroKind::transpose) {
+    const ir::TransposeMicro m = ir::TransposeMicro::of(micro);
+    b.CreateCall(transpose_function(target, m),
+                 {element(m.to, m.to_at), element(m.from, m.from_at), emitter.natural(m.rows),
+                  emitter.natural(m.columns)});
+  } else if (micro.kind == ir::MicroKind::pack) {
+    const ir::PackMicro m = ir::PackMicro::of(micro);
+    b.CreateCall(pack_function(target, m),
+                 {element(m.to, m.to_at), element(m.from, m.from_at), emitter.natural(m.rows),
+                  emitter.natural(m.columns), emitter.natural(m.from_row)});
+  } else {
     const ir::PanelMicro m = ir::PanelMicro::of(micro);
     b.CreateCall(panel_function(target, m, emitter.dtype_of(m.b)),
                  {element(m.c, m.c_at), element(m.a, m.a_at), element(m.b, m.b_at),
                   emitter.natural(m.columns), emitter.natural(m.depth), emitter.natural(m.b_stride),
                   emitter.natural(m.add)});
-  } else {
-    const ir::TransposeMicro m = ir::TransposeMicro::of(micro);
-    b.CreateCall(transpose_function(target, m),
-                 {element(m.to, m.to_at), element(m.from, m.from_at), emitter.natural(m.rows),
-                  emitter.natural(m.columns)});
   }
 }
 

@@ -30,6 +30,9 @@ llvm::Function* gemm_function(const MicroTarget& target, const ir::GemmMicro& mi
 // void(to, from, rows, columns)
 llvm::Function* transpose_function(const MicroTarget& target, const ir::TransposeMicro& micro);
 
+// void(to, from, rows, columns, from_row)
+llvm::Function* pack_function(const MicroTarget& target, const ir::PackMicro& micro);
+
 // void(c, a, b, columns, depth, b_stride, add), b of dtype `given`.
 llvm::Function* panel_function(const MicroTarget& target, const ir::PanelMicro& micro, Dtype given);
 
