@@ -207,11 +207,17 @@ llvm::Value* Emitter::extent(AxisId axis) {
 llvm::Value* Emitter::elements_of(const For& loop) {
   std::set<AxisId> axes;
   for (const SizeTerm& term : chunk_->grid.terms) axes.insert(term.axis);
+  std::map<AxisId, ExprId> ends;  // of the chunk's loops, by variable
+  for_each_stmt(chunk_->body, [&](const Stmt& stmt) {
+    const For* other = std::get_if<For>(&stmt);
+    if (other != nullptr) ends[other->axes[0]] = other->end;
+  });
   std::set<ExprId> seen;
   const std::function<void(ExprId)> look = [&](ExprId id) {
     if (!seen.insert(id).second) return;
     const Expr& e = kernel_[id];
     if (e.kind == ExprKind::extent) axes.insert(e.id);
+    if (e.kind == ExprKind::axis && ends.contains(e.id)) look(ends.at(e.id));
     if (e.kind == ExprKind::ref && lets_[e.id] != kNone) look(lets_[e.id]);
     for_each_operand(e, look);
   };

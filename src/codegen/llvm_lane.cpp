@@ -180,6 +180,7 @@ class LaneLoop {
         Value* pointer = e_.address(ahead.buffer, *ahead.index);
         if (ahead.next_row != kNone)
           pointer = b_.CreateGEP(e_.memory_type(ahead.buffer), pointer, e_.stride(ahead.next_row));
+        if (ahead.next_tile) pointer = b_.CreateGEP(e_.memory_type(ahead.buffer), pointer, count_);
         ahead_.emplace_back(e_.dtype_of(ahead.buffer), pointer);
       });
     }

@@ -56,13 +56,34 @@ class Planner {
     for (const UnitAccess& unit : passes_[pass].analysis.units()) {
       if (!unit.loaded || unit.buffer.local || is_loaded_before(unit, pass)) continue;
       if (!passes_[pass].analysis.access(*unit.index).early) continue;
+      const For* loop = passes_[pass].loop;
+      if (is_tile(*loop, row.axes[0])) {
+        ahead_[loop].push_back({unit.buffer, unit.index, loop->axes[0], kNone, true});
+        continue;
+      }
       const std::optional<int32_t> stride = row_stride(row, pass, *unit.index);
       if (!stride) continue;
       const size_t by = fetcher(pass);
-      const For* loop = passes_[pass].loop;
       ahead_[passes_[by].loop].push_back(
           {unit.buffer, unit.index, loop->axes[0], by < pass ? kNone : *stride});
     }
+  }
+
+  // Begins where the round before ended: at a multiple of the variable, or so far from there.
+  bool is_tile(const For& loop, AxisId variable) const {
+    return counts_tiles(loop.begin, variable);
+  }
+  bool counts_tiles(ExprId id, AxisId variable) const {
+    const Expr& e = kernel_[id];
+    if (e.kind == ExprKind::ref) return lets_[e.id] != kNone && counts_tiles(lets_[e.id], variable);
+    if (e.kind != ExprKind::op) return false;
+    if (e.code == Code::add)
+      return std::ranges::any_of(e.operands, [&](ExprId x) { return counts_tiles(x, variable); });
+    const auto is_variable = [&](ExprId x) {
+      return kernel_[x].kind == ExprKind::axis && kernel_[x].id == variable;
+    };
+    return (e.code == Code::mul || e.code == Code::shl) &&
+           std::ranges::any_of(e.operands, is_variable);
   }
 
   bool is_loaded_before(const UnitAccess& unit, size_t pass) const {

@@ -2,7 +2,8 @@
 // What a loop over a row fetches for others. The loops of a row form go over the same row one after
 // another: the first that loads an array waits for memory, the others find it in the cache and
 // leave the memory idle. So each array is fetched by another loop than the one that loads it first:
-// by an earlier one, or by a later one for the next row.
+// by an earlier one, or by a later one for the next row. Of a row that is made tile by tile, the loop that
+// loads a tile fetches the next one, which comes while the others work.
 #pragma once
 
 #include <map>
@@ -17,6 +18,7 @@ struct Ahead {
   const ir::Index* index;  // of the load
   ir::AxisId variable;     // of the loop that loads
   int32_t next_row;        // number of the stride to the row wanted; kNone: it is this row
+  bool next_tile = false;  // wanted is what follows the loop's own elements
 };
 
 // By lane loop of the chunk loop.
