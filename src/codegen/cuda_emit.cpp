@@ -198,6 +198,7 @@ std::string CudaEmitter::value(ExprId id) {
     case ExprKind::scalar: return scalar(e.id);
     case ExprKind::axis: return fmt::format("a{}", e.id);
     case ExprKind::extent: return extent(e.id);
+    case ExprKind::stride: return stride(e.id);
     case ExprKind::ref: return fmt::format("v{}{}", e.id, folded_[e.id] ? ".s0" : "");
     case ExprKind::state: return fmt::format("{}.s{}", state_, e.id);
     case ExprKind::other: return fmt::format("{}.s{}", other_, e.id);
@@ -246,15 +247,18 @@ std::string CudaEmitter::rare(const Expr& e) {
   return name;
 }
 
+std::string CudaEmitter::stride(int32_t stride) {
+  size_t number = kernel_.params.size() + static_cast<size_t>(stride);
+  for (const Axis& axis : kernel_.axes) number += axis.has_extent ? 1 : 0;
+  const std::string name = fmt::format("s{}", stride);
+  return declared(name, fmt::format("const i64 {} = (i64){}", name, word(number)));
+}
+
 std::string CudaEmitter::element(BufferRef ref, const Index& index) {
   std::string at;
   for (const IndexTerm& term : index) {
     at += (at.empty() ? "" : " + ") + value(term.expr);
-    if (term.stride == kUnit) continue;
-    size_t number = kernel_.params.size() + static_cast<size_t>(term.stride);
-    for (const Axis& axis : kernel_.axes) number += axis.has_extent ? 1 : 0;
-    const std::string name = fmt::format("s{}", term.stride);
-    at += " * " + declared(name, fmt::format("const i64 {} = (i64){}", name, word(number)));
+    if (term.stride != kUnit) at += " * " + stride(term.stride);
   }
   return fmt::format("{}[{}]", buffer(ref), at.empty() ? "0" : at);
 }

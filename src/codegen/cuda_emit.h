@@ -72,6 +72,7 @@ class CudaEmitter {
   std::string buffer(ir::BufferRef buffer);
   void thread_locals();
   std::string status();
+  std::string stride(int32_t stride);
   std::string element(ir::BufferRef buffer, const ir::Index& index);
   std::string word(size_t number) const { return fmt::format("record.word[{}]", number); }
   std::string item_key() const { return fmt::format("{}LL << 48 | {}", number_, item_); }
