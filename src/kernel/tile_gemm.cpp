@@ -36,6 +36,7 @@ constexpr int64_t kMaxDepth = 256;      // of k between two visits to C
 constexpr int64_t kLocalRows = 256;     // as kBlockRows, of items that pack both operands
 constexpr int64_t kLocalBytes = 1536;   // as kBlockBytes; C, A and B of an item stay in L2
 constexpr int64_t kPlaceBytes = 512;    // as kBlockBytes, of items that read A in place
+constexpr int64_t kPlaceDepth = 384;    // as kMaxDepth, of these
 constexpr int64_t kPiece = 512;         // of k that an item of a split sum takes
 
 // Sizes in elements. A packed block of B (depth x columns, in panels of tile_columns) stays in L2
@@ -55,9 +56,9 @@ Blocking blocking_of(Scheme scheme, bool in_place, Dtype acc, const TargetFacts&
   const int64_t size = static_cast<int64_t>(size_of(acc));
   const Tiles tiles = tiles_of(acc, target);
   const int64_t bytes = in_place ? kPlaceBytes : local ? kLocalBytes : kBlockBytes;
-  const int64_t deepest = in_place ? kMaxDepth : kPanelBytes / (tiles.tile_columns * size);
+  const int64_t depth = std::min(kMaxDepth, kPanelBytes / (tiles.tile_columns * size));
   return {tiles, round_up(local ? kLocalRows : kBlockRows, tiles.tile_rows), bytes / size,
-          std::min(kMaxDepth, deepest)};
+          in_place ? kPlaceDepth : depth};
 }
 
 bool is_float(Dtype dtype) { return dtype == Dtype::float32 || dtype == Dtype::float64; }
