@@ -9,12 +9,13 @@ namespace {
 
 template <BinaryOp f>
 nb::object apply(const char* op, nb::handle a, nb::handle b) {
-  if constexpr (f == static_cast<BinaryOp>(matmul)) {
-    const auto [x, y] = to_operands(op, a, b);
-    return array_object(f(x, y, {}));
-  } else {
-    return array_object(elementwise(op, f, a, b, {}));
-  }
+  return array_object(elementwise(op, f, a, b, {}));
+}
+
+template <>
+nb::object apply<static_cast<BinaryOp>(matmul)>(const char* op, nb::handle a, nb::handle b) {
+  const auto [x, y] = to_operands(op, a, b);
+  return array_object(matmul(x, y));
 }
 
 bool stands_for_array(nb::handle object) {
