@@ -88,7 +88,6 @@ array get_advanced(const array& a, const IndexPlan& plan) {
 
 array get_planned(const array& a, const IndexPlan& plan) {
   if (plan.selects_all()) return a;
-  if (plan.selects_none()) return zeros(plan.result_shape(), a.dtype());
   if (plan.advanced) return get_advanced(a, plan);
   const array result = aligned(a, plan);
   const AxisList dropped =
@@ -216,7 +215,9 @@ array update_planned(const array& a, nb::handle value, const IndexPlan& plan,
                      ScatterReduce reduce) {
   const array v = fit(value_for(a, value), plan.result_shape());
   if (v.size() == 0) return a;
-  return plan.advanced ? ScatterUpdate(a, plan).run(v, reduce) : update_slices(a, v, plan, reduce);
+  if (!plan.advanced) return update_slices(a, v, plan, reduce);
+  const array updated = ScatterUpdate(plan.with_masked(a), plan).run(v, reduce);
+  return plan.masked.empty() ? updated : squeeze(updated, plan.masked);
 }
 
 array combined(const array& a, const array& value, ScatterReduce reduce) {
@@ -278,7 +279,10 @@ array divide_at(const array& a, nb::handle index, nb::handle value) {
 
 }  // namespace
 
-array get_item(const array& a, nb::handle index) { return get_planned(a, plan_index(a, index)); }
+array get_item(const array& a, nb::handle index) {
+  const IndexPlan plan = plan_index(a, index);
+  return get_planned(plan.with_masked(a), plan);
+}
 
 void set_item(array& a, nb::handle index, nb::handle value) {
   a = update(a, index, value, ScatterReduce::assign);

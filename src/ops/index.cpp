@@ -109,6 +109,13 @@ Arrays rules::broadcast_indices(const char* op, const Arrays& indices, const S& 
   return result;
 }
 
+void rules::check_has_elements(const char* op, const array& a, int axis, const array& indices) {
+  CERMET_CHECK(
+      !is_zero(a.shape().dim(axis)) || indices.size() == 0, index, op,
+      "indices of shape {} are out of range for axis {} of size 0; the array's shape is {}",
+      indices.shape(), axis, a.shape());
+}
+
 array rules::batch_index(int64_t size, const Shape& rest) {
   const array numbers = arange(number(int64_t{0}), number(size), number(int64_t{1}), Dtype::int64);
   Shape column{size};
@@ -168,6 +175,10 @@ array gather(const array& a, const Arrays& indices, const Axes& axes, const Shap
                "{} slice sizes for shape {}; give one for each axis", slice_sizes.ndim(),
                a.shape());
   Arrays inputs = broadcast_indices("gather", indices, s);
+  for (int axis : axes) {
+    normalize_axis("gather", axis, a.ndim());
+    if (!is_zero(slice_sizes.dim(axis))) check_has_elements("gather", a, axis, inputs[0]);
+  }
   const bool is_empty = same_size(inputs[0].shape().count(), 0);
   for (int axis = 0; axis < a.ndim(); ++axis) {
     const Dim& whole = a.shape().dim(axis);
@@ -177,7 +188,6 @@ array gather(const array& a, const Arrays& indices, const Axes& axes, const Shap
         value, "gather", "a slice of size {} along axis {} of shape {}; it must fit",
         slice_sizes.dim(axis).value, axis, a.shape());
   }
-  for (int axis : axes) normalize_axis("gather", axis, a.ndim());
   inputs.insert(inputs.begin(), a);
   return make_node(rows::gather, std::move(inputs), GatherParams{axes, slice_sizes, 0}, s);
 }
@@ -185,9 +195,7 @@ array gather(const array& a, const Arrays& indices, const Axes& axes, const Shap
 array take(const array& a, const array& indices, std::optional<int64_t> axis, const S& s) {
   if (!axis) return take(flatten(a, 0, -1, s), indices, 0, s);
   const int along = normalize_axis("take", *axis, a.ndim());
-  CERMET_CHECK(!is_zero(a.shape().dim(along)) || indices.size() == 0, value, "take",
-               "axis {} of shape {} has no elements to take; the indices have shape {}", along,
-               a.shape(), indices.shape());
+  check_has_elements("take", a, along, indices);
   Shape sizes = a.shape();
   sizes.dim(along) = 1;
   const array slices = gather(a, {indices}, {along}, sizes, s);
@@ -210,9 +218,7 @@ array take_along_axis(const array& a, const array& indices, std::optional<int64_
                indices.shape(), a.shape());
   CERMET_CHECK(is_integer(indices.dtype()), dtype, "take_along_axis",
                "the indices have dtype {}; they must be integers", indices.dtype());
-  CERMET_CHECK(!is_zero(a.shape().dim(along)) || indices.size() == 0, value, "take_along_axis",
-               "axis {} of shape {} has no elements to take; the indices have shape {}", along,
-               a.shape(), indices.shape());
+  check_has_elements("take_along_axis", a, along, indices);
   Shape a_shape = a.shape(), index_shape = indices.shape();
   a_shape.dim(along) = index_shape.dim(along) = 1;
   Shape shape =

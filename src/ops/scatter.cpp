@@ -289,9 +289,7 @@ array scatter_along_axis(const array& a, const array& indices, const array& valu
                                           astype(values, Dtype::float32, s), axis, reduce, s);
     return astype(wide, a.dtype(), s);
   }
-  CERMET_CHECK(!is_zero(a.shape().dim(along)), value, op,
-               "axis {} of shape {} has no elements to write; the indices have shape {}", along,
-               a.shape(), indices.shape());
+  check_has_elements(op, a, along, indices);
   return make_node(rows::scatter_along_axis, {a, at, fit(values, shape, a.dtype(), s)},
                    GatherParams{{along}, {}, static_cast<int>(reduce)}, s);
 }

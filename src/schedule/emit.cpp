@@ -477,11 +477,18 @@ void Emitter::store_lane(Id id, const Lane& lane, const Coords& at, const Coords
   const std::vector<ir::AxisId> axes = stage_axes(at);
   const int64_t unit = is_complex(dtype) ? 2 : 1;
   const ir::ParamId param = buffer_param(id, constant_offset(target, strides), part, access);
+  if (update) {
+    const ir::ExprId imag = unit == 1 ? ir::kNone : builder_.cast(lane.im, part);
+    append(axes, ir::Update{{false, param},
+                            index_of(target, strides, unit),
+                            *update,
+                            builder_.cast(lane.re, part),
+                            ir::kNone,
+                            imag});
+    return;
+  }
   auto put = [&](ir::ExprId value, ir::Index index) {
-    if (update)
-      append(axes,
-             ir::Update{{false, param}, std::move(index), *update, builder_.cast(value, part)});
-    else append(axes, ir::Store{{false, param}, std::move(index), builder_.cast(value, part)});
+    append(axes, ir::Store{{false, param}, std::move(index), builder_.cast(value, part)});
   };
   put(lane.re, index_of(target, strides, unit));
   if (unit == 1) return;

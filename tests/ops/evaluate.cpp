@@ -236,7 +236,9 @@ class NodeKernel final : public LowerContext {
       body.push_back(ir::Update{{false, out_},
                                 index_of(target, node_.shape, node_.dtype, 0),
                                 kCodes[static_cast<int>(reduce)],
-                                value.re});
+                                value.re,
+                                ir::kNone,
+                                value.im});
     }
     add_stage(axes, std::move(body));
   }
