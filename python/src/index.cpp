@@ -105,13 +105,18 @@ array value_for(const array& a, nb::handle value) {
 }
 
 // As NumPy, further leading axes of size 1 are ignored in an assignment.
-array fit(array value, const Shape& shape) {
+array fit(const array& value, const Shape& shape) {
   AxisList leading;
   while (value.ndim() - static_cast<int>(leading.size()) > shape.ndim() &&
          value.shape(static_cast<int>(leading.size())) == 1)
     leading.push_back(static_cast<int64_t>(leading.size()));
-  if (!leading.empty()) value = squeeze(value, leading);
-  return value.shape() == shape ? value : broadcast_to(value, shape);
+  const array fitted = leading.empty() ? value : squeeze(value, leading);
+  if (fitted.shape() == shape) return fitted;
+  CERMET_CHECK(broadcast_shapes("index", fitted.shape(), shape) == shape, value, "index",
+               "a value of shape {} for a selection of shape {}; counted from the last axis, its "
+               "sizes must be equal or 1",
+               value.shape().to_string(), shape.to_string());
+  return broadcast_to(fitted, shape);
 }
 
 // The value in the shape of the slice of each axis of the array.

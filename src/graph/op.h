@@ -106,8 +106,10 @@ class LowerContext {
   virtual Lane input_where(ir::ExprId mask, int k, const Coords& at) = 0;
   virtual ir::ExprId expr(const Coord& c) = 0;                  // int64
   virtual ir::ExprId number(const Number& n, Dtype dtype) = 0;  // a runtime scalar
-  // Raises, at run time on the CPU, [op] index out of range unless ok; `index`, `axis` and `size` are reported.
-  virtual void check_index(ir::ExprId ok, ir::ExprId index, int axis, int64_t size) = 0;
+  // Raises, at run time on the CPU, [op] index out of range unless ok; `index`, `axis`, its `size` and
+  // the `extent` of the slice there are reported.
+  virtual void check_index(ir::ExprId ok, ir::ExprId index, int axis, int64_t size,
+                           int64_t extent) = 0;
   // extent of an axis of input k as an int64 expression (runtime)
   virtual ir::ExprId size(int k, int axis) = 0;
 };

@@ -109,6 +109,20 @@ Arrays rules::broadcast_indices(const char* op, const Arrays& indices, const S& 
   return result;
 }
 
+Arrays rules::start_indices(const char* op, const array& start, const AxisList& axes, const S& s) {
+  CERMET_CHECK(start.size() == static_cast<int64_t>(axes.size()), value, op,
+               "start_indices has {} elements for {} axes; there must be one for each",
+               start.size(), axes.size());
+  const array flat = flatten(start, 0, -1, s);
+  Arrays indices;
+  const std::vector<int64_t> step{1};
+  for (int64_t i = 0; i < flat.shape(0); i++) {
+    const std::vector<int64_t> at{i};
+    indices.push_back(squeeze(cermet::slice(flat, at, step, Shape{1}, s), AxisList{0}, s));
+  }
+  return indices;
+}
+
 void rules::check_has_elements(const char* op, const array& a, int axis, const array& indices) {
   CERMET_CHECK(
       !is_zero(a.shape().dim(axis)) || indices.size() == 0, index, op,
@@ -190,6 +204,15 @@ array gather(const array& a, const Arrays& indices, const Axes& axes, const Shap
   }
   inputs.insert(inputs.begin(), a);
   return make_node(rows::gather, std::move(inputs), GatherParams{axes, slice_sizes, 0}, s);
+}
+
+array slice(const array& a, const array& start, const AxisList& axes, const Shape& slice_size,
+            const S& s) {
+  const Axes along = resolve_axes_in_order("slice", axes, a.ndim());
+  const Arrays indices = start_indices("slice", start, axes, s);
+  if (!axes.empty()) return gather(a, indices, along, slice_size, s);
+  const std::vector<int64_t> zeros(static_cast<size_t>(a.ndim()), 0), ones(zeros.size(), 1);
+  return slice(a, zeros, ones, slice_size, s);
 }
 
 array take(const array& a, const array& indices, std::optional<int64_t> axis, const S& s) {

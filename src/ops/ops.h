@@ -144,6 +144,12 @@ array gather(const array& a, const Arrays& indices, const Axes& axes, const Shap
              const S& s = {});
 array scatter(const array& a, const Arrays& indices, const array& updates, const Axes& axes,
               ScatterReduce reduce, const S& s = {});
+// A slice of the given size that starts, along the axes, at computed indices and else at 0; and the array
+// with such a slice replaced. `start` has one element for each of the axes.
+array slice(const array& a, const array& start, const AxisList& axes, const Shape& slice_size,
+            const S& s = {});
+array slice_update(const array& a, const array& update, const array& start, const AxisList& axes,
+                   const S& s = {});
 
 // contraction
 array matmul(const array& a, const array& b, const S& s = {});

@@ -104,7 +104,8 @@ class Emitter::Context : public LowerContext {
   ir::ExprId number(const Number& n, Dtype dtype) override {
     return e_.number(n, dtype, e_.node(id_).scalar);
   }
-  void check_index(ir::ExprId ok, ir::ExprId index, int axis, int64_t size) override {
+  void check_index(ir::ExprId ok, ir::ExprId index, int axis, int64_t size,
+                   int64_t extent) override {
     if (mask_ != ir::kNone) ok = e_.builder_.logical_or(ok, e_.builder_.logical_not(mask_));
     if (!e_.has_status_) {
       e_.has_status_ = true;
@@ -112,7 +113,7 @@ class Emitter::Context : public LowerContext {
       e_.out_.operands.push_back({Operand::Kind::status, -1, 0, -1, {}, Dtype::int64});
     }
     const int site = static_cast<int>(e_.out_.sites.size());
-    e_.out_.sites.push_back({e_.node(id_).row().name, axis, size, id_});
+    e_.out_.sites.push_back({e_.node(id_).row().name, axis, size, extent, id_});
     Coords all(1);
     for (AxisId a : e_.axes_) all[0].terms.emplace_back(a, 1);
     e_.append(e_.stage_axes(all), ir::Check{ok, site, index});

@@ -59,7 +59,7 @@ class NodeKernel final : public LowerContext {
                                                                     : n.real_imag.real());
   }
 
-  void check_index(ir::ExprId ok, ir::ExprId index, int axis, int64_t size) override {
+  void check_index(ir::ExprId ok, ir::ExprId index, int axis, int64_t size, int64_t) override {
     checks_.push_back(ir::Check{ok, static_cast<int32_t>(sites_.size()), index});
     sites_.push_back({axis, size});
   }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Index expressions of every form that Python and NumPy know, generated: what to do (read, assign,
-update), on which array, at which index, with which value. Few shapes, so that few kernels serve all.
+update), on which array, at which index, with which value. Few shapes: few kernels.
 """
 
 from dataclasses import dataclass
