@@ -64,8 +64,9 @@ struct Opaque {
 struct Derived {
   array (*vjp)(const OpCall&, const array& output, int k, const array& cotangent) = nullptr;
 };
-struct Zero {};  // no derivative: integers, comparisons, stop_gradient
-using Derivative = std::variant<Elementwise, Linear, Bilinear, Opaque, Derived, Zero>;
+struct Zero {};   // no derivative: integers, comparisons, stop_gradient
+struct First {};  // that of input 0, whose values these are; the others have none
+using Derivative = std::variant<Elementwise, Linear, Bilinear, Opaque, Derived, Zero, First>;
 
 // --- vmap families: batched inputs carry the batch axis at 0; the result must, too ---
 struct BroadcastVmap {};  // elementwise: align ranks, apply

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "graph/custom_call.h"
 #include "graph/op.h"
 
 namespace cermet {
@@ -43,6 +44,11 @@ array allclose(const array& a, const array& b, double rtol = 1e-5, double atol =
                bool equal_nan = false, const S& s = {});
 array array_equal(const array& a, const array& b, bool equal_nan = false, const S& s = {});
 std::vector<array> divmod(const array& a, const array& b, const S& s = {});
+// The inputs, computed on from after the dependencies; nothing of that is shared with what is computed
+// from the inputs themselves.
+Arrays depends(const Arrays& inputs, const Arrays& dependencies);
+// A result of a call (graph/custom_call.h), as transforms see it.
+array custom_call(const std::shared_ptr<const CustomCall>& call, int output);
 // Alike dtype and shape: (broadcast to one shape, promoted to one dtype).
 std::pair<array, array> broadcast_promote(const char* op, const array& a, const array& b,
                                           const S& s);
