@@ -3,11 +3,16 @@
 the same function without them, and loops; alone, nested, under one another and compiled.
 """
 
+import gc
+import threading
+import weakref
+
 import cermet.core as mx
 import cermet.nn as nn
 import numpy as np
 import pytest
 from cermet.nn.utils import checkpoint
+from cermet.utils import tree_flatten
 
 STEP = 1e-5
 
@@ -340,7 +345,7 @@ def test_checkpointed_modules():
 
     got, want = loss(True), loss(False)
     assert got[0].item() == want[0].item()
-    flat = lambda g: [np.array(v) for _, v in mx_flatten(g)]  # noqa: E731
+    flat = lambda g: [np.array(v) for _, v in tree_flatten(g)]  # noqa: E731
     for a, b in zip(flat(got[1]), flat(want[1]), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
     assert checkpoint(model, lambda x: x + 1)(mx.array(1)).item() == 2
@@ -355,10 +360,62 @@ def test_checkpointed_modules():
     )
 
 
-def mx_flatten(tree):
-    from cermet.utils import tree_flatten
+def test_many_and_nested_checkpoints():
+    def chain(x):
+        for _ in range(1500):
+            x = mx.checkpoint(lambda a: mx.tanh(a) * 1.01)(x)
+        return x.sum()
 
-    return tree_flatten(tree)
+    def plain(x):
+        for _ in range(1500):
+            x = mx.tanh(x) * 1.01
+        return x.sum()
+
+    close(mx.grad(chain)(X), mx.grad(plain)(X))
+
+    def nested(n):
+        return mx.checkpoint(lambda a: nested(n - 1)(a) * 1.1) if n else mx.sin
+
+    close(mx.grad(lambda a: nested(8)(a).sum())(X), np.cos(X) * 1.1**8)
+
+
+def test_rules_do_not_outlive_their_use():
+    class Token:
+        pass
+
+    def use():
+        token = Token()
+        f = mx.custom_function(lambda x: mx.sin(x) * (token is not None))
+        f.vjp(lambda x, g, _: g * mx.cos(x) * (token is not None))
+        loss = lambda a: mx.checkpoint(f)(a).sum()  # noqa: E731
+        mx.eval(mx.grad(loss)(X), mx.vmap(mx.grad(loss))(mx.stack([X, Y])))
+        return weakref.ref(token)
+
+    tokens = [use() for _ in range(3)]
+    gc.collect()
+    assert not any(token() for token in tokens)
+
+
+def test_on_several_threads():
+    f = mx.custom_function(mx.sin)
+    f.vjp(lambda x, g, _: g * mx.cos(x))
+    wrong = []
+
+    def work(number):
+        for i in range(10):
+            x = X * (number + i)
+            got = mx.grad(lambda a: mx.checkpoint(lambda b: f(mx.exp(b * 0.1)))(a).sum())(x)
+            mx.async_eval(got)
+            inner = np.exp(0.1 * np.array(x))
+            if not np.allclose(np.array(got), np.cos(inner) * inner * 0.1):
+                wrong.append((number, i))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
 
 
 # --- depends ---
