@@ -268,8 +268,10 @@ Lane Emitter::value(Id id, const Coords& given, ir::ExprId mask) {
   }
   const bool pulled = !n.leaf && !n.border && n.lowering<MoveLowering>() != nullptr &&
                       !r_.loads.contains({id, number_});
+  // Wanted at a computed place, it is not found as a member there, and lies nowhere.
+  const bool constant = !n.leaf && n.inputs.empty() && r_.stored_by[id] < 0;
   const Lane lane =
-      member != nullptr || pulled ? compute(id, at, member, mask) : load(id, at, mask);
+      member != nullptr || pulled || constant ? compute(id, at, member, mask) : load(id, at, mask);
   known_[id].push_back({at, mask, lane});
   return lane;
 }

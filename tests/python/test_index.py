@@ -392,6 +392,18 @@ def test_computed_starts_are_compiled_once_and_batched():
     check_equal(got, np.stack([X[i : i + 2, :, j : j + 2] for i, j in starts]), "batched")
 
 
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_reading_constants_at_computed_places(rows):
+    """A constant lies nowhere in memory; what is gathered from it is made in its readers."""
+    w, i = filled((rows, 8)).astype(np.float32), mx.array(3)
+    x = mx.full((64, 8), 2.5)
+    check_equal(mx.ones((rows, 8)) * x[i][None] * mx.array(w), 2.5 * w, "gather")
+    got = mx.cos(x[i][None] * mx.array(w)) * mx.full((64, 8), 3.0)[i][None]
+    np.testing.assert_allclose(np.array(got), 3 * np.cos(2.5 * w), rtol=1e-5)
+    at = mx.array([[3] * 8] * rows, mx.int32).reshape(rows, 8)
+    check_equal(mx.take_along_axis(x, at, 0) * mx.array(w), 2.5 * w, "along an axis")
+
+
 def test_iteration():
     assert [row.tolist() for row in mx.array([[1, 2], [3, 4]])] == [[1, 2], [3, 4]]
     assert list(mx.zeros((0, 2))) == []
