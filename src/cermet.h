@@ -14,4 +14,5 @@
 #include "runtime/stream.h"
 #include "schedule/eval.h"
 #include "transform/compile.h"
+#include "transform/custom.h"
 #include "transform/transform.h"

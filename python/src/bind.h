@@ -45,6 +45,7 @@ void init_random(nb::module_& m);
 void init_fast(nb::module_& m);
 void init_memory(nb::module_& m);
 void init_transforms(nb::module_& m);
+void init_custom(nb::module_& m);
 void init_compile(nb::module_& m);
 void init_compile_number(nb::module_& m);
 void init_explain(nb::module_& m);
@@ -113,5 +114,10 @@ array update_item(const array& a, nb::handle index, nb::handle value, ScatterRed
 void tree_visit(nb::handle tree, const std::function<void(nb::handle leaf)>& visit);
 nb::object tree_map(nb::handle tree, const std::function<nb::object(nb::handle leaf)>& map);
 Arrays tree_arrays(nb::handle tree);  // array leaves only
+// One axis for each array leaf, -1 for none: `axes` is an int or None for the whole tree, or a tree like it.
+void leaf_axes(const char* op, nb::handle tree, nb::handle axes, std::vector<int>& to);
+
+// fun called, its intermediate results to be computed again for derivatives.
+nb::object call_checkpointed(nb::handle fun, nb::args args, nb::kwargs kwargs);
 
 }  // namespace cermet::python

@@ -88,7 +88,6 @@ array get_advanced(const array& a, const IndexPlan& plan) {
 
 array get_planned(const array& a, const IndexPlan& plan) {
   if (plan.selects_all()) return a;
-  if (plan.selects_none()) return zeros(plan.result_shape(), a.dtype());
   if (plan.advanced) return get_advanced(a, plan);
   const array result = aligned(a, plan);
   const AxisList dropped =
@@ -106,13 +105,18 @@ array value_for(const array& a, nb::handle value) {
 }
 
 // As NumPy, further leading axes of size 1 are ignored in an assignment.
-array fit(array value, const Shape& shape) {
+array fit(const array& value, const Shape& shape) {
   AxisList leading;
   while (value.ndim() - static_cast<int>(leading.size()) > shape.ndim() &&
          value.shape(static_cast<int>(leading.size())) == 1)
     leading.push_back(static_cast<int64_t>(leading.size()));
-  if (!leading.empty()) value = squeeze(value, leading);
-  return value.shape() == shape ? value : broadcast_to(value, shape);
+  const array fitted = leading.empty() ? value : squeeze(value, leading);
+  if (fitted.shape() == shape) return fitted;
+  CERMET_CHECK(broadcast_shapes("index", fitted.shape(), shape) == shape, value, "index",
+               "a value of shape {} for a selection of shape {}; counted from the last axis, its "
+               "sizes must be equal or 1",
+               value.shape().to_string(), shape.to_string());
+  return broadcast_to(fitted, shape);
 }
 
 // The value in the shape of the slice of each axis of the array.
@@ -216,7 +220,9 @@ array update_planned(const array& a, nb::handle value, const IndexPlan& plan,
                      ScatterReduce reduce) {
   const array v = fit(value_for(a, value), plan.result_shape());
   if (v.size() == 0) return a;
-  return plan.advanced ? ScatterUpdate(a, plan).run(v, reduce) : update_slices(a, v, plan, reduce);
+  if (!plan.advanced) return update_slices(a, v, plan, reduce);
+  const array updated = ScatterUpdate(plan.with_masked(a), plan).run(v, reduce);
+  return plan.masked.empty() ? updated : squeeze(updated, plan.masked);
 }
 
 array combined(const array& a, const array& value, ScatterReduce reduce) {
@@ -278,7 +284,10 @@ array divide_at(const array& a, nb::handle index, nb::handle value) {
 
 }  // namespace
 
-array get_item(const array& a, nb::handle index) { return get_planned(a, plan_index(a, index)); }
+array get_item(const array& a, nb::handle index) {
+  const IndexPlan plan = plan_index(a, index);
+  return get_planned(plan.with_masked(a), plan);
+}
 
 void set_item(array& a, nb::handle index, nb::handle value) {
   a = update(a, index, value, ScatterReduce::assign);

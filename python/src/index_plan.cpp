@@ -25,6 +25,7 @@ struct Item {
       default: return 1;
     }
   }
+  bool is_scalar_mask() const { return kind == Kind::mask && values->ndim() == 0; }
 };
 
 [[noreturn]] void refuse(nb::handle object) {
@@ -56,6 +57,7 @@ Item to_item(nb::handle object) {
   if (PyBool_Check(p)) return array_item(to_array(object));
   if (is_int(object)) return {Item::Kind::integer, nb::borrow(object), {}};
   if (is_array(object)) return array_item(nb::cast<array>(object));
+  if (PyRange_Check(p)) return to_item(nb::list(object));
   if (PyList_Check(p) || PyTuple_Check(p)) {
     array values = to_array(object);
     if (values.size() == 0) values = astype(values, Dtype::int32);  // [] has no dtype of its own
@@ -64,6 +66,7 @@ Item to_item(nb::handle object) {
   if (nb::hasattr(object, "dtype") && nb::hasattr(object, "ndim")) return numpy_item(object);
   if (nb::hasattr(object, "__mlx_array__")) return array_item(to_array(object));
   if (PyIndex_Check(p)) return {Item::Kind::integer, nb::borrow(object), {}};
+  if (PyMemoryView_Check(p)) return array_item(to_array(object));
   refuse(object);
 }
 
@@ -75,7 +78,7 @@ std::vector<Item> to_items(nb::handle index) {
   return items;
 }
 
-// Every axis consumed by exactly one item: the ellipsis (at the end when there is none) becomes slices.
+// Every axis consumed by exactly one item: the ellipsis (at the end when there is none) is followed by slices.
 std::vector<Item> fill_axes(std::vector<Item> items, int ndim) {
   int consumed = 0;
   size_t at = items.size(), ellipses = 0;
@@ -88,7 +91,7 @@ std::vector<Item> fill_axes(std::vector<Item> items, int ndim) {
   CERMET_CHECK(ellipses <= 1, index, kOp, "an index has {} ellipses (...); it can have one",
                ellipses);
   CERMET_CHECK(consumed <= ndim, axis, kOp, "{} indices for an array of {} axes", consumed, ndim);
-  if (ellipses == 1) items.erase(items.begin() + static_cast<ptrdiff_t>(at));
+  at += ellipses;
   const nb::object all = nb::steal(PySlice_New(nullptr, nullptr, nullptr));
   items.insert(items.begin() + static_cast<ptrdiff_t>(at), static_cast<size_t>(ndim - consumed),
                Item{Item::Kind::slice, all, {}});
@@ -107,7 +110,7 @@ int64_t to_int64(nb::handle object, int axis, int64_t size) {
 
 IndexEntry integer_entry(nb::handle object, int axis, const Dim& size) {
   const int64_t given = to_int64(object, axis, size.value);
-  CERMET_CHECK(given < 0 ? !is_less(size, -given) : is_less(given, size), index, kOp,
+  CERMET_CHECK(is_less(given < 0 ? -(given + 1) : given, size), index, kOp,
                "index {} is out of range for axis {} of size {}", given, axis, size.value);
   IndexEntry e;
   e.kind = IndexEntry::Kind::integer;
@@ -230,17 +233,9 @@ Arrays nonzero(const array& mask) {
   return result;
 }
 
-// A 0-d mask is a new axis, of size 1 or 0.
 void append_mask(const array& a, const array& mask, int axis, IndexPlan& plan) {
-  check_mask(a, mask, axis);
-  const Arrays found = nonzero(mask);
-  if (mask.ndim() == 0) {
-    plan.entries.push_back(newaxis_entry());
-    plan.entries.back().size = found[0].size();
-    return;
-  }
-  for (int i = 0; i < mask.ndim(); i++)
-    plan.entries.push_back(indices_entry(found[static_cast<size_t>(i)], axis + i));
+  if (mask.ndim() > 0) check_mask(a, mask, axis);
+  for (const array& found : nonzero(mask)) plan.entries.push_back(indices_entry(found, axis++));
 }
 
 void append(const array& a, const Item& item, int axis, IndexPlan& plan) {
@@ -270,19 +265,15 @@ void find_advanced(IndexPlan& plan) {
     if (plan.is_advanced(plan.entries[i])) at.push_back(i);
   if (at.empty()) return;
   plan.first = at.front();
-  plan.adjacent = at.back() - at.front() + 1 == at.size();
+  plan.adjacent =
+      at.back() - at.front() + 1 == at.size() &&
+      std::none_of(at.begin() + 1, at.end(), [&](size_t i) { return plan.entries[i].behind_gap; });
 }
 
 }  // namespace
 
 bool IndexPlan::selects_all() const {
   return std::ranges::all_of(entries, [](const IndexEntry& e) { return e.whole; });
-}
-
-bool IndexPlan::selects_none() const {
-  return std::ranges::any_of(entries, [](const IndexEntry& e) {
-    return e.kind == IndexEntry::Kind::newaxis && static_cast<int64_t>(e.size) == 0;
-  });
 }
 
 Shape IndexPlan::result_shape() const {
@@ -296,12 +287,23 @@ Shape IndexPlan::result_shape() const {
   return shape;
 }
 
-IndexPlan plan_index(const array& a, nb::handle index) {
+IndexPlan plan_index(const array& given, nb::handle index) {
   IndexPlan plan;
+  const std::vector<Item> items = fill_axes(to_items(index), given.ndim());
   int axis = 0;
-  for (const Item& item : fill_axes(to_items(index), a.ndim())) {
+  for (const Item& item : items) {
+    if (item.is_scalar_mask()) plan.masked.push_back(axis);
+    axis += item.consumed() + item.is_scalar_mask();
+  }
+  const array a = plan.with_masked(given);
+  axis = 0;
+  bool gap = false;
+  for (const Item& item : items) {
+    const size_t next = plan.entries.size();
     append(a, item, axis, plan);
-    axis += item.consumed();
+    axis += item.consumed() + item.is_scalar_mask();
+    if (plan.entries.size() > next) plan.entries[next].behind_gap = std::exchange(gap, false);
+    gap = gap || item.kind == Item::Kind::ellipsis;
   }
   find_advanced(plan);
   return plan;

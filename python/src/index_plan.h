@@ -16,14 +16,17 @@ struct IndexEntry {
   enum class Kind { slice, integer, newaxis, indices };
   Kind kind = Kind::slice;
   int64_t start = 0, step = 1;   // slice; integer: start
-  Dim size = 1;                  // slice: elements taken; newaxis: 1 (0: a 0-d mask that is false)
+  Dim size = 1;                  // slice: elements taken; newaxis: 1
   bool whole = false;            // slice: all of the axis, forwards
-  int axis = -1;                 // axis of the array; -1: newaxis
+  int axis = -1;                 // axis of the array with those of `masked`; -1: newaxis
+  bool behind_gap = false;       // an ellipsis, though of no axes, stands before it
   std::optional<array> indices;  // indices: integers of any shape
 };
 
 struct IndexPlan {
   std::vector<IndexEntry> entries;
+  AxisList
+      masked;  // axes of size 1 that the array has to be given: 0-d masks are index arrays there
   bool advanced = false;  // there are index arrays
   bool adjacent = true;   // ... and all advanced entries stand side by side
   size_t first = 0;       // the first advanced entry
@@ -36,8 +39,8 @@ struct IndexPlan {
   bool is_kept(const IndexEntry& e) const {
     return e.kind == IndexEntry::Kind::slice || e.kind == IndexEntry::Kind::newaxis;
   }
-  bool selects_all() const;   // the array itself
-  bool selects_none() const;  // a new axis of size 0
+  array with_masked(const array& a) const { return masked.empty() ? a : expand_dims(a, masked); }
+  bool selects_all() const;  // the array itself
   Shape result_shape() const;
 };
 

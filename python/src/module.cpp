@@ -33,6 +33,7 @@ NB_MODULE(core, m) {
   init_fast(m);
   init_memory(m);
   init_transforms(m);
+  init_custom(m);
   init_compile_number(m);
   init_compile(m);
   init_explain(m);

@@ -61,25 +61,6 @@ nb::object split_arg(const array& a, handle sections, int64_t axis, handle strea
   return to_pylist(split(a, nb::cast<std::vector<int64_t>>(sections), axis, st(stream)));
 }
 
-// The start of a slice along each axis, as 0-d arrays.
-Arrays start_indices(const char* op, const array& start, const std::vector<int64_t>& axes,
-                     const S& s) {
-  CERMET_CHECK(start.size() == static_cast<int64_t>(axes.size()), value, op,
-               "start_indices has {} elements for {} axes; there must be one for each",
-               start.size(), axes.size());
-  const array flat = flatten(start, 0, -1, s);
-  Arrays indices;
-  for (size_t i = 0; i < axes.size(); i++)
-    indices.push_back(reshape(slice(flat, {static_cast<int64_t>(i)}, {1}, Shape{1}, s), {}, s));
-  return indices;
-}
-
-Axes checked_axes(const char* op, const array& a, const std::vector<int64_t>& axes) {
-  Axes result;
-  for (int64_t axis : axes) result.push_back(normalize_axis(op, axis, a.ndim()));
-  return result;
-}
-
 // f as a function of the module and as a method of array.
 template <typename F, typename... Extra>
 void def_both(nb::module_& m, const char* name, F f, const nb::arg& self, const Extra&... extra) {
@@ -490,10 +471,7 @@ void def_indexing(nb::module_& m) {
   m.def(
       "slice",
       [](const array& a, const array& start, const std::vector<int64_t>& axes, handle sizes,
-         handle s) {
-        return gather(a, start_indices("slice", start, axes, st(s)), checked_axes("slice", a, axes),
-                      to_shape("slice", sizes), st(s));
-      },
+         handle s) { return slice(a, start, axes, to_shape("slice", sizes), st(s)); },
       arg("a"), arg("start_indices"), arg("axes"), arg("slice_size"), kw_only(),
       arg("stream") = none(),
       "A slice of the given size that starts, along the axes, at computed indices.");
@@ -501,12 +479,7 @@ void def_indexing(nb::module_& m) {
       "slice_update",
       [](const array& a, handle update, const array& start, const std::vector<int64_t>& axes,
          handle s) {
-        array values = to_array_like("slice_update", update, a);
-        Shape shape = values.shape();
-        while (shape.ndim() < a.ndim()) shape.insert(0, 1);
-        return scatter(a, start_indices("slice_update", start, axes, st(s)),
-                       reshape(values, ShapeList(shape.begin(), shape.end())),
-                       checked_axes("slice_update", a, axes), ScatterReduce::assign, st(s));
+        return slice_update(a, to_array_like("slice_update", update, a), start, axes, st(s));
       },
       arg("a"), arg("update"), arg("start_indices"), arg("axes"), kw_only(), arg("stream") = none(),
       "The array with a slice, starting at computed indices, replaced.");

@@ -223,7 +223,8 @@ nb::object call_transposed(const char* op, bool forward, nb::handle fun, nb::han
 
 // --- vmap ---
 
-// One axis for each array leaf: `axes` is an int or None for the whole tree, or a tree like it.
+}  // namespace
+
 void leaf_axes(const char* op, nb::handle tree, nb::handle axes, std::vector<int>& to) {
   if (axes.is_none() || PyLong_Check(axes.ptr())) {
     for (const array& leaf : tree_arrays(tree))
@@ -242,6 +243,8 @@ void leaf_axes(const char* op, nb::handle tree, nb::handle axes, std::vector<int
   for (size_t i = 0; i < nb::len(items); i++)
     leaf_axes(op, nb::object(items[i]), nb::object(each[i]), to);
 }
+
+namespace {
 
 Shape without_axis(Shape shape, int axis) {
   if (axis >= 0) shape.erase(axis);
@@ -353,6 +356,15 @@ void init_transforms(nb::module_& m) {
       },
       nb::arg("fun"), nb::arg("in_axes").none() = 0, nb::arg("out_axes").none() = 0,
       "A function that applies fun along an axis of its arguments.");
+  m.def(
+      "checkpoint",
+      [](nb::object fun) {
+        CERMET_CHECK(PyCallable_Check(fun.ptr()), type, "checkpoint",
+                     "a {} was given; it must be callable", nb::type_name(fun.type()).c_str());
+        return nb::cast(Transformed{fun, "checkpoint", call_checkpointed});
+      },
+      nb::arg("fun"),
+      "fun, whose intermediate results are computed again for its derivatives instead of kept.");
 }
 
 }  // namespace cermet::python

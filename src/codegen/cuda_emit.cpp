@@ -8,6 +8,7 @@
 #include "codegen/cuda_op.h"
 #include "codegen/cuda_source.h"
 #include "codegen/lane_analysis.h"
+#include "kernel/complex_update.h"
 #include "kernel/micro.h"
 #include "kernel/walk.h"
 
@@ -358,9 +359,24 @@ void CudaEmitter::update(const Update& s) {
   if (alone_) value(s.value);
   write(s.buffer, s.mask, [&] {
     const std::string operand = value(s.value), place = element(s.buffer, s.index);
+    if (s.imag != kNone) return update_complex_at(s, place, operand);
     const std::string old = defined(dtype, place + (dtype == Dtype::boolean ? " != 0" : ""));
     line("{} = {};", place, cuda_op(s.code, dtype, dtype, std::array{old, operand}));
   });
+}
+
+void CudaEmitter::update_complex_at(const Update& s, const std::string& place,
+                                    const std::string& re) {
+  const Dtype part = dtype_of(s.buffer);
+  const std::string at = fmt::format("(&{})", place);
+  const Parts<std::string> old{defined(part, at + "[0]"), defined(part, at + "[1]")};
+  const auto op = [&](Code code, Dtype result, Dtype operand, const auto& operands) {
+    return defined(result, cuda_op(code, result, operand, operands));
+  };
+  const Parts<std::string> parts =
+      update_complex(s.code, part, old, Parts<std::string>{re, value(s.imag)}, op);
+  line("{}[0] = {};", at, parts[0]);
+  line("{}[1] = {};", at, parts[1]);
 }
 
 void CudaEmitter::check(const Check& s) {

@@ -82,6 +82,7 @@ class CudaEmitter {
   void statement(const ir::Stmt& stmt);
   void store(const ir::Store& store);
   void update(const ir::Update& update);
+  void update_complex_at(const ir::Update& update, const std::string& place, const std::string& re);
   template <typename F>
   void write(ir::BufferRef target, ir::ExprId mask, F&& f);
   void check(const ir::Check& check);

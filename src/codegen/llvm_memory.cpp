@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "codegen/llvm_emit.h"
+#include "kernel/complex_update.h"
 
 namespace cermet::codegen {
 
@@ -313,10 +314,23 @@ void Emitter::store_scalar(const Store& s) {
 // Lane after lane, as several may mean one element.
 void Emitter::update(const Update& s) {
   const Dtype dtype = dtype_of(s.buffer);
-  const auto apply = [&](Value* value, Value* pointer) {
-    Value* old = ops_.from_memory(dtype, b_.CreateLoad(memory_type(s.buffer), pointer));
-    Value* operands[2] = {old, value};
-    b_.CreateStore(ops_.to_memory(dtype, ops_.op(s.code, dtype, dtype, operands)), pointer);
+  const auto load = [&](Value* pointer) {
+    return ops_.from_memory(dtype, b_.CreateLoad(memory_type(s.buffer), pointer));
+  };
+  const auto op = [&](Code code, Dtype result, Dtype operand, const auto& operands) {
+    return ops_.op(code, result, operand, operands);
+  };
+  const auto apply = [&](Value* value, Value* pointer, Value* imag) {
+    if (imag == nullptr) {
+      const std::array operands{load(pointer), value};
+      b_.CreateStore(ops_.to_memory(dtype, op(s.code, dtype, dtype, operands)), pointer);
+      return;
+    }
+    Value* next = b_.CreateConstGEP1_64(memory_type(s.buffer), pointer, 1);
+    const Parts<Value*> old{load(pointer), load(next)};
+    const Parts<Value*> parts = update_complex(s.code, dtype, old, Parts<Value*>{value, imag}, op);
+    b_.CreateStore(ops_.to_memory(dtype, parts[0]), pointer);
+    b_.CreateStore(ops_.to_memory(dtype, parts[1]), next);
   };
   const Lanes* l = lanes();
   if (l != nullptr && l->width > 1) {
@@ -325,19 +339,23 @@ void Emitter::update(const Update& s) {
     Value* pointers = access.kind == AccessKind::uniform
                           ? ops_.splat(address(s.buffer, s.index), l->width)
                           : element_pointers(s.buffer, s.index);
-    for_lanes(active_mask(s.mask), {value, pointers}, [&](Value*, const Values& lane) {
-      apply(ops_.from_memory(dtype, lane[0]), lane[1]);
+    Values vectors{value, pointers};
+    if (s.imag != kNone) vectors.push_back(ops_.to_memory(dtype, vector(s.imag)));
+    for_lanes(active_mask(s.mask), vectors, [&](Value*, const Values& lane) {
+      Value* imag = s.imag == kNone ? nullptr : ops_.from_memory(dtype, lane[2]);
+      apply(ops_.from_memory(dtype, lane[0]), lane[1], imag);
     });
     return;
   }
   Value* value = natural(s.value);
+  Value* imag = s.imag == kNone ? nullptr : natural(s.imag);
   Value* pointer = address(s.buffer, s.index);
-  if (s.mask == kNone) return apply(value, pointer);
+  if (s.mask == kNone) return apply(value, pointer, imag);
   llvm::BasicBlock* touch = block("touch");
   llvm::BasicBlock* join = block("join");
   b_.CreateCondBr(natural(s.mask), touch, join);
   b_.SetInsertPoint(touch);
-  apply(value, pointer);
+  apply(value, pointer, imag);
   b_.CreateBr(join);
   b_.SetInsertPoint(join);
 }

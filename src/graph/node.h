@@ -86,6 +86,7 @@ class Node {
   Shape shape;
   Stream stream;
   Origin origin;
+  int64_t scope = 0;    // NodeScope::current() when it was made
   bool traced = false;  // made under a transform from traced inputs: keeps its inputs when ready
   // These bound laziness; users of a node read them while another thread may evaluate it.
   std::atomic<int32_t> depth{0};          // 1 + the most of its inputs that were not ready

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "graph/custom_call.h"
 #include "graph/hooks.h"
 #include "graph/laziness.h"
 
@@ -74,6 +75,7 @@ array make_node(const OpRow& row, Arrays inputs, Params params, const StreamOrDe
     node.shape = row.shape.value(call);
   }
   check_size(row.name, node.shape, node.dtype);
+  node.scope = NodeScope::current();
   node.stream = std::holds_alternative<std::monostate>(stream) ? default_stream(default_device())
                                                                : to_stream(stream);
   node.inputs.reserve(inputs.size());

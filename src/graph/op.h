@@ -64,8 +64,9 @@ struct Opaque {
 struct Derived {
   array (*vjp)(const OpCall&, const array& output, int k, const array& cotangent) = nullptr;
 };
-struct Zero {};  // no derivative: integers, comparisons, stop_gradient
-using Derivative = std::variant<Elementwise, Linear, Bilinear, Opaque, Derived, Zero>;
+struct Zero {};   // no derivative: integers, comparisons, stop_gradient
+struct First {};  // that of input 0, whose values these are; the others have none
+using Derivative = std::variant<Elementwise, Linear, Bilinear, Opaque, Derived, Zero, First>;
 
 // --- vmap families: batched inputs carry the batch axis at 0; the result must, too ---
 struct BroadcastVmap {};  // elementwise: align ranks, apply
@@ -106,8 +107,10 @@ class LowerContext {
   virtual Lane input_where(ir::ExprId mask, int k, const Coords& at) = 0;
   virtual ir::ExprId expr(const Coord& c) = 0;                  // int64
   virtual ir::ExprId number(const Number& n, Dtype dtype) = 0;  // a runtime scalar
-  // Raises, at run time on the CPU, [op] index out of range unless ok; `index`, `axis` and `size` are reported.
-  virtual void check_index(ir::ExprId ok, ir::ExprId index, int axis, int64_t size) = 0;
+  // Raises, at run time on the CPU, [op] index out of range unless ok; `index`, `axis`, its `size` and
+  // the `extent` of the slice there are reported.
+  virtual void check_index(ir::ExprId ok, ir::ExprId index, int axis, int64_t size,
+                           int64_t extent) = 0;
   // extent of an axis of input k as an int64 expression (runtime)
   virtual ir::ExprId size(int k, int axis) = 0;
 };

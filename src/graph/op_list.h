@@ -26,7 +26,7 @@
   X(IsNan, isnan, unary) X(IsInf, isinf, unary) X(IsFinite, isfinite, unary)                       \
   X(IsPosInf, isposinf, unary) X(IsNegInf, isneginf, unary)                                        \
   X(Real, real, unary) X(Imag, imag, unary) X(Conjugate, conjugate, unary)                         \
-  X(StopGradient, stop_gradient, unary) X(Barrier, barrier, unary)                                 \
+  X(StopGradient, stop_gradient, unary)                                                            \
   X(Add, add, binary) X(Subtract, subtract, binary) X(Multiply, multiply, binary)                  \
   X(Divide, divide, binary) X(FloorDivide, floor_divide, binary)                                   \
   X(Remainder, remainder, binary) X(Power, power, binary) X(Maximum, maximum, binary)              \
@@ -39,6 +39,7 @@
   X(BitwiseXor, bitwise_xor, binary) X(LeftShift, left_shift, binary)                              \
   X(RightShift, right_shift, binary)                                                               \
   X(Select, select, node) X(Cast, cast, node) X(ComplexOf, complex_of, node)                       \
+  X(Depends, depends, node) X(CustomCall, custom_call, node)                                       \
   /* reductions */                                                                                 \
   X(Sum, sum, reduce) X(Prod, prod, reduce) X(Min, min, reduce) X(Max, max, reduce)                \
   X(Any, any, reduce) X(All, all, reduce) X(ArgMin, argmin, node) X(ArgMax, argmax, node)          \

@@ -6,6 +6,7 @@
 #include <complex>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <variant>
@@ -145,10 +146,18 @@ struct AttentionGradientParams {  // inputs: those of attention, then the cotang
   static auto fields(auto& p) { return std::tie(p.attention, p.input); }
 };
 
+struct CustomCall;
+struct
+    CallParams {  // custom_call: a result of a call, by its number; what is evaluated is the same
+  std::shared_ptr<const CustomCall> call;
+  int output = 0;
+  static auto fields(auto& p) { return std::tie(p.output); }
+};
+
 using Params = std::variant<NoParams, CastParams, ReduceParams, AxisParams, AxesParams, ShapeParams,
                             SliceParams, PadParams, GatherParams, DiagonalParams, StridedParams,
                             FullParams, ArangeParams, RandomParams, NormParams, RopeParams,
-                            AttentionParams, AttentionGradientParams>;
+                            AttentionParams, AttentionGradientParams, CallParams>;
 
 // Calls `size` for each size and `number` for each number among the fields, to be replaced in place.
 void for_each_symbol(Params& params, const std::function<void(Dim&)>& size,

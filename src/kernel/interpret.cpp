@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "kernel/complex_update.h"
 #include "kernel/interpret_state.h"
 #include "kernel/passes.h"
 #include "kernel/text.h"
@@ -133,6 +134,16 @@ class Interpreter : private Evaluator {
     if (s.mask != kNone && cells_[s.mask] == 0) return;
     const int64_t at = offset(s.index);
     const Dtype dtype = wide(kernel_[s.value].dtype);
+    if (s.imag != kNone) {
+      const auto op = [&](Code code, Dtype result, Dtype operand, const auto& operands) {
+        return apply(code, result, operand, operands.data());
+      };
+      const Parts<uint64_t> old{read(s.buffer, at), read(s.buffer, at + 1)};
+      const Parts<uint64_t> parts =
+          update_complex(s.code, dtype, old, {cells_[s.value], cells_[s.imag]}, op);
+      write(s.buffer, at, parts[0]);
+      return write(s.buffer, at + 1, parts[1]);
+    }
     const uint64_t operands[2] = {read(s.buffer, at), cells_[s.value]};
     write(s.buffer, at, apply(s.code, dtype, dtype, operands));
   }

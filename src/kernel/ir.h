@@ -8,7 +8,7 @@
 //           | Fold(value, axes, emit last | each, order lanes | serial, (init, step, merge)*)
 //           | Contract(value, axes, A Expr, B Expr, acc dtype, scheme)
 //           | Check(Expr, site, index) | Store(buffer, Index, Expr, mask?)
-//           | Update(buffer, Index, code, Expr, mask?)
+//           | Update(buffer, Index, code, Expr, imag?, mask?)
 //   Expr   := Const | Scalar | Axis | Extent | Stride | Ref(value) | State(i) | Other(i) | Get(i, Expr)
 //           | Op(code, dtype, Expr*) | Rare(pred, fast, slow) | Load(buffer, Index, mask?, else?)
 //   Index  := Σ Expr · stride                     element offset; affine when every Expr is an Axis
@@ -228,6 +228,7 @@ struct Update {
   Code code;  // add, mul, min, max, ... : element = code(element, value)
   ExprId value;
   ExprId mask = kNone;
+  ExprId imag = kNone;  // set: the element and the next one in memory are a complex number's parts
 };
 struct Local {
   LocalId local;

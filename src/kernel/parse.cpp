@@ -529,7 +529,9 @@ class Parser {
     for (int c = 0; c <= static_cast<int>(Code::threefry); ++c) {
       if (name_of(static_cast<Code>(c)) != w) continue;
       const ExprId v = expr();
-      return Update{b, std::move(index), static_cast<Code>(c), v, accept("mask") ? expr() : kNone};
+      const ExprId imag = accept("imag") ? expr() : kNone;
+      return Update{b,   std::move(index), static_cast<Code>(c), v, accept("mask") ? expr() : kNone,
+                    imag};
     }
     refuse(fmt::format("no code '{}'", w));
   }

@@ -268,8 +268,9 @@ class Printer {
     return fmt::format("store {} = {}{}", access(s.buffer, s.index), text(s.value), mask(s.mask));
   }
   std::string stmt_text(const Update& s) const {
-    return fmt::format("update {} {} {}{}", access(s.buffer, s.index), name_of(s.code),
-                       text(s.value), mask(s.mask));
+    const std::string imag = s.imag == kNone ? "" : " imag " + text(s.imag);
+    return fmt::format("update {} {} {}{}{}", access(s.buffer, s.index), name_of(s.code),
+                       text(s.value), imag, mask(s.mask));
   }
   std::string stmt_text(const For& s) const {
     std::string out = fmt::format("for {} {}", text_of(s.kind), ids('a', s.axes));

@@ -91,8 +91,8 @@ void TaskWriter::store(const Task& task, const Store& s) {
 
 void TaskWriter::update(const Update& s) {
   Index index = out_.index(s.index);
-  const ExprId value = out_.expr(s.value);
-  out_.append(Update{s.buffer, std::move(index), s.code, value, out_.expr(s.mask)});
+  const ExprId value = out_.expr(s.value), imag = out_.expr(s.imag);
+  out_.append(Update{s.buffer, std::move(index), s.code, value, out_.expr(s.mask), imag});
 }
 
 void TaskWriter::check(const Task& task, const Check& s) {

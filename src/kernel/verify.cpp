@@ -543,6 +543,11 @@ class Verifier {
     need(s.code <= Code::threefry && !is_math(s.code) && arity_of(s.code) == 2,
          "an update needs a binary core code");
     need(!(s.code >= Code::eq && s.code <= Code::le), "an update by a comparison");
+    if (s.imag == kNone) return;
+    const Dtype part = use(s.imag);
+    need(is_floating(part) && part == use(s.value), "complex parts of unlike dtypes");
+    need(s.code == Code::add || s.code == Code::mul || s.code == Code::min || s.code == Code::max,
+         "a complex update other than add, mul, min and max");
   }
 
   void check(const Local& s) {

@@ -44,8 +44,10 @@ void for_each_expr(S& stmt, F&& f) {
           one(s.a), one(s.b);
         } else if constexpr (std::is_same_v<Node, Check>) {
           one(s.ok), one(s.index);
-        } else if constexpr (std::is_same_v<Node, Store> || std::is_same_v<Node, Update>) {
+        } else if constexpr (std::is_same_v<Node, Store>) {
           index(s.index), one(s.value), one(s.mask);
+        } else if constexpr (std::is_same_v<Node, Update>) {
+          index(s.index), one(s.value), one(s.imag), one(s.mask);
         } else if constexpr (std::is_same_v<Node, For>) {
           one(s.begin), one(s.end);
         } else if constexpr (std::is_same_v<Node, Merge>) {

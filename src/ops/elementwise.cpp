@@ -62,21 +62,6 @@ constinit const OpRow rows::stop_gradient = {
     .doc = "The same values, taken as constants by derivatives.",
 };
 
-constinit const OpRow rows::barrier = {
-    .id = OpId::Barrier,
-    .name = "barrier",
-    .accepts = kAny,
-    .dtype = same_dtype,
-    .shape = same_shape,
-    .derivative = Linear{[](auto&, int, auto& g) { return g; }},
-    .vmap = BroadcastVmap{},
-    .lowering = MapLowering{[](auto&, auto&, auto a) { return a[0]; }},
-    .effect = Effect::barrier,
-    .domain = Domain{},
-    .max_ulp = 0,
-    .doc = "The same values; nothing is shared with or moved across it.",
-};
-
 constinit const OpRow rows::real = {
     .id = OpId::Real,
     .name = "real",
@@ -160,7 +145,6 @@ array real(const array& a, const S& s) { return unary(rows::real, a, s); }
 array imag(const array& a, const S& s) { return unary(rows::imag, a, s); }
 array conjugate(const array& a, const S& s) { return unary(rows::conjugate, a, s); }
 array stop_gradient(const array& a, const S& s) { return unary(rows::stop_gradient, a, s); }
-array barrier(const array& a, const S& s) { return unary(rows::barrier, a, s); }
 
 array astype(const array& a, Dtype dtype, const S& s) {
   if (a.dtype() == dtype) return a;

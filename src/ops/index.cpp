@@ -109,6 +109,27 @@ Arrays rules::broadcast_indices(const char* op, const Arrays& indices, const S& 
   return result;
 }
 
+Arrays rules::start_indices(const char* op, const array& start, const AxisList& axes, const S& s) {
+  CERMET_CHECK(start.size() == static_cast<int64_t>(axes.size()), value, op,
+               "start_indices has {} elements for {} axes; there must be one for each",
+               start.size(), axes.size());
+  const array flat = flatten(start, 0, -1, s);
+  Arrays indices;
+  const std::vector<int64_t> step{1};
+  for (int64_t i = 0; i < flat.shape(0); i++) {
+    const std::vector<int64_t> at{i};
+    indices.push_back(squeeze(cermet::slice(flat, at, step, Shape{1}, s), AxisList{0}, s));
+  }
+  return indices;
+}
+
+void rules::check_has_elements(const char* op, const array& a, int axis, const array& indices) {
+  CERMET_CHECK(
+      !is_zero(a.shape().dim(axis)) || indices.size() == 0, index, op,
+      "indices of shape {} are out of range for axis {} of size 0; the array's shape is {}",
+      indices.shape(), axis, a.shape());
+}
+
 array rules::batch_index(int64_t size, const Shape& rest) {
   const array numbers = arange(number(int64_t{0}), number(size), number(int64_t{1}), Dtype::int64);
   Shape column{size};
@@ -168,6 +189,10 @@ array gather(const array& a, const Arrays& indices, const Axes& axes, const Shap
                "{} slice sizes for shape {}; give one for each axis", slice_sizes.ndim(),
                a.shape());
   Arrays inputs = broadcast_indices("gather", indices, s);
+  for (int axis : axes) {
+    normalize_axis("gather", axis, a.ndim());
+    if (!is_zero(slice_sizes.dim(axis))) check_has_elements("gather", a, axis, inputs[0]);
+  }
   const bool is_empty = same_size(inputs[0].shape().count(), 0);
   for (int axis = 0; axis < a.ndim(); ++axis) {
     const Dim& whole = a.shape().dim(axis);
@@ -177,17 +202,23 @@ array gather(const array& a, const Arrays& indices, const Axes& axes, const Shap
         value, "gather", "a slice of size {} along axis {} of shape {}; it must fit",
         slice_sizes.dim(axis).value, axis, a.shape());
   }
-  for (int axis : axes) normalize_axis("gather", axis, a.ndim());
   inputs.insert(inputs.begin(), a);
   return make_node(rows::gather, std::move(inputs), GatherParams{axes, slice_sizes, 0}, s);
+}
+
+array slice(const array& a, const array& start, const AxisList& axes, const Shape& slice_size,
+            const S& s) {
+  const Axes along = resolve_axes_in_order("slice", axes, a.ndim());
+  const Arrays indices = start_indices("slice", start, axes, s);
+  if (!axes.empty()) return gather(a, indices, along, slice_size, s);
+  const std::vector<int64_t> zeros(static_cast<size_t>(a.ndim()), 0), ones(zeros.size(), 1);
+  return slice(a, zeros, ones, slice_size, s);
 }
 
 array take(const array& a, const array& indices, std::optional<int64_t> axis, const S& s) {
   if (!axis) return take(flatten(a, 0, -1, s), indices, 0, s);
   const int along = normalize_axis("take", *axis, a.ndim());
-  CERMET_CHECK(!is_zero(a.shape().dim(along)) || indices.size() == 0, value, "take",
-               "axis {} of shape {} has no elements to take; the indices have shape {}", along,
-               a.shape(), indices.shape());
+  check_has_elements("take", a, along, indices);
   Shape sizes = a.shape();
   sizes.dim(along) = 1;
   const array slices = gather(a, {indices}, {along}, sizes, s);
@@ -210,9 +241,7 @@ array take_along_axis(const array& a, const array& indices, std::optional<int64_
                indices.shape(), a.shape());
   CERMET_CHECK(is_integer(indices.dtype()), dtype, "take_along_axis",
                "the indices have dtype {}; they must be integers", indices.dtype());
-  CERMET_CHECK(!is_zero(a.shape().dim(along)) || indices.size() == 0, value, "take_along_axis",
-               "axis {} of shape {} has no elements to take; the indices have shape {}", along,
-               a.shape(), indices.shape());
+  check_has_elements("take_along_axis", a, along, indices);
   Shape a_shape = a.shape(), index_shape = indices.shape();
   a_shape.dim(along) = index_shape.dim(along) = 1;
   Shape shape =

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "graph/custom_call.h"
 #include "graph/op.h"
 
 namespace cermet {
@@ -43,6 +44,11 @@ array allclose(const array& a, const array& b, double rtol = 1e-5, double atol =
                bool equal_nan = false, const S& s = {});
 array array_equal(const array& a, const array& b, bool equal_nan = false, const S& s = {});
 std::vector<array> divmod(const array& a, const array& b, const S& s = {});
+// The inputs, computed on from after the dependencies; nothing of that is shared with what is computed
+// from the inputs themselves.
+Arrays depends(const Arrays& inputs, const Arrays& dependencies);
+// A result of a call (graph/custom_call.h), as transforms see it.
+array custom_call(const std::shared_ptr<const CustomCall>& call, int output);
 // Alike dtype and shape: (broadcast to one shape, promoted to one dtype).
 std::pair<array, array> broadcast_promote(const char* op, const array& a, const array& b,
                                           const S& s);
@@ -144,6 +150,12 @@ array gather(const array& a, const Arrays& indices, const Axes& axes, const Shap
              const S& s = {});
 array scatter(const array& a, const Arrays& indices, const array& updates, const Axes& axes,
               ScatterReduce reduce, const S& s = {});
+// A slice of the given size that starts, along the axes, at computed indices and else at 0; and the array
+// with such a slice replaced. `start` has one element for each of the axes.
+array slice(const array& a, const array& start, const AxisList& axes, const Shape& slice_size,
+            const S& s = {});
+array slice_update(const array& a, const array& update, const array& start, const AxisList& axes,
+                   const S& s = {});
 
 // contraction
 array matmul(const array& a, const array& b, const S& s = {});

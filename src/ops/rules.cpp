@@ -88,7 +88,7 @@ Coord index_coord(LowerContext& cx, ir::ExprId index, int axis, int64_t size, in
     at = b.select(b.compare(ir::Code::lt, given, zero), b.add(given, size_expr(cx, size)), given);
   const ir::ExprId ok = b.logical_and(b.compare(ir::Code::le, zero, at),
                                       b.compare(ir::Code::le, at, size_expr(cx, size - extent)));
-  cx.check_index(ok, given, axis, size);
+  cx.check_index(ok, given, axis, size, extent);
   return {.terms = {}, .offset = 0, .expr = b.select(ok, at, zero)};
 }
 

@@ -100,6 +100,10 @@ bool check_slice(const char* op, const Shape& shape, std::vector<int64_t>& start
                  const std::vector<int64_t>& step, const Shape& size);
 // The indices, which must be integers, broadcast to one shape.
 Arrays broadcast_indices(const char* op, const Arrays& indices, const S& s);
+// The start of a slice along each of the axes, as 0-d arrays; raises [op] value if their counts differ.
+Arrays start_indices(const char* op, const array& start, const AxisList& axes, const S& s);
+// Raises [op] index when there are indices into an axis of size 0.
+void check_has_elements(const char* op, const array& a, int axis, const array& indices);
 
 // --- derivatives and batching ---
 array full_like(const array& a, double value);

@@ -271,6 +271,26 @@ array scatter(const array& a, const Arrays& indices, const array& updates, const
                    GatherParams{axes, std::move(sizes), static_cast<int>(reduce)}, s);
 }
 
+array slice_update(const array& a, const array& update, const array& start, const AxisList& axes,
+                   const S& s) {
+  const char* op = "slice_update";
+  const Axes along = resolve_axes_in_order(op, axes, a.ndim());
+  const Arrays indices = start_indices(op, start, axes, s);
+  CERMET_CHECK(update.ndim() <= a.ndim(), value, op,
+               "an update of shape {} for an array of shape {}; it must not have more axes",
+               update.shape(), a.shape());
+  AxisList leading;
+  for (int i = update.ndim(); i < a.ndim(); ++i) leading.push_back(i - update.ndim());
+  const array values = leading.empty() ? update : expand_dims(update, leading, s);
+  for (int i = 0; i < a.ndim(); ++i)
+    CERMET_CHECK(!is_less(a.shape().dim(i), values.shape().dim(i)), value, op,
+                 "an update of shape {} for an array of shape {}; it must fit along each axis",
+                 update.shape(), a.shape());
+  if (!axes.empty()) return scatter(a, indices, values, along, ScatterReduce::assign, s);
+  const std::vector<int64_t> zeros(static_cast<size_t>(a.ndim()), 0), ones(zeros.size(), 1);
+  return slice_update(a, values, zeros, ones, ScatterReduce::assign, s);
+}
+
 array scatter_along_axis(const array& a, const array& indices, const array& values, int64_t axis,
                          ScatterReduce reduce, const S& s) {
   const char* op = "scatter_along_axis";
@@ -289,9 +309,7 @@ array scatter_along_axis(const array& a, const array& indices, const array& valu
                                           astype(values, Dtype::float32, s), axis, reduce, s);
     return astype(wide, a.dtype(), s);
   }
-  CERMET_CHECK(!is_zero(a.shape().dim(along)), value, op,
-               "axis {} of shape {} has no elements to write; the indices have shape {}", along,
-               a.shape(), indices.shape());
+  check_has_elements(op, a, along, indices);
   return make_node(rows::scatter_along_axis, {a, at, fit(values, shape, a.dtype(), s)},
                    GatherParams{{along}, {}, static_cast<int>(reduce)}, s);
 }

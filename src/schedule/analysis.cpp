@@ -7,10 +7,9 @@ namespace cermet::schedule {
 
 // A value nobody can fold away: a scalar parameter of its own.
 Lane AnalysisContext::value_of(int k) {
-  const Dtype dtype = compute_dtype(view_.input_dtypes[k]);
-  const Dtype real = real_of(dtype);
+  const Dtype real = real_of(compute_dtype(view_.input_dtypes[k]));
   Lane lane{builder_.scalar_ref(builder_.scalar(real)), ir::kNone};
-  if (is_complex(dtype)) lane.im = builder_.scalar_ref(builder_.scalar(real));
+  if (is_complex(view_.input_dtypes[k])) lane.im = builder_.scalar_ref(builder_.scalar(real));
   return lane;
 }
 

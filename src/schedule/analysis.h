@@ -21,7 +21,7 @@ class AnalysisContext : public LowerContext {
   Lane input_where(ir::ExprId mask, int k, const Coords& at) override;
   ir::ExprId expr(const Coord& c) override;
   ir::ExprId number(const Number& n, Dtype dtype) override;
-  void check_index(ir::ExprId, ir::ExprId, int, int64_t) override {}
+  void check_index(ir::ExprId, ir::ExprId, int, int64_t, int64_t) override {}
   ir::ExprId size(int k, int axis) override;
 
  private:

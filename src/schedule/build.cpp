@@ -277,6 +277,7 @@ class Builder {
       launch.target_layout = where.layout;
     }
     for (Id id : source.stored) launch.outputs.push_back(id);
+    for (Id id : source.after) launch.after.push_back(schedule::locate(r_, id).root);
     launch.border = source.border;
     for (size_t i = source.members.size(); i-- > 0;)
       launch.members.push_back(source.members[i].node);
@@ -288,6 +289,7 @@ class Builder {
     second.kernel = std::move(kernel);
     second.outputs.insert(second.outputs.begin(), first.outputs.begin(), first.outputs.end());
     second.members.insert(second.members.begin(), first.members.begin(), first.members.end());
+    second.after.insert(second.after.begin(), first.after.begin(), first.after.end());
     return second;
   }
 
@@ -318,6 +320,7 @@ class Builder {
         if (o.kind == Operand::Kind::buffer) last[o.value] = static_cast<int>(i);
       }
       if (launch.kernel.update_target >= 0) last[launch.kernel.update_target] = static_cast<int>(i);
+      for (int value : launch.after) last[value] = static_cast<int>(i);
     }
     for (const Program::Output& output : program_->outputs) last[output.value] = -1;
     for (size_t v = 0; v < last.size(); v++) {

@@ -104,7 +104,8 @@ class Emitter::Context : public LowerContext {
   ir::ExprId number(const Number& n, Dtype dtype) override {
     return e_.number(n, dtype, e_.node(id_).scalar);
   }
-  void check_index(ir::ExprId ok, ir::ExprId index, int axis, int64_t size) override {
+  void check_index(ir::ExprId ok, ir::ExprId index, int axis, int64_t size,
+                   int64_t extent) override {
     if (mask_ != ir::kNone) ok = e_.builder_.logical_or(ok, e_.builder_.logical_not(mask_));
     if (!e_.has_status_) {
       e_.has_status_ = true;
@@ -112,7 +113,7 @@ class Emitter::Context : public LowerContext {
       e_.out_.operands.push_back({Operand::Kind::status, -1, 0, -1, {}, Dtype::int64});
     }
     const int site = static_cast<int>(e_.out_.sites.size());
-    e_.out_.sites.push_back({e_.node(id_).row().name, axis, size, id_});
+    e_.out_.sites.push_back({e_.node(id_).row().name, axis, size, extent, id_});
     Coords all(1);
     for (AxisId a : e_.axes_) all[0].terms.emplace_back(a, 1);
     e_.append(e_.stage_axes(all), ir::Check{ok, site, index});
@@ -267,8 +268,10 @@ Lane Emitter::value(Id id, const Coords& given, ir::ExprId mask) {
   }
   const bool pulled = !n.leaf && !n.border && n.lowering<MoveLowering>() != nullptr &&
                       !r_.loads.contains({id, number_});
+  // Wanted at a computed place, it is not found as a member there, and lies nowhere.
+  const bool constant = !n.leaf && n.inputs.empty() && r_.stored_by[id] < 0;
   const Lane lane =
-      member != nullptr || pulled ? compute(id, at, member, mask) : load(id, at, mask);
+      member != nullptr || pulled || constant ? compute(id, at, member, mask) : load(id, at, mask);
   known_[id].push_back({at, mask, lane});
   return lane;
 }
@@ -477,11 +480,18 @@ void Emitter::store_lane(Id id, const Lane& lane, const Coords& at, const Coords
   const std::vector<ir::AxisId> axes = stage_axes(at);
   const int64_t unit = is_complex(dtype) ? 2 : 1;
   const ir::ParamId param = buffer_param(id, constant_offset(target, strides), part, access);
+  if (update) {
+    const ir::ExprId imag = unit == 1 ? ir::kNone : builder_.cast(lane.im, part);
+    append(axes, ir::Update{{false, param},
+                            index_of(target, strides, unit),
+                            *update,
+                            builder_.cast(lane.re, part),
+                            ir::kNone,
+                            imag});
+    return;
+  }
   auto put = [&](ir::ExprId value, ir::Index index) {
-    if (update)
-      append(axes,
-             ir::Update{{false, param}, std::move(index), *update, builder_.cast(value, part)});
-    else append(axes, ir::Store{{false, param}, std::move(index), builder_.cast(value, part)});
+    append(axes, ir::Store{{false, param}, std::move(index), builder_.cast(value, part)});
   };
   put(lane.re, index_of(target, strides, unit));
   if (unit == 1) return;

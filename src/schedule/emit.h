@@ -28,7 +28,7 @@ struct Operand {
 struct CheckSite {
   const char* op;
   int axis;
-  int64_t size;
+  int64_t size, extent;
   Id node;
 };
 

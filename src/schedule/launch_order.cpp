@@ -60,6 +60,7 @@ class Order {
       if (o.kind == schedule::Operand::Kind::buffer) reads.push_back(o.value);
     }
     if (launch.kernel.update_target >= 0) reads.push_back(launch.kernel.update_target);
+    reads.insert(reads.end(), launch.after.begin(), launch.after.end());
     std::sort(reads.begin(), reads.end());
     reads.erase(std::unique(reads.begin(), reads.end()), reads.end());
     std::erase_if(reads, [&](int v) { return maker[v] < 0 || maker[v] == i; });

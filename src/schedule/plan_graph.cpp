@@ -46,10 +46,7 @@ class Maker {
       return add_composite(node, *composite);
     PlanNode plan{.node = node, .inputs = {}};
     for (const NodeRef& input : node->inputs) plan.inputs.push_back(ids_.at(input.get()));
-    if (node->row->effect == Effect::barrier) {
-      graph_.nodes[plan.inputs[0]].border = true;
-      return plan.inputs[0];
-    }
+    if (node->row->effect == Effect::barrier) return add_barrier(std::move(plan));
     if (std::holds_alternative<FullParams>(node->params)) return add_full(std::move(plan));
     return add_merged(std::move(plan));
   }
@@ -101,6 +98,15 @@ class Maker {
     }
     kernels.emplace_back(common, n_kernels_);
     return n_kernels_++;
+  }
+
+  // A view of its first input, which lies in memory; the others are waited for, unless they are there.
+  Id add_barrier(PlanNode plan) {
+    graph_.nodes[plan.inputs[0]].border = true;
+    for (size_t k = 1; k < plan.inputs.size(); k++)
+      if (!graph_.nodes[plan.inputs[k]].inputs.empty()) plan.after.push_back(plan.inputs[k]);
+    plan.inputs.resize(1);
+    return push(std::move(plan));
   }
 
   Id add_full(PlanNode plan) {

@@ -16,11 +16,12 @@ using Id = int32_t;
 struct PlanNode {
   NodeRef node;
   std::vector<Id> inputs;
-  bool leaf = false;    // data: ready, or a placeholder of a trace
-  bool needed = false;  // must lie in memory when the program ends
-  bool border = false;  // behind a barrier: never computed inside a consumer's region
-  int scalar = -1;      // full: position among the program's scalars
-  int kernel = -1;      // of a composite that is one kernel: its number
+  bool leaf = false;           // data: ready, or a placeholder of a trace
+  bool needed = false;         // must lie in memory when the program ends
+  bool border = false;         // behind a barrier: never computed inside a consumer's region
+  std::vector<Id> after = {};  // a barrier: its users' regions come after those that make these
+  int scalar = -1;             // full: position among the program's scalars
+  int kernel = -1;             // of a composite that is one kernel: its number
 
   const OpRow& row() const { return *node->row; }
   template <typename L>

@@ -43,6 +43,7 @@ struct Program {
     KernelPtr code;
     Layout target_layout;      // update: of the copied value, from its own layout's start
     std::vector<int> outputs;  // values it makes
+    std::vector<int> after;    // values that must be made before, beside those it reads
     std::vector<std::pair<int, int>> take_over;  // (output, dying value whose memory it may use)
     std::vector<int> dies;                       // values not needed afterwards
     const char* border = "output";

@@ -50,6 +50,7 @@ class Cutter {
     std::set<std::pair<Id, int>> loads;
     for (auto [id, reader] : r_.loads) loads.emplace(id, r_.find(reader));
     r_.loads = std::move(loads);
+    for (auto [id, waiter] : waits_) region(r_.find(waiter)).after.push_back(id);
     order_regions(r_);
     return std::move(r_);
   }
@@ -101,6 +102,10 @@ class Cutter {
 
   void place_move(Id id, bool memory) {
     const PlanNode& n = node(id);
+    for (Id before : n.after) {
+      for (const Use& use : uses_[id]) wait_for(before, use.region);
+      for (int reader : std::vector<int>(memory_readers_[id])) wait_for(before, reader);
+    }
     if (!n.border) {
       for (const Use& use : uses_[id]) {
         if (pull(id, use)) continue;
@@ -122,6 +127,13 @@ class Cutter {
     }
     const int own = start_region(id, n.border ? "barrier" : "layout");
     store(id, own, n.border);
+  }
+
+  // As if it read the value, so that no region comes both before and after another.
+  void wait_for(Id id, int waiter) {
+    in_memory_[id] = true;
+    memory_readers_[id].push_back(waiter);
+    waits_.emplace_back(id, waiter);
   }
 
   void read_from_memory(Id id, int reader) {
@@ -732,7 +744,8 @@ class Cutter {
   std::vector<std::vector<int>> memory_readers_;
   std::vector<bool> in_memory_;
   std::vector<Layout> layouts_;
-  std::map<int, int> kernels_;       // of composites: their regions
+  std::vector<std::pair<Id, int>> waits_;  // (value, region that runs after it is made)
+  std::map<int, int> kernels_;             // of composites: their regions
   std::vector<bool> above_product_;  // nodes of composites' kernels that need one of its products
 };
 

@@ -46,6 +46,7 @@ struct Region {
   int ops = 0;
   int arguments = 0;
   int large_reads = 0;            // large values that it reads of other regions
+  std::vector<Id> after;          // values that must be made before it runs
   std::vector<int> reads;         // regions whose values it reads (normalise with Regions::find)
   const char* border = "output";  // why its first node was not computed in its consumer
 };

@@ -41,6 +41,10 @@ void report_check(const void* context, int32_t site, int64_t index) {
     where = hooks::describe_origin(c.program->members[s.node].origin);
     if (!where.empty()) where = " (" + where + ")";
   }
+  if (s.extent > 1)
+    fail(ErrorKind::index, s.op,
+         "index {} is out of range for axis {} of size {}; a slice of size {} starts at 0 to {}{}",
+         index, s.axis, s.size, s.extent, s.size - s.extent, where);
   fail(ErrorKind::index, s.op,
        "index {} is out of range for axis {} of size {}; it must be in [{}, {}){}", index, s.axis,
        s.size, -s.size, s.size, where);

@@ -77,6 +77,7 @@ class Splitter {
     for (const Member& other : region_.members)
       if (is_constant(other) && other.node != member.node) part.members.push_back(other);
     part.stored.push_back(member.node);
+    part.after = region_.after;
     return part;
   }
 

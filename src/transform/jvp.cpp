@@ -24,6 +24,10 @@ class Forward {
 
   void step(const NodeRef& node) {
     if (tangents_.contains(node.get()) || !is_inexact(node->dtype)) return;
+    if (const CallParams* p = call_of(*node); p != nullptr && p->call->rules->has_jvp()) {
+      if (const array* own = own_tangent(*p)) tangents_.emplace(node.get(), *own);
+      return;
+    }
     const NodeCall call(node);
     std::vector<std::optional<array>> parts;
     bool any = false;
@@ -37,6 +41,21 @@ class Forward {
 
  private:
   using Parts = std::vector<std::optional<array>>;
+
+  // Of a result of a call that gives its own: made once for all of them.
+  const array* own_tangent(const CallParams& p) {
+    const auto [it, fresh] = calls_.try_emplace(p.call.get());
+    if (fresh) {
+      CallRules::Parts parts;
+      bool any = false;
+      for (const NodeRef& argument : p.call->arguments) {
+        parts.push_back(tangent(argument));
+        any |= parts.back().has_value();
+      }
+      if (any) it->second = p.call->rules->jvp(*p.call, parts);
+    }
+    return it->second.empty() ? nullptr : &it->second[static_cast<size_t>(p.output)];
+  }
 
   static void accumulate(std::optional<array>& sum, const array& term) {
     sum = sum ? add(*sum, term) : term;
@@ -59,6 +78,7 @@ class Forward {
     if (std::holds_alternative<Linear>(rule)) return apply_linear(node, call, parts);
     if (std::holds_alternative<Derived>(rule)) return through_composite(node, call, parts);
     if (std::holds_alternative<Zero>(rule)) return std::nullopt;
+    if (std::holds_alternative<First>(rule)) return parts[0];
     std::optional<array> sum;
     for (size_t i = 0; i < parts.size(); i++) {
       if (!parts[i]) continue;
@@ -89,6 +109,7 @@ class Forward {
   }
 
   Tangents tangents_;
+  std::unordered_map<const CustomCall*, Arrays> calls_;
 };
 
 }  // namespace

@@ -1,32 +1,54 @@
 // SPDX-License-Identifier: MIT
 #include "transform/trace.h"
 
+#include <unordered_map>
 #include <unordered_set>
 
 #include "base/error.h"
+#include "graph/custom_call.h"
 #include "transform/transform.h"
 
 namespace cermet {
 
-std::vector<NodeRef> traced_tape(std::span<const array> roots, std::span<const array> stop) {
-  std::unordered_set<const Node*> seen, stops;
-  for (const array& a : stop) stops.insert(a.node().get());
+namespace {
+
+// Source number i of a node; null past the last.
+const NodeRef* source_of(const Node& node, size_t i) {
+  const auto of = [&](const std::vector<NodeRef>& list) {
+    if (i < list.size()) return &list[i];
+    i -= list.size();
+    return static_cast<const NodeRef*>(nullptr);
+  };
+  if (const NodeRef* input = of(node.inputs)) return input;
+  const CallParams* p = call_of(node);
+  if (p == nullptr) return nullptr;
+  const NodeRef* output = of(p->call->outputs);
+  return output != nullptr ? output : of(p->call->arguments);
+}
+
+enum class Visit : uint8_t { skip, leaf, enter };
+
+// Depth first without recursion, sources before what is made from them.
+template <typename Choose>
+std::vector<NodeRef> post_order(std::span<const NodeRef> roots, Choose&& choose) {
   struct Frame {
     NodeRef node;
-    size_t next_input;
+    size_t next;
+    bool entered;
   };
   std::vector<NodeRef> tape;
   std::vector<Frame> stack;
-  auto visit = [&](const NodeRef& node) {
-    if (!node->traced || !seen.insert(node.get()).second) return;
-    stack.push_back({node, stops.contains(node.get()) ? node->inputs.size() : 0});
+  const auto visit = [&](const NodeRef& node) {
+    const Visit what = choose(*node);
+    if (what != Visit::skip) stack.push_back({node, 0, what == Visit::enter});
   };
-  for (const array& root : roots) {
-    visit(root.node());
+  for (const NodeRef& root : roots) {
+    visit(root);
     while (!stack.empty()) {
       Frame& top = stack.back();
-      if (top.next_input < top.node->inputs.size()) {
-        visit(top.node->inputs[top.next_input++]);
+      const NodeRef* source = top.entered ? source_of(*top.node, top.next++) : nullptr;
+      if (source != nullptr) {
+        visit(*source);
       } else {
         tape.push_back(std::move(top.node));
         stack.pop_back();
@@ -34,6 +56,93 @@ std::vector<NodeRef> traced_tape(std::span<const array> roots, std::span<const a
     }
   }
   return tape;
+}
+
+// Copies of nodes on other inputs.
+class Rebuild {
+ public:
+  Rebuild(std::span<const array> from, std::span<const array> to) {
+    for (size_t i = 0; i < from.size(); i++)
+      nodes_.insert_or_assign(from[i].node().get(), to[i].node());
+  }
+
+  bool replaces(const Node& node) const { return nodes_.contains(&node); }
+
+  const NodeRef& find(const NodeRef& node) const {
+    const auto it = nodes_.find(node.get());
+    return it == nodes_.end() ? node : it->second;
+  }
+
+  // Its sources have been here before it.
+  void step(const NodeRef& node) {
+    bool changed = false;
+    for_each_source(*node, [&](const NodeRef& source) { changed |= replaces(*source); });
+    if (replaces(*node) || !changed) return;
+    NodeRef copy(new Node);
+    copy->row = node->row;
+    copy->params = node->params;
+    if (auto* p = std::get_if<CallParams>(&copy->params)) p->call = call(p->call);
+    copy->dtype = node->dtype;
+    copy->shape = node->shape;
+    copy->stream = node->stream;
+    copy->origin = node->origin;
+    copy->scope = NodeScope::current();
+    for (const NodeRef& input : node->inputs) {
+      copy->inputs.push_back(find(input));
+      copy->traced |= copy->inputs.back()->traced;
+    }
+    bound_laziness(*copy);
+    nodes_.emplace(node.get(), std::move(copy));
+  }
+
+ private:
+  std::shared_ptr<const CustomCall> call(const std::shared_ptr<const CustomCall>& from) {
+    std::shared_ptr<const CustomCall>& made = calls_[from.get()];
+    if (made == nullptr) {
+      auto copy = std::make_shared<CustomCall>();
+      copy->rules = from->rules;
+      for (const NodeRef& output : from->outputs) copy->outputs.push_back(find(output));
+      for (const NodeRef& argument : from->arguments) copy->arguments.push_back(find(argument));
+      made = std::move(copy);
+    }
+    return made;
+  }
+
+  std::unordered_map<const Node*, NodeRef> nodes_;
+  std::unordered_map<const CustomCall*, std::shared_ptr<const CustomCall>> calls_;
+};
+
+}  // namespace
+
+std::vector<NodeRef> traced_tape(std::span<const array> roots, std::span<const array> stop) {
+  std::unordered_set<const Node*> seen, stops;
+  for (const array& a : stop) stops.insert(a.node().get());
+  std::vector<NodeRef> nodes;
+  for (const array& root : roots) nodes.push_back(root.node());
+  return post_order(nodes, [&](const Node& node) {
+    if (!node.traced || !seen.insert(&node).second) return Visit::skip;
+    return stops.contains(&node) ? Visit::leaf : Visit::enter;
+  });
+}
+
+void for_each_source(const Node& node, const std::function<void(const NodeRef&)>& f) {
+  for (size_t i = 0; const NodeRef* source = source_of(node, i); i++) f(*source);
+}
+
+const CallParams* call_of(const Node& node) { return std::get_if<CallParams>(&node.params); }
+
+Arrays rebuilt(std::span<const NodeRef> roots, std::span<const array> from,
+               std::span<const array> to) {
+  Rebuild rebuild(from, to);
+  std::unordered_set<const Node*> seen;
+  for (const NodeRef& node : post_order(roots, [&](const Node& node) {
+         if (!seen.insert(&node).second) return Visit::skip;
+         return rebuild.replaces(node) ? Visit::leaf : Visit::enter;
+       }))
+    rebuild.step(node);
+  Arrays results;
+  for (const NodeRef& root : roots) results.emplace_back(rebuild.find(root));
+  return results;
 }
 
 NodeCall::NodeCall(const NodeRef& node) : node_(node) {

@@ -2,6 +2,7 @@
 // Walks over traced graphs, shared by the transforms.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -24,6 +25,16 @@ class NodeCall {
   NodeRef node_;
   Arrays inputs_;
 };
+
+// f(node) for what a node was made from: its inputs; of a result of a custom call, all that the call knows.
+void for_each_source(const Node& node, const std::function<void(const NodeRef&)>& f);
+
+// The graph of `roots` made again, on `to` in place of `from`. Parts that do not lead there stay.
+Arrays rebuilt(std::span<const NodeRef> roots, std::span<const array> from,
+               std::span<const array> to);
+
+// The call that the node is a result of; null: it is none.
+const CallParams* call_of(const Node& node);
 
 // The graph of a composite row's node, built anew on the node's inputs.
 array composite_graph(const NodeRef& node);

@@ -21,9 +21,10 @@ class Reverse {
       if (is_inexact(input.dtype())) reaches_.insert(input.node().get());
     }
     for (const NodeRef& node : tape_) {
-      for (const NodeRef& input : node->inputs) {
-        if (reaches_.contains(input.get()) && is_inexact(node->dtype)) reaches_.insert(node.get());
-      }
+      for_each_source(*node, [&](const NodeRef& source) {
+        if (reaches_.contains(source.get()) && is_inexact(node->dtype)) reaches_.insert(node.get());
+      });
+      if (const CustomCall* call = own_call(*node)) calls_[call].waiting++;
     }
   }
 
@@ -36,6 +37,10 @@ class Reverse {
   void run() {
     for (size_t i = tape_.size(); i-- > 0;) {
       const NodeRef& node = tape_[i];
+      if (const CustomCall* call = own_call(*node)) {
+        collect(*call, node);
+        continue;
+      }
       auto it = cotangents_.find(node.get());
       if (it == cotangents_.end() || stops_.contains(node.get())) continue;
       const array cotangent = it->second;
@@ -50,6 +55,42 @@ class Reverse {
   }
 
  private:
+  // A call that gives its own cotangents: once for all its results, when the last of them is reached.
+  struct Call {
+    int waiting = 0;
+    std::unordered_map<int, array> results, cotangents;  // by output
+  };
+
+  const CustomCall* own_call(const Node& node) const {
+    const CallParams* p = call_of(node);
+    return p != nullptr && p->call->rules->has_vjp() && !stops_.contains(&node) ? p->call.get()
+                                                                                : nullptr;
+  }
+
+  void collect(const CustomCall& from, const NodeRef& node) {
+    Call& call = calls_.at(&from);
+    const int output = call_of(*node)->output;
+    call.results.emplace(output, node);
+    if (auto it = cotangents_.find(node.get()); it != cotangents_.end()) {
+      auto [sum, fresh] = call.cotangents.try_emplace(output, it->second);
+      if (!fresh) sum->second = cermet::add(sum->second, it->second);
+      cotangents_.erase(it);
+    }
+    if (--call.waiting > 0 || call.cotangents.empty()) return;
+    Arrays results, cotangents;
+    for (int k = 0; k < static_cast<int>(from.outputs.size()); k++) {
+      const auto result = call.results.find(k);
+      results.push_back(result == call.results.end() ? custom_call(call_of(*node)->call, k)
+                                                     : result->second);
+      const auto given = call.cotangents.find(k);
+      cotangents.push_back(given == call.cotangents.end() ? zeros_like(results.back())
+                                                          : given->second);
+    }
+    const CallRules::Parts parts = from.rules->vjp(from, results, cotangents);
+    for (size_t i = 0; i < parts.size(); i++)
+      if (parts[i]) add(from.arguments[i], *parts[i]);
+  }
+
   void step(const NodeRef& node, const array& g) {
     const NodeCall call(node);
     const auto* derived = std::get_if<Derived>(&node->row->derivative.value);
@@ -81,6 +122,9 @@ class Reverse {
       std::optional<array> operator()(const Opaque& d) { return d.vjp(call, array(node), k, g); }
       std::optional<array> operator()(const Derived& d) { return d.vjp(call, array(node), k, g); }
       std::optional<array> operator()(const Zero&) { return std::nullopt; }
+      std::optional<array> operator()(const First&) {
+        return k == 0 ? std::optional<array>(g) : std::nullopt;
+      }
     };
     return std::visit(Rule{node, call, k, g}, node->row->derivative.value);
   }
@@ -100,6 +144,7 @@ class Reverse {
   std::vector<NodeRef> tape_;
   std::unordered_set<const Node*> stops_, reaches_;
   std::unordered_map<const Node*, array> cotangents_;
+  std::unordered_map<const CustomCall*, Call> calls_;
 };
 
 }  // namespace

@@ -46,6 +46,11 @@ class Batcher {
  private:
   void step(const NodeRef& node) {
     if (batched_.contains(node.get())) return;
+    if (const CallParams* p = call_of(*node)) {
+      if (const auto call = batched_call(p->call))
+        batched_.emplace(node.get(), custom_call(call, p->output));
+      return;
+    }
     Arrays inputs;
     std::vector<char> flags;
     bool any = false;
@@ -62,6 +67,37 @@ class Batcher {
                             node->shape.to_string(), size_, result->shape().to_string());
       batched_.emplace(node.get(), *result);
     }
+  }
+
+  // The call on batched arguments, one for all its results; null: nothing of it is batched.
+  std::shared_ptr<const CustomCall> batched_call(const std::shared_ptr<const CustomCall>& from) {
+    const auto [it, fresh] = calls_.try_emplace(from.get());
+    if (!fresh) return it->second;
+    std::vector<bool> flags;
+    Arrays arguments, outputs;
+    bool any = false, any_argument = false;
+    for (const NodeRef& node : from->arguments) {
+      const array* found = find(node);
+      flags.push_back(found != nullptr);
+      arguments.push_back(found != nullptr ? *found : array(node));
+      any_argument |= found != nullptr;
+    }
+    if (any_argument && from->rules->has_vmap()) {
+      outputs = from->rules->vmap(*from, arguments, flags, size_);
+      any = true;
+    } else {
+      for (const NodeRef& node : from->outputs) {
+        const array* found = find(node);
+        outputs.push_back(found != nullptr ? *found : with_batch_axis(array(node)));
+        any |= found != nullptr;
+      }
+    }
+    if (!any) return nullptr;
+    auto call = std::make_shared<CustomCall>();
+    call->rules = from->rules->batched(flags, size_);
+    for (const array& a : arguments) call->arguments.push_back(a.node());
+    for (const array& a : outputs) call->outputs.push_back(a.node());
+    return it->second = std::move(call);
   }
 
   std::optional<array> apply(const NodeRef& node, Arrays inputs, const std::vector<char>& flags) {
@@ -90,6 +126,7 @@ class Batcher {
   }
 
   std::unordered_map<const Node*, array> batched_;
+  std::unordered_map<const CustomCall*, std::shared_ptr<const CustomCall>> calls_;
   int64_t size_;
 };
 

@@ -446,6 +446,36 @@ TEST(CodegenLoops, UpdatesRunInOrder) {
   }
 }
 
+TEST(CodegenLoops, UpdatesOfComplexNumbers) {
+  for (Dtype d : {Dtype::float32, Dtype::float64})
+    check(fmt::format(R"(kernel {{
+  param p0 {0} in
+  param p1 {0} inout
+  param p2 {0} inout
+  axis a0
+  axis a1 variable
+  axis a2 variable
+  axis a3 variable
+  strides 1
+  for chunk (a1) grid 1 {{
+    for serial (a2) begin 0 end extent(a0) {{
+      %0 = load(p0[a2*s0])
+      %1 = load(p0[a2*s0 + 1])
+      update p1[rem(mul(a2, a2), 5)*s0] mul %0 imag %1
+      update p1[rem(a2, 3)*s0] max %0 imag %1 mask ne(rem(a2, 7), 2)
+      update p1[rem(a2, 4)*s0] add %1 imag %0
+    }}
+    for lane (a3) begin 0 end extent(a0) {{
+      update p2[a3*s0] mul load(p0[a3*s0]) imag load(p0[a3*s0 + 1])
+      update p2[a3*s0] min load(p0[a3*s0 + 1]) imag load(p0[a3*s0]) mask lt(rem(a3, 5), 3)
+    }}
+  }}
+}})",
+                      name_of(d)),
+          one_axis({0, 1, 7, 16, 40}),
+          [](const auto& e) { return std::vector<int64_t>{2 * e[0], 10, 2 * e[0]}; }, {2});
+}
+
 TEST(CodegenLoops, ChecksReportTheFirstFailure) {
   const Kernel kernel = ir::parse(R"(kernel {
   param p0 int32 in

@@ -453,6 +453,29 @@ TEST(Interpret, Updates) {
   EXPECT_EQ(least, (std::vector<float>{2, 5, 1}));
 }
 
+TEST(Interpret, UpdatesOfComplexNumbers) {
+  // Pairs: 1+2i times 3-i times -2i is (5+5i)(-2i) = 10-10i; the larger first by its real part.
+  std::vector<float> values = {3, -1, 0, -2}, product = {1, 2}, largest = {0, 5}, least = {0, 5};
+  run_text(R"(kernel {
+    param p0 float32 in
+    param p1 float32 inout
+    param p2 float32 inout
+    param p3 float32 inout
+    axis a0
+    strides 1
+    for stage (a0) {
+      %0 = load(p0[a0*s0])
+      %1 = load(p0[a0*s0 + 1])
+      update p1[] mul %0 imag %1
+      update p2[] max %0 imag %1
+      update p3[] min %0 imag %1 mask eq(a0, 1)
+    } })",
+           {argument(values), argument(product), argument(largest), argument(least)}, {2}, {2});
+  EXPECT_EQ(product, (std::vector<float>{10, -10}));
+  EXPECT_EQ(largest, (std::vector<float>{3, -1}));
+  EXPECT_EQ(least, (std::vector<float>{0, -2}));
+}
+
 TEST(Interpret, ScalarsAndRare) {
   std::vector<float> y(2);
   run_text(R"(kernel {

@@ -20,6 +20,7 @@ constexpr const char* kStages = R"(kernel "all of \"it\"" {
   param p3 int64 status "status"
   param p4 int32 inout
   param p5 bfloat16 in
+  param p6 float32 inout
   axis a0 "rows"
   axis a1
   strides 3
@@ -45,6 +46,7 @@ constexpr const char* kStages = R"(kernel "all of \"it\"" {
     check %2 site 7 index add(a0, -9223372036854775808)
     store p1[a0*s0 + a1] = add(v1.0, v2) mask %2
     update p4[a0*s2 + v1.1] max select(%2, cast.int32(p2), int32(-5)) mask true
+    update p6[a0*s2] mul %0 imag v0 mask %2
     store p1[] = load(p0[a1*s1], mask %2, else float32(0x7fc00001))
   }
   for stage () {

@@ -264,6 +264,9 @@ TEST(Verify, MemoryStatements) {
   expect_invalid(stage("update p2[] sqrt float32(1)"), "an update needs a binary core code");
   expect_invalid(stage("update p2[] pow float32(1)"), "an update needs a binary core code");
   expect_invalid(stage("update p2[] lt float32(1)"), "an update by a comparison");
+  expect_invalid(stage("update p2[] mul float32(1) imag 1"), "complex parts of unlike dtypes");
+  expect_invalid(stage("update p2[] sub float32(1) imag float32(1)"),
+                 "a complex update other than add, mul, min and max");
   expect_invalid(stage("check true site 0 index 1"), "a check without a status parameter");
   const std::string status = "param p5 int64 status\n";
   expect_invalid(stage("check 1 site 0 index 1", status), "the condition has dtype int64");

@@ -192,9 +192,8 @@ TEST(Derivative, OfEveryElementwiseRow) {
     const Domain domain = row->domain;
     const int arity = row->id.value == OpId::Select ? 0 : 1;
     // Tested in tests/python: rows with parameters, or of more arguments than one kind.
-    if (arity == 0 || row->id.value == OpId::Cast || row->id.value == OpId::Barrier ||
-        row->id.value == OpId::StopGradient || row->id.value == OpId::Bitcast ||
-        row->id.value == OpId::ComplexOf)
+    if (arity == 0 || row->id.value == OpId::Cast || row->id.value == OpId::StopGradient ||
+        row->id.value == OpId::Bitcast || row->id.value == OpId::ComplexOf)
       continue;
     const array a = real_input({7}, domain.low, domain.high),
                 b = real_input({7}, domain.low, domain.high, 1);
@@ -305,6 +304,19 @@ TEST(Derivative, OfIndexing) {
     check("slice_update",
           [&](const Arrays& in) { return slice_update(in[0], in[1], {0, 2}, {2, -1}, reduce); },
           {x, w});
+  }
+}
+
+TEST(Derivative, OfComplexWriting) {
+  const array x = direction(zeros({4}, Dtype::complex128), 1),
+              u = direction(zeros({3, 1}, Dtype::complex128), 2);
+  const array repeated = vec({1, 3, 1}, Dtype::int32), once = vec({1, 3, 0}, Dtype::int32);
+  for (ScatterReduce reduce :
+       {ScatterReduce::assign, ScatterReduce::add, ScatterReduce::multiply}) {
+    const array& at = reduce == ScatterReduce::assign ? once : repeated;
+    check(
+        "scatter of complex",
+        [&](const Arrays& in) { return scatter(in[0], {at}, in[1], {0}, reduce); }, {x, u}, 1e-5);
   }
 }
 

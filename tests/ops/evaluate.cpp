@@ -59,7 +59,7 @@ class NodeKernel final : public LowerContext {
                                                                     : n.real_imag.real());
   }
 
-  void check_index(ir::ExprId ok, ir::ExprId index, int axis, int64_t size) override {
+  void check_index(ir::ExprId ok, ir::ExprId index, int axis, int64_t size, int64_t) override {
     checks_.push_back(ir::Check{ok, static_cast<int32_t>(sites_.size()), index});
     sites_.push_back({axis, size});
   }
@@ -236,7 +236,9 @@ class NodeKernel final : public LowerContext {
       body.push_back(ir::Update{{false, out_},
                                 index_of(target, node_.shape, node_.dtype, 0),
                                 kCodes[static_cast<int>(reduce)],
-                                value.re});
+                                value.re,
+                                ir::kNone,
+                                value.im});
     }
     add_stage(axes, std::move(body));
   }

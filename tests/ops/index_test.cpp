@@ -33,8 +33,9 @@ TEST(Take, ChecksIndices) {
             std::string::npos);
   EXPECT_NE(message_of([&] { take(x, vec({1}, Dtype::boolean)); }).find("[gather]"),
             std::string::npos);
-  EXPECT_NE(message_of([] { take(grid({}, {0}), ints({0})); }).find("no elements to take"),
-            std::string::npos);
+  EXPECT_NE(
+      message_of([] { take(grid({}, {0}), ints({0})); }).find("out of range for axis 0 of size 0"),
+      std::string::npos);
 }
 
 TEST(Gather, SlicesAtSeveralAxes) {

@@ -455,6 +455,12 @@ def product(g):
     )
 
 
+def wait(g):
+    """A value once more, after others are made; what comes of it is in regions of its own."""
+    i, *others = (g.pick() for _ in range(2 + g.below(2)))
+    g.step("depends", lambda a, *d: mx.depends(a, d), [i, *others], g.values[i])
+
+
 MOVES = [
     *[unary] * 5,
     *[binary] * 6,
@@ -471,6 +477,7 @@ MOVES = [
     gather,
     scatter,
     product,
+    wait,
 ]
 
 

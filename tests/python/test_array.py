@@ -321,3 +321,12 @@ def test_submodules_can_be_imported():
     from cermet.core import random
 
     assert fast is mx.fast and random is mx.random
+
+
+@pytest.mark.parametrize("to", [mx.complex64, mx.complex128, mx.float32, mx.float64, mx.bool_])
+@pytest.mark.parametrize("of", [mx.complex64, mx.complex128])
+def test_casts_of_complex_numbers(of, to):
+    x = mx.array([1 + 2j, -3, 0], of)
+    want = [1 + 2j, -3, 0] if to in (mx.complex64, mx.complex128) else [1, -3, 0]
+    want = [bool(v) for v in want] if to == mx.bool_ else want
+    assert x.astype(to).tolist() == want and x.astype(to).dtype == to

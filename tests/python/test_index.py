@@ -182,6 +182,14 @@ FORMS = [
     "x[1:, [0, 1], 2:4]",
     "x[::2, 1, [0, 4]]",
     "x[[1], 0:2, 2]",
+    "x[range(0, 4, 2)]",
+    "x[memoryview(np.array([2, 0]))]",
+    "x[np.True_]",
+    "x[0, True]",
+    "x[True, [0, 1], :, [1, 2]]",
+    "x[[0, 1], ..., [0, 1], [2, 2]]",
+    "x[:, [0, 1], ..., [2, 2]]",
+    "x[[(0, 1), (1, 2)]]",
 ]
 
 
@@ -222,6 +230,19 @@ ERRORS = [
     ("x.__setitem__(0, None)", TypeError, "None"),
     ("x.__setitem__(0, 2**40)", OverflowError, "1099511627776"),
     ("x.__setitem__(9, 1)", IndexError, "index 9 is out of range"),
+    ("x[-2**63]", IndexError, "index -9223372036854775808 is out of range for axis 0 of size 4"),
+    ("x[:, {1}]", IndexError, "a set is no index"),
+    ("x.__setitem__(0, mx.zeros((2, 5)))", ValueError, r"\[index\] .*\(2, 5\).*\(3, 5\)"),
+    ("mx.zeros((0, 2))[mx.array([0])]", IndexError, "axis 0 of size 0"),
+    ("mx.take(mx.zeros((0,)), 0)", IndexError, "axis 0 of size 0"),
+    ("mx.eval(mx.take(x, mx.array([3]), 1))", IndexError, "index 3 .* axis 1 of size 3"),
+    ("mx.eval(mx.put_along_axis(x, mx.array([[[5]]]), mx.array(1), 2))", IndexError, "index 5 .*"),
+    ("mx.eval(mx.slice(x, mx.array([4]), (2,), (4, 3, 2)))", IndexError, "index 4 .* 0 to 3"),
+    ("mx.slice(x, mx.array([0]), (2,), (4, 3, 6))", ValueError, "size 6 along axis 2"),
+    ("mx.slice(x, mx.array([0]), (1, 2), (4, 3, 1))", ValueError, "1 elements for 2 axes"),
+    ("mx.slice(x, mx.array([0, 0]), (1, -2), (4, 1, 1))", ValueError, "axis"),
+    ("mx.slice_update(x, mx.zeros((6,)), mx.array([0]), (2,))", ValueError, r"\(6,\)"),
+    ("mx.slice_update(x, mx.zeros((1, 1, 1, 1)), mx.array([0]), (2,))", ValueError, "more axes"),
 ]
 
 
@@ -279,6 +300,108 @@ def test_gradient_through_indexing():
     want[0, 0] += 1
     want[2, 1] += 1
     np.testing.assert_array_equal(np.array(mx.grad(loss)(mx.array(x))), want)
+
+
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide", "maximum", "minimum"])
+@pytest.mark.parametrize("shape", [(9,), (5, 300), (7, 3, 40)])
+def test_complex_numbers_at_repeated_indices(rng, name, shape):
+    """Gaussian integers and powers of i, so that no order of the operations rounds."""
+    at = rng.integers(-shape[0], shape[0], size=30)
+    parts = rng.integers(-4, 5, size=(2, *shape))
+    x = (parts[0] + 1j * parts[1]).astype(np.complex64)
+    powers = rng.integers(0, 4, size=(30, *shape[1:]))
+    value = ((1j**powers) * 2.0 ** rng.integers(-1, 2, size=powers.shape)).astype(np.complex64)
+    want = x.copy()
+    UPDATES[name].at(want, at, value)
+    got = getattr(mx.array(x).at[mx.array(at)], name)(mx.array(value))
+    check_equal(got, want, f"{shape} {name}")
+    if len(shape) > 1:
+        slices = (slice(1, None, 2), slice(None, None, -1))
+        want = x.copy()
+        UPDATES[name].at(want, slices, value[0, :1])
+        check_equal(getattr(mx.array(x).at[slices], name)(mx.array(value[0, :1])), want, "slice")
+
+
+def test_nan_of_complex_numbers_at_repeated_indices():
+    nan = complex(np.nan, 1)
+    for name in ("maximum", "minimum"):
+        x, value = np.array([1 + 2j, nan, 3]), np.array([5, 7, nan, 2j])
+        want = x.copy()
+        UPDATES[name].at(want, [0, 1, 2, 0], value)
+        at = mx.array(x, mx.complex64).at[mx.array([0, 1, 2, 0])]
+        got = np.array(getattr(at, name)(mx.array(value, mx.complex64)))
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+        assert got[0] == want[0]
+
+
+def test_put_along_axis(rng):
+    for _ in range(60):
+        shape = random_shape(rng)
+        axis = int(rng.integers(-len(shape), len(shape)))
+        taken = list(shape)
+        taken[axis] = int(rng.integers(1, shape[axis] + 1))
+        # Each index once along the axis: which of several values stays is open.
+        order = np.argsort(rng.random(shape), axis=axis)
+        index = np.take(order, range(taken[axis]), axis=axis)
+        index = np.where(rng.random(taken) < 0.5, index, index - shape[axis])
+        x, value = filled(shape), rng.integers(100, 200, size=taken).astype(np.int32)
+        want = x.copy()
+        np.put_along_axis(want, index, value, axis)
+        got = mx.put_along_axis(mx.array(x), mx.array(index), mx.array(value), axis)
+        check_equal(got, want, f"{shape} {index} {axis}")
+        flat = np.unique(rng.integers(0, x.size, size=3))
+        want = x.copy()
+        np.put_along_axis(want, flat, np.int32(5), None)
+        check_equal(mx.put_along_axis(mx.array(x), mx.array(flat), mx.array(5)), want, "flat")
+
+
+def test_slices_at_computed_starts(rng):
+    for _ in range(60):
+        shape = random_shape(rng)
+        axes = [int(a) for a in rng.permutation(len(shape))[: rng.integers(0, len(shape) + 1)]]
+        size = [int(rng.integers(1, n + 1)) for n in shape]
+        start = [int(rng.integers(0, shape[a] - size[a] + 1)) for a in axes]
+        place = [slice(0, n) for n in size]
+        for a, s in zip(axes, start, strict=True):
+            place[a] = slice(s, s + size[a])
+        named = [a - len(shape) if rng.integers(2) else a for a in axes]
+        x, at = filled(shape), mx.array(start, mx.int32)
+        check_equal(mx.slice(mx.array(x), at, named, size), x[tuple(place)], f"{place}")
+        update = rng.integers(100, 200, size=size[rng.integers(len(size)) :]).astype(np.int32)
+        want = x.copy()
+        covers = tuple(slice(p.start, p.start + n) for p, n in zip(place, size, strict=True))
+        if update.ndim < len(shape):
+            lead = len(shape) - update.ndim
+            covers = tuple(slice(p.start, p.start + 1) for p in place[:lead]) + covers[lead:]
+        want[covers] = update
+        got = mx.slice_update(mx.array(x), mx.array(update), at, named)
+        check_equal(got, want, f"{place} {update.shape}")
+
+
+def test_computed_starts_are_compiled_once_and_batched():
+    x = mx.array(X)
+    f = mx.compile(lambda i: mx.slice(x, i, (0, 2), (2, 3, 2)))
+    g = mx.compile(lambda i: mx.slice_update(x, mx.zeros((1, 3, 2), mx.int32), i, (0, 2)))
+    for i in ([0, 3], [2, 0], [1, 1]):
+        check_equal(f(mx.array(i)), X[i[0] : i[0] + 2, :, i[1] : i[1] + 2], f"{i}")
+        want = X.copy()
+        want[i[0] : i[0] + 1, :, i[1] : i[1] + 2] = 0
+        check_equal(g(mx.array(i)), want, f"{i}")
+    starts = np.array([[0, 3], [2, 0], [1, 1]])
+    got = mx.vmap(f)(mx.array(starts))
+    check_equal(got, np.stack([X[i : i + 2, :, j : j + 2] for i, j in starts]), "batched")
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_reading_constants_at_computed_places(rows):
+    """A constant lies nowhere in memory; what is gathered from it is made in its readers."""
+    w, i = filled((rows, 8)).astype(np.float32), mx.array(3)
+    x = mx.full((64, 8), 2.5)
+    check_equal(mx.ones((rows, 8)) * x[i][None] * mx.array(w), 2.5 * w, "gather")
+    got = mx.cos(x[i][None] * mx.array(w)) * mx.full((64, 8), 3.0)[i][None]
+    np.testing.assert_allclose(np.array(got), 3 * np.cos(2.5 * w), rtol=1e-5)
+    at = mx.array([[3] * 8] * rows, mx.int32).reshape(rows, 8)
+    check_equal(mx.take_along_axis(x, at, 0) * mx.array(w), 2.5 * w, "along an axis")
 
 
 def test_iteration():

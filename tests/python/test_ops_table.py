@@ -465,6 +465,7 @@ ANY = {
     ),
     "flip": (lambda x: mx.flip(x, (0, 2)), lambda x: np.flip(x, (0, 2))),
     "contiguous": (mx.contiguous, lambda x: x),
+    "depends": (lambda x: mx.depends(x, [x[:1] != x[1:2], x.sum()]), lambda x: x),
     "gather": (lambda x: x[[0, 3, 3], :, [1, 2, -1]], lambda x: x[[0, 3, 3], :, [1, 2, -1]]),
     "take_along_axis": (
         lambda x: mx.take_along_axis(x, mx.array([[[3], [0]]]), 1),

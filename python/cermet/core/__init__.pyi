@@ -1233,6 +1233,37 @@ def jvp(fun: object, primals: object, tangents: object) -> object:
 def vmap(fun: object, in_axes: object | None = 0, out_axes: object | None = 0) -> object:
     """A function that applies fun along an axis of its arguments."""
 
+def checkpoint(fun: object) -> object:
+    """
+    fun, whose intermediate results are computed again for its derivatives instead of kept.
+    """
+
+class custom_function:
+    """
+    A function with derivatives and batching of its own: decorate rules with .vjp, .jvp and .vmap; what has none goes through the function.
+    """
+
+    def __init__(self, f: object) -> None: ...
+
+    def __call__(self, *args, **kwargs) -> object: ...
+
+    @property
+    def __wrapped__(self) -> object: ...
+
+    def vjp(self, f: object) -> object:
+        """f(primals, cotangents, outputs) gives a cotangent for each argument."""
+
+    def jvp(self, f: object) -> object:
+        """
+        f(primals, tangents) gives a tangent for each output; a tangent may be None.
+        """
+
+    def vmap(self, f: object) -> object:
+        """f(inputs, axes) gives (outputs, axes); an axis of None: not batched."""
+
+def depends(inputs: object, dependencies: object) -> object:
+    """The inputs, computed on from after the dependencies."""
+
 def compile(fun: object, inputs: object | None = None, outputs: object | None = None, shapeless: bool = False) -> object:
     """
     A function that traces fun once for each structure of arguments and then runs it as one program.

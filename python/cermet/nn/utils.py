@@ -29,3 +29,16 @@ def value_and_grad(model, fn):
             model.update(own)
 
     return call
+
+
+def checkpoint(module, fn=None):
+    """`fn` (or the module's call), whose intermediate results are computed again for the gradients
+    with respect to its arguments and to the module's parameters, instead of kept for them.
+    """
+    checkpointed = mx.checkpoint(module if fn is None else fn)
+
+    @wraps(type(module).__call__ if fn is None else fn)
+    def call(*args, **kwargs):
+        return checkpointed(*args, **kwargs)
+
+    return call

@@ -9,6 +9,7 @@ from cermet.nn.layers.base import Module
 from cermet.nn.layers.dropout import Dropout
 from cermet.nn.layers.linear import Linear
 from cermet.nn.layers.normalization import LayerNorm
+from cermet.nn.utils import checkpoint as checkpointed
 
 
 class MultiHeadAttention(Module):
@@ -116,8 +117,10 @@ class TransformerEncoder(Module):
         dropout=0.0,
         activation=relu,
         norm_first=True,
+        checkpoint=False,
     ):
         super().__init__()
+        self.checkpoint = checkpoint
         self.layers = [
             TransformerEncoderLayer(dims, num_heads, mlp_dims, dropout, activation, norm_first)
             for _ in range(num_layers)
@@ -127,7 +130,7 @@ class TransformerEncoder(Module):
     def __call__(self, x, mask):
         """(B, T, dims) and a mask as for `MultiHeadAttention` → (B, T, dims)."""
         for layer in self.layers:
-            x = layer(x, mask)
+            x = (checkpointed(layer) if self.checkpoint else layer)(x, mask)
         return self.ln(x)
 
 
@@ -185,8 +188,10 @@ class TransformerDecoder(Module):
         dropout=0.0,
         activation=relu,
         norm_first=True,
+        checkpoint=False,
     ):
         super().__init__()
+        self.checkpoint = checkpoint
         self.layers = [
             TransformerDecoderLayer(dims, num_heads, mlp_dims, dropout, activation, norm_first)
             for _ in range(num_layers)
@@ -196,7 +201,8 @@ class TransformerDecoder(Module):
     def __call__(self, x, memory, x_mask, memory_mask):
         """(B, T, dims), (B, S, dims) and a mask for each attention → (B, T, dims)."""
         for layer in self.layers:
-            x = layer(x, memory, x_mask, memory_mask)
+            call = checkpointed(layer) if self.checkpoint else layer
+            x = call(x, memory, x_mask, memory_mask)
         return self.ln(x)
 
 
@@ -217,9 +223,10 @@ class Transformer(Module):
         custom_encoder=None,
         custom_decoder=None,
         norm_first=True,
+        checkpoint=False,
     ):
         super().__init__()
-        shared = (dims, num_heads, mlp_dims, dropout, activation, norm_first)
+        shared = (dims, num_heads, mlp_dims, dropout, activation, norm_first, checkpoint)
         self.encoder = custom_encoder or TransformerEncoder(num_encoder_layers, *shared)
         self.decoder = custom_decoder or TransformerDecoder(num_decoder_layers, *shared)
 
