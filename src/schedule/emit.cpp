@@ -173,11 +173,14 @@ ir::ExprId Emitter::coordinate(const Coord& coord) {
 
 // is_fixed: of a composite that is one kernel.
 ir::ExprId Emitter::number(const Number& n, Dtype dtype, int scalar, bool is_fixed) {
-  // Infinities are part of the structure, and so are zeros of a composite: what they mask is not computed.
+  // Infinities and bools are part of the structure, and so are zeros of a composite: what they mask is not
+  // computed.
   const double value = n.real_imag.real();
+  if (scalar < 0 && dtype == Dtype::boolean && n.kind == Number::Kind::boolean)
+    return builder_.constant(dtype, n.integer != 0);
   if (scalar < 0 && n.kind == Number::Kind::floating &&
       (std::isinf(value) || (is_fixed && value == 0)) && is_floating(dtype) && !is_half(dtype))
-    return builder_.constant(dtype, n.real_imag.real());
+    return builder_.constant(dtype, value);
   for (size_t i = 0; i < out_.operands.size(); i++) {
     const Operand& o = out_.operands[i];
     const bool same = scalar >= 0 ? o.kind == Operand::Kind::scalar && o.scalar == scalar

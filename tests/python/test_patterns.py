@@ -340,3 +340,241 @@ def test_gradient_of_vmap():
         want = expected(hidden(CAUSAL), *(wide(a[i]) for a in batched))[1:]
         for one, each in zip(got, want, strict=True):
             check(one[i], each, "float32")
+
+
+# --- what is not the same function, or of which more is wanted ---
+
+
+def weights_too(q, k, v):
+    weights = mx.softmax(q @ swap(k) * SCALE, axis=-1)
+    return weights @ v, weights
+
+
+def scores_too(q, k, v):
+    scores = q @ swap(k) * SCALE
+    return mx.softmax(scores, axis=-1) @ v, mx.sum(scores, axis=-1)
+
+
+def over_queries(q, k, v):
+    return mx.softmax(q @ swap(k) * SCALE, axis=-2) @ v
+
+
+def dropped(q, k, v):
+    keep = mx.random.bernoulli(0.9, (B, H, T, S), key=mx.random.key(3))
+    return (mx.softmax(q @ swap(k) * SCALE, axis=-1) * keep / 0.9) @ v
+
+
+def other_largest(q, k, v):
+    scores = q @ swap(k) * SCALE
+    e = mx.exp(scores - mx.max(q @ swap(k), axis=-1, keepdims=True))
+    return (e / mx.sum(e, axis=-1, keepdims=True)) @ v
+
+
+def other_total(q, k, v):
+    e = mx.exp(q @ swap(k) * SCALE)
+    return (e / mx.sum(mx.abs(e), axis=-1, keepdims=True)) @ v
+
+
+def scale_of_keys(q, k, v):
+    return mx.softmax(q @ swap(k) * (mx.arange(S) / S), axis=-1) @ v
+
+
+def scale_behind_mask(q, k, v):
+    return mx.softmax((q @ swap(k) + mx.array(BIAS)) * SCALE, axis=-1) @ v
+
+
+def few_queries(q, k, v):
+    return plain(q[:, :, :4], k, v)
+
+
+def clipped(q, k, v):
+    return mx.softmax(mx.clip(q @ swap(k) * SCALE, -1, 1), axis=-1) @ v
+
+
+OTHERS = [weights_too, scores_too, over_queries, dropped, other_largest, other_total]
+OTHERS += [scale_of_keys, scale_behind_mask, few_queries, clipped]
+
+
+@pytest.mark.parametrize("f", OTHERS, ids=lambda f: f.__name__)
+def test_others_stay(f):
+    """No kernel of attention; values and gradients are those in float64, which is not replaced
+    here by anything else either."""
+    q, k, v, _ = inputs_of(H, "float32")
+    first = lambda *a: r[0] if isinstance(r := f(*a), tuple) else r  # noqa: E731
+    assert "attention" not in forms(f, q, k, v)
+
+    def loss(q, k, v):
+        return mx.sum(mx.square(first(q, k, v)))
+
+    gradient = mx.grad(loss, argnums=(0, 1, 2))
+    for run in (first, mx.compile(first)):
+        got = [run(q, k, v), *gradient(q, k, v)]
+        assert all(np.isfinite(np.array(a)).all() for a in got)
+    step = 1e-3
+    for i, a in enumerate((q, k, v)):
+        direction = mx.array(normal(*a.shape))
+        moved = [[*(q, k, v)[:i], a + s * direction, *(q, k, v)[i + 1 :]] for s in (step, -step)]
+        slope = (loss(*moved[0]).item() - loss(*moved[1]).item()) / (2 * step)
+        along = mx.sum(gradient(q, k, v)[i] * direction).item()
+        # A difference of float32 losses: their rounding over the step.
+        assert abs(slope - along) < 0.02 * abs(along) + 0.5
+
+
+def test_held_weights_stay():
+    q, k, v, g = inputs_of(H, "float32")
+    weights = mx.softmax(q @ swap(k) * SCALE, axis=-1)
+    count, result = launches(lambda: weights @ v)
+    assert count == 3
+    check(result, expected(same, *map(wide, (q, k, v, g)))[0], "float32")
+    np.testing.assert_allclose(np.array(mx.sum(weights, axis=-1)), 1, rtol=1e-5)
+
+
+def test_weights_kept_from_a_gradient():
+    """They are held when the function is differentiated: it stays as it is."""
+    q, k, v, g = inputs_of(H, "float32")
+    kept = []
+
+    def f(q, k, v):
+        kept.append(mx.softmax(q @ swap(k) * SCALE, axis=-1))
+        return kept[-1] @ v
+
+    gradients = mx.vjp(f, [q, k, v], [g])[1]
+    for got, want in zip(gradients, expected(same, *map(wide, (q, k, v, g)))[1:], strict=True):
+        check(got, want, "float32")
+    np.testing.assert_allclose(np.array(mx.sum(kept[0], axis=-1)), 1, rtol=1e-5)
+
+
+# --- values that a plan must not remember ---
+
+
+def test_numbers_are_given_at_each_run():
+    """One plan serves each scale and each number in place of a score."""
+    q, k, v, g = inputs_of(H, "float32")
+    seen = mx.array(SEEN)
+    mx.eval(mx.softmax(mx.where(seen, q @ swap(k) * 0.125, -7.0), axis=-1) @ v)
+    wq, wk, wv, wg = map(wide, (q, k, v, g))
+    results = []
+    before = mx.counters()["programs_built"]
+    for scale, low in ((0.5, -3.0), (0.25, -1e9), (2.0, 0.0)):
+        got = mx.softmax(mx.where(seen, q @ swap(k) * scale, low), axis=-1) @ v
+        mx.eval(got)
+        results.append((got, scale, low))
+    assert mx.counters()["programs_built"] == before
+    for got, scale, low in results:
+        scores = np.where(SEEN, wq @ np.swapaxes(wk, -1, -2) * scale, low)
+        check(got, attention_reference(wq, wk, wv, wg, scores)[0], "float32")
+
+
+@pytest.mark.parametrize("low", [-math.inf, LOW, -3.0])
+def test_rows_that_see_nothing(low):
+    """As softmax does: NaN where all is -inf, the mean of the values where all is one number. No
+    gradient comes to scores that were replaced."""
+    q, k, v, g = inputs_of(H, "float32")
+    seen = SEEN.copy()
+    seen[:, :, 3] = False
+
+    def f(q, k, v):
+        return mx.softmax(mx.where(mx.array(seen), q @ swap(k) * SCALE, low), axis=-1) @ v
+
+    assert forms(f, q, k, v) == ["attention"]
+    wq, wk, wv, wg = map(wide, (q, k, v, g))
+    scores = np.where(seen, wq @ np.swapaxes(wk, -1, -2) * SCALE, low)
+    with np.errstate(invalid="ignore"):
+        e = np.exp(scores - scores.max(-1, keepdims=True))
+        p = e / e.sum(-1, keepdims=True)
+        dp = wg @ np.swapaxes(wv, -1, -2)
+        ds = np.where(seen, p * (dp - np.sum(p * dp, -1, keepdims=True)), 0) * SCALE
+    want = p @ wv, ds @ wk, np.swapaxes(ds, -1, -2) @ wq, np.swapaxes(p, -1, -2) @ wg
+    (value,), gradients = mx.vjp(f, [q, k, v], [g])
+    for got, one in zip((f(q, k, v), value, *gradients), (want[0], *want), strict=True):
+        check(got, one, "float32")
+
+
+def test_gradients_of_scales_and_masks():
+    """A learned temperature (one, and for each head), a bias, and a number in place of scores."""
+    q, k, v, g = inputs_of(H, "float64")
+    temperature = mx.array(0.3, mx.float64)
+    per_head = mx.linspace(0.5, 1.5, H, dtype=mx.float64)[:, None, None]
+    bias = mx.array(BIAS).astype(mx.float64)
+    low = mx.array(-1.5, mx.float64)
+
+    def f(temperature, per_head, bias, low):
+        scores = q @ swap(k) * temperature / per_head + bias
+        return mx.softmax(mx.where(mx.array(SEEN), scores, low), axis=-1) @ v
+
+    given = [temperature, per_head, bias, low]
+    assert forms(f, *given)[-1] == "attention"
+    gradients = mx.vjp(f, given, [g])[1]
+    wq, wk, wv, wg = map(wide, (q, k, v, g))
+    raw = wq @ np.swapaxes(wk, -1, -2)
+    scores = np.where(SEEN, raw * 0.3 / wide(per_head) + BIAS, -1.5)
+    ds = attention_reference(wq, wk, wv, wg, scores)[4]
+    inner = np.where(SEEN, ds, 0)
+    want = [
+        np.sum(inner * raw / wide(per_head)),
+        -np.sum(inner * raw * 0.3, axis=(0, 2, 3))[:, None, None] / wide(per_head) ** 2,
+        np.sum(inner, axis=0, keepdims=True),
+        np.sum(np.where(SEEN, 0, ds)),
+    ]
+    for got, one in zip(gradients, want, strict=True):
+        check(got, one, "float64")
+
+
+def test_second_derivative():
+    """The derivative of a gradient along a direction, against differences in float64."""
+    q, k, v, g = inputs_of(H, "float64")
+    direction = mx.array(normal(*q.shape)).astype(mx.float64)
+
+    def gradient(q):
+        return mx.vjp(lambda q: causal_large(q, k, v), [q], [g])[1][0]
+
+    _, (along,) = mx.jvp(gradient, [q], [direction])
+    step = 1e-5
+    slope = (gradient(q + step * direction) - gradient(q - step * direction)) / (2 * step)
+    np.testing.assert_allclose(np.array(along), np.array(slope), atol=1e-7)
+    (product,) = mx.vjp(gradient, [q], [direction])[1]  # symmetric
+    np.testing.assert_allclose(np.array(product), np.array(along), atol=1e-10)
+
+
+def test_batched_mask_and_number():
+    """vmap over a mask, over the number beside it, and over the scale."""
+    q, k, v, g = inputs_of(H, "float32")
+    seen = mx.array(rng.random((3, T, S)) < 0.8)
+    low, scale = mx.array([-2.0, -1e9, 0.0]), mx.array([0.1, 0.2, 0.3])
+
+    def f(seen, low, scale):
+        return mx.softmax(mx.where(seen, q @ swap(k) * scale, low), axis=-1) @ v
+
+    got = mx.vmap(f)(seen, low, scale)
+    wq, wk, wv, wg = map(wide, (q, k, v, g))
+    for i in range(3):
+        scores = wq @ np.swapaxes(wk, -1, -2) * scale[i].item()
+        scores = np.where(np.array(seen[i]), scores, low[i].item())
+        check(got[i], attention_reference(wq, wk, wv, wg, scores)[0], "float32")
+
+
+# --- memory ---
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_memory_is_linear_in_the_length(masked):
+    """4096 positions: scores would take 256 MiB for each op on them. At first sight, too: the
+    functions are new, and nothing is evaluated on the way."""
+    length, heads, width = 4096, 4, 64 + 8 * masked
+    mx.random.seed(1)
+    q, k, v, g = (mx.random.normal((1, heads, length, width)) for _ in range(4))
+    mx.eval(q, k, v, g)
+
+    def f(q, k, v):
+        scores = q @ swap(k) / math.sqrt(width)
+        if masked:
+            scores = scores + mx.triu(mx.full((length, length), -mx.inf), k=1)
+        return mx.softmax(scores, axis=-1) @ v
+
+    # The results, once; what the kernels of two threads keep of their own; as much again to spare.
+    for run, results in ((f, 1), (lambda q, k, v: mx.vjp(f, [q, k, v], [g]), 4)):
+        mx.clear_cache()
+        mx.reset_peak_memory()
+        before = mx.get_active_memory()
+        mx.eval(run(q, k, v))
+        assert mx.get_peak_memory() - before < results * q.nbytes + 32 * 2**20
