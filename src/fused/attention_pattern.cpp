@@ -222,7 +222,7 @@ class Matcher {
   struct Found {
     std::vector<std::pair<const Node*, int>> inner;
     const Node* product = nullptr;
-    NodeRef scores;  // what the softmax is of
+    const Node* scores = nullptr;  // what the softmax is of
     std::vector<Scale> scales;
     std::vector<Mask> masks;  // in their order
   };
@@ -308,7 +308,7 @@ class Matcher {
           return false;
       } else if (then != nullptr && is(node, *then)) {
         then = nullptr;
-      } else if (!is(node, rows::stop_gradient)) {
+      } else if (&fold != &rows::max || !is(node, rows::stop_gradient)) {  // any shift is as good
         return false;
       }
       enter(node);
@@ -321,7 +321,7 @@ class Matcher {
   // ---- scores ----
 
   bool scores_of(const NodeRef& node) {
-    found_.scores = node;
+    found_.scores = node.get();
     return step(node, 0);
   }
 

@@ -515,6 +515,7 @@ SPECIAL = {
     "rope",
     "scaled_dot_product_attention",
     "attention_gradient",
+    "cross_entropy",
 }
 
 

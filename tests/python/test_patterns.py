@@ -89,6 +89,18 @@ def three_axes(q, k, v):
     return plain(q, k, v).reshape(B, H, T, D)
 
 
+def two_axes(q, k, v):
+    return mx.vmap(mx.vmap(lambda q, k, v: mx.softmax(q @ k.T * SCALE, axis=-1) @ v))(q, k, v)
+
+
+def added_product(q, k, v):
+    shape = (B * H, -1, D)
+    q, k, v = (a.reshape(shape) for a in (q, k, v))
+    bias = mx.broadcast_to(mx.array(BIAS), (B, H, T, S)).reshape(B * H, T, S)
+    scores = mx.addmm(bias, q, swap(k), alpha=SCALE)
+    return (mx.softmax(scores, axis=2) @ v).reshape(B, H, T, D)
+
+
 def causal_triu(q, k, v):
     mask = mx.triu(mx.full((T, S), float("-inf")), k=S - T + 1)
     return mx.softmax(q @ swap(k) * SCALE + mask, axis=-1) @ v
@@ -179,6 +191,13 @@ def shared_and_causal(q, k, v):
     return (mx.softmax(scores, axis=-1) @ v[:, :, None]).reshape(B, H, T, D)
 
 
+def shared_and_padded(q, k, v):
+    q = q.reshape(B, 2, H // 2, T, D)
+    scores = q @ swap(k[:, :, None]) / math.sqrt(D)
+    scores = mx.where(mx.array(PADDED)[:, None, None, None], scores, mx.finfo(mx.float32).min)
+    return (mx.softmax(scores, axis=-1) @ v[:, :, None]).reshape(B, H, T, D)
+
+
 def upcast(q, k, v):
     weights = mx.softmax((q @ swap(k)).astype(mx.float32) * SCALE, axis=-1)
     return weights.astype(q.dtype) @ v
@@ -208,6 +227,8 @@ SPELLINGS = [
     (einsum, same, H, "float32"),
     (split_heads, same, H, "float32"),
     (three_axes, same, H, "float32"),
+    (two_axes, same, H, "float32"),
+    (added_product, lambda scores: scores + BIAS, H, "float32"),
     (causal_triu, hidden(CAUSAL), H, "float32"),
     (causal_tril, hidden(CAUSAL), H, "float32"),
     (causal_tri, hidden(CAUSAL), H, "float32"),
@@ -225,6 +246,7 @@ SPELLINGS = [
     (shared_by_groups, same, 2, "float32"),
     (shared_by_all, same, 1, "float32"),
     (shared_and_causal, hidden(CAUSAL), 2, "float32"),
+    (shared_and_padded, hidden(PADDED[:, None, None]), 2, "float32"),
     (plain, same, H, "float64"),
     (plain, same, H, "bfloat16"),
     (upcast, same, H, "bfloat16"),
@@ -420,6 +442,38 @@ def test_others_stay(f):
         assert abs(slope - along) < 0.02 * abs(along) + 0.5
 
 
+def test_total_without_a_gradient():
+    """The value is attention's, the gradient is not."""
+    q, k, v, g = inputs_of(H, "float32")
+
+    def f(q, k, v):
+        scores = q @ swap(k) * SCALE
+        e = mx.exp(scores - mx.stop_gradient(mx.max(scores, axis=-1, keepdims=True)))
+        return (e / mx.stop_gradient(mx.sum(e, axis=-1, keepdims=True))) @ v
+
+    (value,), gradients = mx.vjp(f, [q, k, v], [g])
+    wq, wk, wv, wg = map(wide, (q, k, v, g))
+    e = np.exp(wq @ np.swapaxes(wk, -1, -2) * SCALE)
+    p = e / e.sum(-1, keepdims=True)
+    ds = p * (wg @ np.swapaxes(wv, -1, -2)) * SCALE
+    want = p @ wv, ds @ wk, np.swapaxes(ds, -1, -2) @ wq, np.swapaxes(p, -1, -2) @ wg
+    for got, one in zip((value, *gradients), want, strict=True):
+        check(got, one, "float32")
+
+
+def test_keys_of_one_batch():
+    """Keys and values that all of a batch share are broadcast; a view of them serves."""
+    q, k, v, g = inputs_of(H, "float32")
+    assert forms(plain, q, k[:1], v[:1]) == ["attention"]
+    one = [np.repeat(wide(a[:1]), B, axis=0) for a in (k, v)]
+    want = expected(same, wide(q), *one, wide(g))
+    (value,), gradients = mx.vjp(plain, [q, k[:1], v[:1]], [g])
+    check(value, want[0], "float32")
+    check(gradients[0], want[1], "float32")
+    for got, each in zip(gradients[1:], want[2:], strict=True):
+        check(got, each.sum(0, keepdims=True), "float32")
+
+
 def test_held_weights_stay():
     q, k, v, g = inputs_of(H, "float32")
     weights = mx.softmax(q @ swap(k) * SCALE, axis=-1)
@@ -463,6 +517,38 @@ def test_numbers_are_given_at_each_run():
     for got, scale, low in results:
         scores = np.where(SEEN, wq @ np.swapaxes(wk, -1, -2) * scale, low)
         check(got, attention_reference(wq, wk, wv, wg, scores)[0], "float32")
+
+
+def test_one_trace_for_all_sizes_and_scales():
+    """Compiled once; the scale is an argument, the length another each time, also one so short that
+    the plain graph stays."""
+
+    def f(q, k, v, g, scale):
+        seen = mx.arange(q.shape[2])[:, None] >= mx.arange(k.shape[2])
+
+        def attention(q, k, v):
+            return mx.softmax(mx.where(seen, q @ swap(k) * scale, -mx.inf), axis=-1) @ v
+
+        (value,), gradients = mx.vjp(attention, [q, k, v], [g])
+        return value, *gradients
+
+    compiled = mx.compile(f)
+    for length, scale in ((20, 0.25), (31, 0.5), (5, 0.3), (64, 0.125), (1, 1.0), (33, 0.25)):
+        given = [mx.array(normal(B, H, length, D)) for _ in range(4)]
+        wq, wk, wv, wg = map(wide, given)
+        scores = wq @ np.swapaxes(wk, -1, -2) * scale
+        scores = np.where(np.tril(np.ones((length, length), bool)), scores, -np.inf)
+        value, dq, dk, dv, *_ = attention_reference(wq * scale, wk, wv, wg, scores)
+        for got, want in zip(compiled(*given, scale), (value, dq * scale, dk, dv), strict=True):
+            check(got, want, "float32")
+
+
+def test_gradient_of_values_alone():
+    """Queries and keys are no part of the trace."""
+    q, k, v, g = inputs_of(H, "float32")
+    f = lambda v: mx.vjp(lambda v: causal_arange(q, k, v), [v], [g])[1][0]  # noqa: E731
+    assert forms(f, v) == ["attention"]
+    check(f(v), expected(hidden(CAUSAL), *map(wide, (q, k, v, g)))[3], "float32")
 
 
 @pytest.mark.parametrize("low", [-math.inf, LOW, -3.0])
