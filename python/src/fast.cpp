@@ -79,6 +79,14 @@ void init_fast(nb::module_& parent) {
         "softmax(scale * q @ k.T + mask) @ v for (batch, heads, length, width); scale 1 / "
         "sqrt(width) "
         "unless given; mask: 'causal', booleans (true: look) or numbers to add.");
+  m.def(
+      "cross_entropy",
+      [](const array& logits, const array& targets, handle s) {
+        return fast::cross_entropy(logits, targets, to_stream_arg(s));
+      },
+      arg("logits"), arg("targets"), nb::kw_only(), arg("stream") = nb::none(),
+      "logsumexp(logits) - logits[target] over the last axis, for class indices of the other axes' "
+      "shape; float32 for halves.");
 }
 
 }  // namespace cermet::python

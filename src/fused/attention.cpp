@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Scaled dot-product attention as a graph of plain rows: the reference that a fused kernel must
 // match. Scores and weights are float32 for half inputs. A row whose keys are all masked gives
-// zeros, and so does its derivative.
+// zeros, and so does its derivative (unless the parameters ask for softmax's NaN).
 #include <algorithm>
 #include <limits>
 
@@ -37,9 +37,53 @@ array causal_mask(int64_t queries, int64_t keys) {
   return key <= reshape(query, {queries, 1});
 }
 
-array masked(const array& scores, const array& mask) {
-  if (mask.dtype() != Dtype::boolean) return scores + astype(mask, scores.dtype());
-  return where(mask, scores, full({}, number(-kInfinity), scores.dtype()));
+AttentionScale scale_of(const AttentionParams& p) { return static_cast<AttentionScale>(p.scaled); }
+
+AttentionMask kind_of(const AttentionParams& p, size_t mask) {
+  return static_cast<AttentionMask>(p.masks[mask]);
+}
+
+// Of input k: what it is, and of which mask.
+enum Input : int { kQueries, kKeys, kValues, kScale, kMask, kNumber, kSinks };
+struct InputRole {
+  Input input;
+  size_t mask = 0;
+};
+
+InputRole role_of(const AttentionParams& p, int k) {
+  const bool scaled = scale_of(p) != AttentionScale::none;
+  if (k < kScale + scaled) return {static_cast<Input>(k)};
+  int at = kScale + scaled;
+  for (size_t m = 0; m < p.masks.size(); ++m) {
+    if (k == at++) return {kMask, m};
+    if (kind_of(p, m) == AttentionMask::replace && k == at++) return {kNumber, m};
+  }
+  return {kSinks};
+}
+
+// The number spread by nodes of its own, never built anew: its value may be given at each run.
+array spread_number(const array& value, const array& like) {
+  const array wide =
+      value.dtype() == like.dtype()
+          ? value
+          : make_node(rows::cast, pack(value), CastParams{like.dtype()}, value.node()->stream);
+  return make_node(rows::broadcast_to, pack(wide), ShapeParams{like.shape()}, value.node()->stream);
+}
+
+// Times the scale and the number, or over it.
+array scaled(const AttentionParams& p, std::span<const array> inputs, const array& a) {
+  if (scale_of(p) == AttentionScale::none) return a * p.scale;
+  const array number = spread_number(inputs[kScale], a);
+  const array by_number = scale_of(p) == AttentionScale::over ? a / number : a * number;
+  return p.scale == 1 ? by_number : by_number * p.scale;
+}
+
+array chosen(const array& mask, const array& scores, const array& otherwise) {
+  return select(broadcast_to(mask, scores.shape()), scores, otherwise);
+}
+
+array hidden(const array& scores, const array& mask) {
+  return chosen(mask, scores, full_like(scores, -kInfinity));
 }
 
 // What attention and its gradients compute first: [batch, key heads, heads for each, queries, ...].
@@ -48,28 +92,45 @@ struct Terms {
   array weights;  // exp(scores - largest)
   array share;    // of a weight: 1 / sum, 0 where nothing is seen
   array largest;
+  Arrays masks;  // with the axes of the scores
   std::optional<array> sinks;
 };
 
+// 1 / total, and 0 where that is 0.
+array share_of(const array& total) {
+  const array is_empty = total == 0;
+  return where(is_empty, full_like(total, 0),
+               reciprocal(where(is_empty, full_like(total, 1), total)));
+}
+
 Terms terms_of(const AttentionParams& p, std::span<const array> inputs) {
   const int64_t key_heads = inputs[1].shape()[1];
-  const array q = grouped(widened(inputs[0]) * p.scale, key_heads);
+  const array q = grouped(scaled(p, inputs, widened(inputs[0])), key_heads);
   const array k = expand_dims(widened(inputs[1]), {2});
   const array v = expand_dims(widened(inputs[2]), {2});
   const Shape shape = inputs[0].shape();
 
   array scores = matmul(q, swapaxes(k, -1, -2));
-  if (p.causal) scores = masked(scores, causal_mask(shape[2], inputs[1].shape()[2]));
-  if (p.has_mask) {
-    const array& mask = inputs[3];
-    const bool per_head = mask.shape()[1] != 1;
-    scores = masked(scores, per_head ? grouped(mask, key_heads) : expand_dims(mask, {2}));
+  if (p.causal) scores = hidden(scores, causal_mask(shape[2], inputs[1].shape()[2]));
+  Arrays masks;
+  size_t next = kScale + (scale_of(p) != AttentionScale::none);
+  for (size_t m = 0; m < p.masks.size(); ++m) {
+    const array& given = inputs[next++];
+    const bool per_head = given.shape()[1] != 1;
+    const array mask = per_head ? grouped(given, key_heads) : expand_dims(given, {2});
+    switch (kind_of(p, m)) {
+      case AttentionMask::add: scores = scores + astype(mask, scores.dtype()); break;
+      case AttentionMask::hide: scores = hidden(scores, mask); break;
+      case AttentionMask::replace:
+        scores = chosen(mask, scores, spread_number(inputs[next++], scores));
+    }
+    masks.push_back(mask);
   }
 
   array largest = max(scores, AxisList{-1}, true);
   std::optional<array> sinks;
   if (p.has_sinks) {
-    const array& sink = inputs[p.has_mask ? 4 : 3];
+    const array& sink = inputs[next];
     sinks = reshape(widened(sink), {key_heads, shape[1] / key_heads, 1, 1});
     largest = maximum(largest, *sinks);
   }
@@ -78,10 +139,8 @@ Terms terms_of(const AttentionParams& p, std::span<const array> inputs) {
   const array weights = exp(scores - largest);
   array total = sum(weights, AxisList{-1}, true);
   if (sinks) total = total + exp(*sinks - largest);
-  const array is_empty = total == 0;
-  const array share =
-      where(is_empty, full_like(total, 0), reciprocal(where(is_empty, full_like(total, 1), total)));
-  return {q, k, v, weights, share, largest, sinks};
+  const array share = p.empty_is_nan ? reciprocal(total) : share_of(total);
+  return {q, k, v, weights, share, largest, masks, sinks};
 }
 
 array attention_graph(const OpCall& c) {
@@ -104,54 +163,76 @@ std::optional<Params> attention_kernel(const OpCall& c) {
 // --- The gradient, for each head of the queries: with P = weights · share and dP = g vᵀ, the scores'
 // is dS = P (dP - Σ P dP).
 
-enum Input : int { kQueries, kKeys, kValues, kMask, kSinks };
-
-// By name: the mask may be missing before the sinks.
-Input input_of(const AttentionParams& p, int k) {
-  return k == kMask && !p.has_mask ? kSinks : static_cast<Input>(k);
+// The gradient of the scores behind the first `applied` masks, from that of those behind all: where a
+// mask stood in for a score, nothing comes back to it. With -inf for it the weight is 0 anyway, but in a
+// row of NaN.
+array scores_gradient(const AttentionParams& p, const Terms& t, array ds, size_t applied) {
+  for (size_t m = p.masks.size(); m-- > applied;) {
+    const bool matters = kind_of(p, m) == AttentionMask::replace ||
+                         (kind_of(p, m) == AttentionMask::hide && p.empty_is_nan);
+    if (matters) ds = chosen(t.masks[m], ds, full_like(ds, 0));
+  }
+  return ds;
 }
 
 Shape gradient_shape(const OpCall& c) {
   const auto& [attention, k] = c.get<AttentionGradientParams>();
-  const Input input = input_of(attention, k);
+  const Input input = role_of(attention, k).input;
   const Shape &q = c.inputs[0].shape(), &keys = c.inputs[1].shape();
   if (input == kQueries) return q;
   Shape shape = c.inputs.back().shape();  // [batch, heads, queries, features of values]
-  if (input == kSinks) shape.dim(3) = 1;
+  if (input == kSinks || input == kNumber || input == kScale) shape.dim(3) = 1;
   if (input == kMask) shape.dim(3) = keys.dim(2);
   if (input == kKeys) shape.dim(3) = keys.dim(3);
   if (input == kKeys || input == kValues) shape.dim(2) = keys.dim(2);
   return shape;
 }
 
-// Heads that share keys are added up before they are rounded.
+// Heads that share keys are added up before they are rounded; so is what is summed over queries.
 Dtype gradient_dtype(const OpCall& c) {
   const int k = c.get<AttentionGradientParams>().input;
   const Dtype dtype = c.inputs[0].dtype();
-  return k == kQueries || !is_half(dtype) ? dtype : Dtype::float32;
+  const auto heads = [&](size_t i) { return c.inputs[i].shape().dim(1); };
+  const bool is_whole = k == kQueries || (k <= kValues && same_size(heads(0), heads(1)));
+  return is_whole || !is_half(dtype) ? dtype : Dtype::float32;
+}
+
+// `inner`: of the scaled queries with their gradient.
+array scale_gradient(const AttentionParams& p, std::span<const array> inputs, const array& inner) {
+  const array ratio = inner / spread_number(inputs[kScale], inner);
+  return scale_of(p) == AttentionScale::over ? negative(ratio) : ratio;
 }
 
 array gradient_graph(const OpCall& c) {
   const auto& [attention, k] = c.get<AttentionGradientParams>();
-  const Input input = input_of(attention, k);
+  const auto [input, mask] = role_of(attention, k);
   const Terms t = terms_of(attention, c.inputs.first(c.inputs.size() - 1));
   const array g = grouped(widened(c.inputs.back()), c.inputs[1].shape()[1]);
   const auto by_head = [](const array& a) { return flatten(a, 1, 2); };
 
   const array p = t.weights * t.share;
-  if (input == kValues) return by_head(matmul(swapaxes(p, -1, -2), g));
+  const Dtype dtype = gradient_dtype(c);
+  if (input == kValues) return astype(by_head(matmul(swapaxes(p, -1, -2), g)), dtype);
   const array dp = matmul(g, swapaxes(t.v, -1, -2));
   const array mean = sum(p * dp, AxisList{-1}, true);
   if (input == kSinks) return by_head(negative(exp(*t.sinks - t.largest) * t.share * mean));
-  const array ds = p * (dp - mean);
+  const array after_masks = p * (dp - mean);
+  if (input == kNumber) {
+    const array ds = scores_gradient(attention, t, after_masks, mask + 1);
+    return by_head(sum(chosen(t.masks[mask], full_like(ds, 0), ds), AxisList{-1}, true));
+  }
+  const array ds = scores_gradient(attention, t, after_masks, input == kMask ? mask + 1 : 0);
   if (input == kMask) return by_head(ds);
-  if (input == kKeys) return by_head(matmul(swapaxes(ds, -1, -2), t.q));
-  return astype(by_head(matmul(ds, t.k) * attention.scale), c.inputs[0].dtype());
+  if (input == kKeys) return astype(by_head(matmul(swapaxes(ds, -1, -2), t.q)), dtype);
+  const array dq = matmul(ds, t.k);  // of the scaled queries
+  if (input == kScale)
+    return by_head(scale_gradient(attention, c.inputs, sum(dq * t.q, AxisList{-1}, true)));
+  return astype(scaled(attention, c.inputs, by_head(dq)), dtype);
 }
 
 std::optional<Params> gradient_kernel(const OpCall& c) {
   const auto& [attention, k] = c.get<AttentionGradientParams>();
-  if (input_of(attention, k) > kValues || !has_tiles(c)) return std::nullopt;
+  if (role_of(attention, k).input > kValues || !has_tiles(c)) return std::nullopt;
   return attention;
 }
 
@@ -170,7 +251,7 @@ array attention_vjp(const OpCall& c, const array&, int k, const array& g) {
   array by_head =
       make_node(rows::attention_gradient, std::move(inputs), AttentionGradientParams{p, k}, {});
   const array& x = c.inputs[static_cast<size_t>(k)];
-  switch (input_of(p, k)) {
+  switch (role_of(p, k).input) {
     case kQueries: return by_head;
     case kKeys:
     case kValues: {
@@ -179,6 +260,8 @@ array attention_vjp(const OpCall& c, const array&, int k, const array& g) {
       return astype(sum(grouped(by_head, key_heads), AxisList{2}, false), x.dtype());
     }
     case kMask: return astype(summed_to(by_head, x.shape()), x.dtype());
+    case kScale:
+    case kNumber: return astype(sum(by_head, {}, false), x.dtype());
     case kSinks: break;
   }
   return astype(sum(by_head, AxisList{0, 2, 3}, false), x.dtype());
@@ -211,11 +294,19 @@ array entry(const array& a, bool batched, int64_t i) {
   return take(a, index, 0);
 }
 
-// `p`: of the attention. Sinks have no batch of their own: with batched ones, entry by entry.
+// `p`: of the attention. Sinks and numbers have no batch of their own: with batched ones, entry by entry.
 array vmap_attention(const OpCall& c, const AttentionParams& p, std::span<const bool> batched,
                      int64_t size) {
-  const size_t sinks = p.has_sinks ? (p.has_mask ? 4 : 3) : c.inputs.size();
-  if (sinks < c.inputs.size() && batched[sinks]) {
+  const auto n_own = static_cast<int>(c.inputs.size()) - (c.row.id == OpId::AttentionGradient);
+  const auto has_batch = [&](size_t k) {
+    const auto i = static_cast<int>(k);
+    if (i >= n_own) return true;
+    const Input input = role_of(p, i).input;
+    return input <= kValues || input == kMask;
+  };
+  bool apart = false;
+  for (size_t k = 0; k < c.inputs.size(); ++k) apart |= batched[k] && !has_batch(k);
+  if (apart) {
     Arrays results;
     for (int64_t i = 0; i < size; ++i) {
       Arrays inputs;
@@ -228,7 +319,7 @@ array vmap_attention(const OpCall& c, const AttentionParams& p, std::span<const 
   const int64_t batch = c.inputs[0].shape()[batched[0] ? 1 : 0];
   Arrays inputs;
   for (size_t k = 0; k < c.inputs.size(); ++k)
-    inputs.push_back(k == sinks ? c.inputs[k] : joined(c.inputs[k], batched[k], size, batch));
+    inputs.push_back(has_batch(k) ? joined(c.inputs[k], batched[k], size, batch) : c.inputs[k]);
   return unflatten(make_node(c.row, std::move(inputs), c.params, {}), 0, {size, batch});
 }
 
@@ -326,12 +417,17 @@ array fast::scaled_dot_product_attention(const array& q, const array& k, const a
                dtype);
   CERMET_CHECK(mask_kind.empty() || mask_kind == "causal" || mask_kind == "array", value, kName,
                "the mask is '{}'; use 'causal' or an array", mask_kind);
-  AttentionParams p{scale, mask_kind == "causal", mask.has_value(), sinks.has_value()};
+  AttentionParams p;
+  p.scale = scale;
+  p.causal = mask_kind == "causal";
+  p.has_sinks = sinks.has_value();
   Arrays inputs{astype(q, dtype, s), astype(k, dtype, s), astype(v, dtype, s)};
   if (mask) {
     Shape scores = q.shape();
     scores.dim(3) = k.shape().dim(2);
     inputs.push_back(fitted_mask(*mask, scores, dtype, s));
+    const bool hides = mask->dtype() == Dtype::boolean;
+    p.masks.push_back(static_cast<int64_t>(hides ? AttentionMask::hide : AttentionMask::add));
   }
   if (sinks) {
     CERMET_CHECK(sinks->ndim() == 1 && same_size(sinks->shape().dim(0), q.shape().dim(1)), value,

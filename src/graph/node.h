@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A node is one lazy value: a row applied to inputs. Nodes are immutable but for their state; edges,
-// tapes and traces hold nodes; only live `array` handles count as held. Views never copy: a ready node is
-// a buffer and a layout. Ready nodes drop their inputs unless they were made under a transform.
+// A node is one lazy value: a row applied to inputs. Nodes are immutable but for their state, and but for
+// those that a transform's own call has made (schedule/patterns.h); edges, tapes and traces hold nodes;
+// only live `array` handles count as held. Views never copy: a ready node is a buffer and a layout.
+// Ready nodes drop their inputs unless they were made under a transform.
 // Releasing a chain of nodes of any length does not recurse.
 #pragma once
 
@@ -91,6 +92,8 @@ class Node {
   // These bound laziness; users of a node read them while another thread may evaluate it.
   std::atomic<int32_t> depth{0};          // 1 + the most of its inputs that were not ready
   std::atomic<int64_t> pending_bytes{0};  // results waiting below, counted along one path at least
+  uint8_t spread =
+      0;  // larger than what it is made of, and so many ops beyond that: not counted there
 
   std::atomic<NodeState> state{NodeState::lazy};
   BufferRef buffer;                   // ready: the data ...

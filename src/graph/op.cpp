@@ -33,6 +33,36 @@ void check_dtypes(const OpRow& row, const Arrays& inputs) {
 
 constinit thread_local int UnboundedLaziness::depth_ = 0;
 
+namespace {
+
+int64_t bytes_of(const Node& node) {
+  auto bytes = static_cast<int64_t>(size_of(node.dtype));
+  for (const Dim& dim : node.shape) bytes *= dim.value;  // without a guard
+  return bytes;
+}
+
+// How far a large value is beyond what is small: 1 for one that is larger than its inputs together (scores
+// of attention, a mask, a broadcast), one more for each op on such a value; 0 otherwise. What is made of it
+// is likely to be small again: evaluating it on the way would store what a kernel never does.
+uint8_t spread_of(const Node& node, int64_t bytes) {
+  constexpr int64_t kLarge = 16 << 20;
+  constexpr int kFar = 24;
+  if (bytes < kLarge || node.call != nullptr) return 0;
+  int64_t given = 0, largest = 0;
+  int far = 0;
+  for (const NodeRef& input : node.edges()) {
+    const int64_t size = bytes_of(*input);
+    given += size;
+    if (input->is_ready() || input->spread == 0) continue;
+    far = std::max<int>(far, input->spread);
+    largest = std::max(largest, size);
+  }
+  if (bytes > given) return 1;
+  return far > 0 && far < kFar && bytes <= 2 * largest ? static_cast<uint8_t>(far + 1) : 0;
+}
+
+}  // namespace
+
 void bound_laziness(Node& node) {
   int32_t depth = 1;
   int64_t bytes = node.pending_bytes.load(std::memory_order_relaxed);
@@ -41,9 +71,9 @@ void bound_laziness(Node& node) {
     depth = std::max(depth, input->depth.load(std::memory_order_relaxed) + 1);
     bytes = std::max(bytes, input->pending_bytes.load(std::memory_order_relaxed));
   }
-  auto own = static_cast<int64_t>(size_of(node.dtype));
-  for (const Dim& dim : node.shape) own *= dim.value;  // without a guard
-  bytes += own;
+  const int64_t own = bytes_of(node);
+  node.spread = spread_of(node, own);
+  if (node.spread == 0) bytes += own;
   node.set_pending(depth, bytes);
   const bool over = depth > hooks::kMaxPendingNodes || bytes > hooks::kMaxPendingBytes;
   if (!over || node.traced || UnboundedLaziness::is_active() || hooks::evaluate == nullptr) return;

@@ -63,7 +63,7 @@
   /* composite rows of fast */                                                                     \
   X(LayerNorm, layer_norm, node) X(RmsNorm, rms_norm, node) X(Rope, rope, node)                    \
   X(Attention, scaled_dot_product_attention, node)                                                 \
-  X(AttentionGradient, attention_gradient, node)
+  X(AttentionGradient, attention_gradient, node) X(CrossEntropy, cross_entropy, node)
 // clang-format on
 
 namespace cermet {

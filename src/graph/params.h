@@ -132,12 +132,24 @@ struct RopeParams {
   }
 };
 
-struct AttentionParams {  // inputs: q, k, v, mask?, sinks?
+// What a mask does to scores: is added; hides them (-inf) where it is false; or puts a number, which is
+// the input after it, where it is false.
+enum class AttentionMask : int64_t { add, hide, replace };
+
+// A number by which scores are multiplied or divided besides the scale: an input, given at each run.
+enum class AttentionScale : int64_t { none, times, over };
+
+struct AttentionParams {  // inputs: q, k, v, number?, those of each mask, sinks?
   double scale = 1.0;
+  int64_t scaled = 0;  // AttentionScale
   bool causal = false;
-  bool has_mask = false;
+  std::vector<int64_t> masks;  // AttentionMask, in the order in which they apply
   bool has_sinks = false;
-  static auto fields(auto& p) { return std::tie(p.scale, p.causal, p.has_mask, p.has_sinks); }
+  // A row that sees nothing gives NaN, as softmax does, and not 0; its scores' gradient is 0 all the same.
+  bool empty_is_nan = false;
+  static auto fields(auto& p) {
+    return std::tie(p.scale, p.scaled, p.causal, p.masks, p.has_sinks, p.empty_is_nan);
+  }
 };
 
 struct AttentionGradientParams {  // inputs: those of attention, then the cotangent

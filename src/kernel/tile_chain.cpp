@@ -31,12 +31,13 @@ bool is_linear(Source& source, ExprId id) {
   }
 }
 
-// What expressions are where a condition is false, as far as that alone tells. A score of -inf minus
+// What expressions are where a condition has a value, as far as that alone tells. A score of -inf minus
 // anything is taken for -inf, and a weight of 0 times anything for 0: they are no infinities of the other
 // sign and no NaN, but where the whole row is NaN anyway.
 class Unseen {
  public:
-  Unseen(Source& source, ExprId condition) : source_(source), condition_(condition) {}
+  Unseen(Source& source, ExprId condition, bool value)
+      : source_(source), condition_(condition), value_(value) {}
 
   bool is(ExprId id, double value) {
     const std::optional<uint64_t> bits = known(id);
@@ -66,7 +67,7 @@ class Unseen {
   }
 
   Known find(ExprId id) {
-    if (id == condition_) return 0;
+    if (id == condition_) return value_;
     const Expr e = source_[id];
     if (e.kind == ExprKind::constant) return e.bits;
     if (e.kind == ExprKind::rare) return choose(e);
@@ -92,6 +93,11 @@ class Unseen {
   }
 
   Known absorbed(const Expr& e) {
+    if (e.dtype == Dtype::boolean && (e.code == Code::bit_and || e.code == Code::bit_or)) {
+      const uint64_t decides = e.code == Code::bit_or;
+      for (ExprId operand : e.operands)
+        if (known(operand) == decides) return decides;
+    }
     if (!is_floating(e.dtype) || e.operands.size() != 2) return std::nullopt;
     const auto value = [&](int i) {
       const Known bits = known(e.operands[static_cast<size_t>(i)]);
@@ -106,26 +112,34 @@ class Unseen {
 
   Source& source_;
   ExprId condition_;
+  bool value_;
   std::unordered_map<ExprId, Known> known_;
 };
 
+// All that follows is 0, or neutral, where the condition has the value.
+bool hides(ChainAnalysis& chain, ExprId condition, bool value) {
+  Unseen unseen(chain.source, condition, value);
+  const auto is_gone = [&](const LastProduct& p) { return unseen.is(p.weights, 0); };
+  const auto is_neutral = [&](const Line& line) {
+    const auto& states = std::get<Fold>(*line.stmt).states;
+    return std::ranges::all_of(states, [&](const FoldState& s) { return unseen.is_neutral(s); });
+  };
+  return std::ranges::all_of(chain.last, is_gone) && std::ranges::all_of(chain.folds, is_neutral);
+}
+
+// What is seen: the columns up to one of each row, where a comparison holds, or does not.
 std::optional<Limit> find_limit(ChainAnalysis& chain) {
   Source& source = chain.source;
+  const AxisSet row = axis_bit(chain.i), column = axis_bit(chain.j);
   for (ExprId id = 0; id < static_cast<ExprId>(source.kernel().exprs.size()); ++id) {
     const Expr e = source[id];
     if (e.kind != ExprKind::op || (e.code != Code::le && e.code != Code::lt)) continue;
-    const ExprId low = e.operands[0], high = e.operands[1];
-    if (source.axes(low) != axis_bit(chain.j) || source.axes(high) != axis_bit(chain.i)) continue;
-    if (is_floating(source[low].dtype) || !is_linear(source, low) || !is_linear(source, high))
-      continue;
-    Unseen unseen(source, id);
-    const auto is_gone = [&](const LastProduct& p) { return unseen.is(p.weights, 0); };
-    const auto is_neutral = [&](const Line& line) {
-      const auto& states = std::get<Fold>(*line.stmt).states;
-      return std::ranges::all_of(states, [&](const FoldState& s) { return unseen.is_neutral(s); });
-    };
-    if (std::ranges::all_of(chain.last, is_gone) && std::ranges::all_of(chain.folds, is_neutral))
-      return Limit{e.code, low, high};
+    const ExprId a = e.operands[0], b = e.operands[1];
+    if (is_floating(source[a].dtype) || !is_linear(source, a) || !is_linear(source, b)) continue;
+    if (source.axes(a) == column && source.axes(b) == row && hides(chain, id, false))
+      return Limit{e.code, a, b};
+    if (source.axes(a) == row && source.axes(b) == column && hides(chain, id, true))
+      return Limit{e.code == Code::le ? Code::lt : Code::le, b, a};
   }
   return std::nullopt;
 }

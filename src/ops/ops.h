@@ -243,6 +243,8 @@ array rope(const array& x, int dims, bool traditional, std::optional<double> bas
 array scaled_dot_product_attention(const array& q, const array& k, const array& v, double scale,
                                    const std::string& mask_kind, const std::optional<array>& mask,
                                    const std::optional<array>& sinks, const S& s = {});
+// Targets: the class of each row of the last axis.
+array cross_entropy(const array& logits, const array& targets, const S& s = {});
 }  // namespace fast
 
 }  // namespace cermet

@@ -57,7 +57,7 @@ class Emitter {
   ir::ExprId load_part(ir::ParamId param, ir::Index index, Dtype dtype, ir::ExprId mask);
   ir::Index index_of(const Coords& at, const Strides& strides, int64_t unit);
   ir::ParamId buffer_param(Id root, int64_t offset, Dtype dtype, ir::Access access);
-  ir::ExprId number(const Number& n, Dtype dtype, int scalar);
+  ir::ExprId number(const Number& n, Dtype dtype, int scalar, bool is_fixed = false);
   void store_lane(Id id, const Lane& lane, const Coords& at, const Coords& target,
                   ir::Access access, std::optional<ir::Code> update);
   void emit_update(Id id);
@@ -102,7 +102,7 @@ class Emitter::Context : public LowerContext {
   }
   ir::ExprId expr(const Coord& c) override { return e_.coordinate(c); }
   ir::ExprId number(const Number& n, Dtype dtype) override {
-    return e_.number(n, dtype, e_.node(id_).scalar);
+    return e_.number(n, dtype, e_.node(id_).scalar, e_.node(id_).kernel >= 0);
   }
   void check_index(ir::ExprId ok, ir::ExprId index, int axis, int64_t size,
                    int64_t extent) override {
@@ -172,11 +172,16 @@ ir::ExprId Emitter::coordinate(const Coord& coord) {
   return sum;
 }
 
-ir::ExprId Emitter::number(const Number& n, Dtype dtype, int scalar) {
-  // Infinities are part of the structure: what they mask is not computed.
-  if (scalar < 0 && n.kind == Number::Kind::floating && std::isinf(n.real_imag.real()) &&
-      is_floating(dtype) && !is_half(dtype))
-    return builder_.constant(dtype, n.real_imag.real());
+// is_fixed: of a composite that is one kernel.
+ir::ExprId Emitter::number(const Number& n, Dtype dtype, int scalar, bool is_fixed) {
+  // Infinities and bools are part of the structure, and so are zeros of a composite: what they mask is not
+  // computed.
+  const double value = n.real_imag.real();
+  if (scalar < 0 && dtype == Dtype::boolean && n.kind == Number::Kind::boolean)
+    return builder_.constant(dtype, n.integer != 0);
+  if (scalar < 0 && n.kind == Number::Kind::floating &&
+      (std::isinf(value) || (is_fixed && value == 0)) && is_floating(dtype) && !is_half(dtype))
+    return builder_.constant(dtype, value);
   for (size_t i = 0; i < out_.operands.size(); i++) {
     const Operand& o = out_.operands[i];
     const bool same = scalar >= 0 ? o.kind == Operand::Kind::scalar && o.scalar == scalar

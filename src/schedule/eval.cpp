@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <limits>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -109,9 +110,10 @@ class TapeReader {
     tape_.key.add(reinterpret_cast<uintptr_t>(node->row));
     tape_.key.add(static_cast<uint64_t>(node->dtype));
     tape_.key.add(node->shape);
-    // A complex number would be two scalars; it is part of the plan instead.
+    // A complex number would be two scalars; it is part of the plan instead. So are -inf and bools: they
+    // mask.
     const auto* full = std::get_if<FullParams>(&node->params);
-    if (full != nullptr && !is_complex(node->dtype)) {
+    if (full != nullptr && !is_complex(node->dtype) && !masks(*full)) {
       tape_.key.add(static_cast<uint64_t>(full->value.kind));
       tape_.graph.scalars.push_back(node);
     } else {
@@ -122,6 +124,13 @@ class TapeReader {
     tape_.key.add(wanted);
     if (wanted) tape_.graph.outputs.push_back(node);
     positions_.emplace(node.get(), positions_.size());
+  }
+
+  static bool masks(const FullParams& full) {
+    const Number& n = full.value;
+    return full.dtype == Dtype::boolean ||
+           (n.kind == Number::Kind::floating &&
+            n.real_imag.real() == -std::numeric_limits<double>::infinity());
   }
 
   // Inside a trace, a value made now depends on the sizes and numbers of now.

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "graph/laziness.h"
+#include "schedule/patterns.h"
 
 namespace cermet::schedule {
 
@@ -20,7 +21,12 @@ class Maker {
   }
 
   PlanGraph make(std::span<const NodeRef> outputs, std::span<const NodeRef> inputs) {
-    add_tape(tape_to(outputs, inputs));
+    std::vector<NodeRef> tape = tape_to(outputs, inputs);
+    replaced_ = replace_patterns(
+        tape, outputs, [&](const Node& node) { return is_leaf(node); },
+        [&](const Node& node) { return scalar_nodes_.contains(&node); });
+    if (!replaced_.nodes.empty()) tape = replaced_.tape(outputs, inputs);
+    add_tape(tape);
     for (const NodeRef& output : outputs) {
       const Id id = ids_.at(output.get());
       graph_.nodes[id].needed = true;
@@ -39,9 +45,11 @@ class Maker {
   Id add(const NodeRef& node) {
     keep_.push_back(node);
     auto position = input_position_.find(node.get());
-    if (position != input_position_.end() || node->is_ready() || node->row == nullptr)
+    if (is_leaf(*node))
       return add_leaf(node,
                       position == input_position_.end() ? -1 : static_cast<int>(position->second));
+    if (const auto other = replaced_.nodes.find(node.get()); other != replaced_.nodes.end())
+      return ids_.at(other->second.get());
     if (const auto* composite = std::get_if<CompositeLowering>(&node->row->lowering.value))
       return add_composite(node, *composite);
     PlanNode plan{.node = node, .inputs = {}};
@@ -49,6 +57,10 @@ class Maker {
     if (node->row->effect == Effect::barrier) return add_barrier(std::move(plan));
     if (std::holds_alternative<FullParams>(node->params)) return add_full(std::move(plan));
     return add_merged(std::move(plan));
+  }
+
+  bool is_leaf(const Node& node) const {
+    return node.row == nullptr || node.is_ready() || input_position_.contains(&node);
   }
 
   Id push(PlanNode plan) {
@@ -110,7 +122,9 @@ class Maker {
   }
 
   Id add_full(PlanNode plan) {
-    const NodeRef node = plan.node;
+    NodeRef node = plan.node;
+    if (const auto from = replaced_.numbers.find(node.get()); from != replaced_.numbers.end())
+      node = from->second;
     if (scalar_nodes_.contains(node.get())) {
       plan.scalar = static_cast<int>(graph_.scalars.size());
       graph_.scalars.push_back(node);
@@ -141,6 +155,7 @@ class Maker {
   PlanGraph graph_;
   std::unordered_map<const Node*, size_t> input_position_;
   std::unordered_map<const Node*, int> scalar_nodes_;
+  Replaced replaced_;
   std::unordered_map<const Node*, Id> ids_;
   std::unordered_multimap<uint64_t, Id> merged_;
   std::map<std::pair<const OpRow*, std::vector<Id>>, std::vector<std::pair<Params, int>>> kernels_;

@@ -93,6 +93,23 @@ std::optional<Recipe> find_recipe(const PlanGraph& graph, Id id, const InMemory&
   return recipe;
 }
 
+bool is_from_numbers(const PlanGraph& graph, Id id) {
+  int ops = 0;
+  std::vector<Id> stack{id};
+  while (!stack.empty()) {
+    const Id at = stack.back();
+    stack.pop_back();
+    const PlanNode& n = graph.nodes[at];
+    const auto* move = n.lowering<MoveLowering>();
+    const bool moves = move != nullptr && !move->computes;
+    if (n.leaf || (!moves && n.lowering<MapLowering>() == nullptr)) return false;
+    ops += moves ? 1 : op_cost(graph, at);
+    if (ops > kMaxRecomputedOps) return false;
+    stack.insert(stack.end(), n.inputs.begin(), n.inputs.end());
+  }
+  return true;
+}
+
 bool needs_costly(const PlanGraph& graph, Id id, int ops, const InMemory& in_memory) {
   return costly_within(graph, id, ops, in_memory, kMaxDistance);
 }

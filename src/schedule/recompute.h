@@ -28,6 +28,9 @@ struct Recipe {
 using InMemory = std::function<bool(Id)>;
 std::optional<Recipe> find_recipe(const PlanGraph& graph, Id id, const InMemory& in_memory);
 
+// The value comes from numbers and positions alone, in few ops: a mask.
+bool is_from_numbers(const PlanGraph& graph, Id id);
+
 // Whether some op of more than `ops` instructions, whose result is not in memory, is near above the value.
 bool needs_costly(const PlanGraph& graph, Id id, int ops, const InMemory& in_memory);
 

@@ -19,7 +19,8 @@ struct Use {
   int region;
   Coords at;
   bool masked = false;   // wanted under a mask, maybe outside the value's shape
-  bool operand = false;  // wanted in the packing of a contraction
+  bool operand = false;  // wanted in the packing of a contraction ...
+  bool alone = false;    // ... whose operand has no axes but those of this value
 };
 
 class Cutter {
@@ -164,7 +165,7 @@ class Cutter {
         return false;
       }
       if (in) {
-        uses_[n.inputs[0]].push_back({use.region, *in, use.masked, use.operand});
+        uses_[n.inputs[0]].push_back({use.region, *in, use.masked, use.operand, use.alone});
         return true;
       }
     }
@@ -173,7 +174,7 @@ class Cutter {
     const NodeView view = view_of(r_.graph, id, dtypes, shapes);
     AnalysisContext context(view, [&](int k, const Coords& in, bool masked) {
       uses_[n.inputs[k]].push_back(
-          {use.region, r_.axes.normalize(in), use.masked || masked, use.operand});
+          {use.region, r_.axes.normalize(in), use.masked || masked, use.operand, use.alone});
     });
     r.ops += 1;
     n.lowering<MoveLowering>()->pull(context, view, at);
@@ -244,7 +245,7 @@ class Cutter {
   void enter_products_from_memory(Id id) {
     std::erase_if(uses_[id], [&](const Use& use) {
       const int reader = r_.find(use.region);
-      if (region(reader).kernel < 0 || !use.operand) return false;
+      if (region(reader).kernel < 0 || !use.alone) return false;
       read_from_memory(id, reader);
       return true;
     });
@@ -298,13 +299,19 @@ class Cutter {
   }
 
   // A large value that several regions would read, of the kind that is made again from values they have
-  // anyway: then it needs no memory. The first candidate would store it.
+  // anyway: then it needs no memory. The first candidate would store it. A mask that needs no values at
+  // all is one at any size: a composite's kernel leaves out what it sees to be masked.
   bool is_recomputed(Id id, const std::vector<int>& candidates) {
-    if (max_ops_ == 1 || candidates.size() < 2 || bytes(id) < kLargeBytes) return false;
+    if (max_ops_ == 1 || candidates.size() < 2) return false;
+    const auto in_composite = [&](int candidate) { return region(candidate).kernel >= 0; };
+    const bool is_mask =
+        std::ranges::all_of(candidates, in_composite) && is_from_numbers(r_.graph, id);
+    if (bytes(id) < kLargeBytes && !is_mask) return false;
     if (node(id).lowering<MapLowering>() == nullptr || !memory_readers_[id].empty()) return false;
     for (const Use& use : uses_[id]) {
       if (use.operand || use.masked || !is_affine(r_.axes.normalize(use.at))) return false;
     }
+    if (is_mask) return true;
     const auto in_memory = [&](Id source) { return is_in_memory(source, candidates[0]); };
     const std::optional<Recipe> recipe = find_recipe(r_.graph, id, in_memory);
     if (!recipe || recipe->stored > (recipe->ops <= kMaxOperandOps ? bytes(id) : 0)) return false;
@@ -504,7 +511,11 @@ class Cutter {
     if (n.lowering<ContractLowering>() != nullptr) return add_contract(id, into, at);
     region(into).members.push_back({id, at, {}});
     region(into).ops += op_cost(r_.graph, id);
-    for (Id input : n.inputs) uses_[input].push_back({into, at, masked, operand});
+    // Beside a value with axes, a constant needs none.
+    const auto has_axes = [&](Id input) { return node(input).leaf || !is_spread(input); };
+    const bool any = std::ranges::any_of(n.inputs, has_axes);
+    for (Id input : n.inputs)
+      uses_[input].push_back({into, at, masked, operand, operand && (!any || has_axes(input))});
     return true;
   }
 
@@ -562,8 +573,8 @@ class Cutter {
     b[rank - 2] = kc;
     r.members.push_back({id, at, {a, b}});
     r.axes.push_back(k);
-    uses_[n.inputs[0]].push_back({into, a, false, true});
-    uses_[n.inputs[1]].push_back({into, b, false, true});
+    uses_[n.inputs[0]].push_back({into, a, false, true, true});
+    uses_[n.inputs[1]].push_back({into, b, false, true, true});
   }
 
   bool add_fold(Id id, int into, const Coords& at) {

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "ops/ops.h"
+#include "schedule/patterns.h"
 #include "transform/trace.h"
 #include "transform/transform.h"
 
@@ -12,10 +13,12 @@ namespace cermet {
 
 namespace {
 
+Arrays pull_back(std::span<const array> outputs, std::span<const array> cotangents,
+                 std::span<const array> inputs);
+
 class Reverse {
  public:
-  Reverse(std::span<const array> outputs, std::span<const array> inputs)
-      : tape_(traced_tape(outputs, inputs)) {
+  Reverse(std::vector<NodeRef> tape, std::span<const array> inputs) : tape_(std::move(tape)) {
     for (const array& input : inputs) {
       stops_.insert(input.node().get());
       if (is_inexact(input.dtype())) reaches_.insert(input.node().get());
@@ -137,7 +140,7 @@ class Reverse {
     for (const array& input : inputs) {
       if (reaches_.contains(input.node().get())) wanted.push_back(input);
     }
-    const Arrays parts = vjp_of({&graph, 1}, {&g, 1}, wanted);
+    const Arrays parts = pull_back({&graph, 1}, {&g, 1}, wanted);
     for (size_t i = 0; i < wanted.size(); i++) add(wanted[i].node(), parts[i]);
   }
 
@@ -147,6 +150,24 @@ class Reverse {
   std::unordered_map<const CustomCall*, Call> calls_;
 };
 
+Arrays pull_back(std::vector<NodeRef> tape, std::span<const array> outputs,
+                 std::span<const array> cotangents, std::span<const array> inputs) {
+  Reverse reverse(std::move(tape), inputs);
+  for (size_t i = 0; i < outputs.size(); i++)
+    if (is_inexact(outputs[i].dtype()))
+      reverse.add(outputs[i].node(), astype(cotangents[i], outputs[i].dtype()));
+  reverse.run();
+  Arrays results;
+  for (const array& input : inputs) results.push_back(reverse.result(input));
+  return results;
+}
+
+// As the graph is.
+Arrays pull_back(std::span<const array> outputs, std::span<const array> cotangents,
+                 std::span<const array> inputs) {
+  return pull_back(traced_tape(outputs, inputs), outputs, cotangents, inputs);
+}
+
 }  // namespace
 
 Arrays vjp_of(std::span<const array> outputs, std::span<const array> cotangents,
@@ -154,18 +175,13 @@ Arrays vjp_of(std::span<const array> outputs, std::span<const array> cotangents,
   CERMET_CHECK(outputs.size() == cotangents.size(), value, "vjp",
                "{} cotangents for {} outputs; there must be one for each", cotangents.size(),
                outputs.size());
-  Reverse reverse(outputs, inputs);
-  for (size_t i = 0; i < outputs.size(); i++) {
+  for (size_t i = 0; i < outputs.size(); i++)
     CERMET_CHECK(outputs[i].shape() == cotangents[i].shape(), value, "vjp",
                  "cotangent {} has shape {}, its output {}; they must be equal", i,
                  cotangents[i].shape().to_string(), outputs[i].shape().to_string());
-    if (is_inexact(outputs[i].dtype()))
-      reverse.add(outputs[i].node(), astype(cotangents[i], outputs[i].dtype()));
-  }
-  reverse.run();
-  Arrays results;
-  for (const array& input : inputs) results.push_back(reverse.result(input));
-  return results;
+  std::vector<NodeRef> tape = traced_tape(outputs, inputs);
+  if (schedule::replace_patterns(tape, outputs, inputs)) tape = traced_tape(outputs, inputs);
+  return pull_back(std::move(tape), outputs, cotangents, inputs);
 }
 
 std::pair<Arrays, Arrays> vjp(const Function& f, const Arrays& primals, const Arrays& cotangents) {

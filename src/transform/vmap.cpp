@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "ops/ops.h"
+#include "schedule/patterns.h"
 #include "transform/trace.h"
 #include "transform/transform.h"
 
@@ -153,7 +154,9 @@ Arrays vmap_of(std::span<const array> outputs, std::span<const array> inputs,
       moved.insert_or_assign(inputs[i].node().get(), moveaxis(batched[i], axis[i], 0));
   }
   Batcher batcher(std::move(moved), size);
-  batcher.run(traced_tape(outputs, inputs));
+  std::vector<NodeRef> tape = traced_tape(outputs, inputs);
+  if (schedule::replace_patterns(tape, outputs, inputs)) tape = traced_tape(outputs, inputs);
+  batcher.run(tape);
   Arrays results;
   for (size_t i = 0; i < outputs.size(); i++) {
     const array* result = batcher.find(outputs[i].node());

@@ -18,12 +18,14 @@ namespace {
 
 using Numbers = std::vector<float>;
 
-Kernel given(const std::string& name) {
+std::string text_of(const std::string& name) {
   std::ifstream file(fmt::format("{}/kernel/golden/{}.ir", CERMET_TESTS_DIR, name));
   std::stringstream text;
   text << file.rdbuf();
-  return parse(text.str());
+  return text.str();
 }
+
+Kernel given(const std::string& name) { return parse(text_of(name)); }
 
 // batch x heads, queries, keys, features of keys and of values.
 struct Sizes {
@@ -225,6 +227,50 @@ constexpr Sizes kSizes[] = {
     {1, 1, 2, 3, 2, 2},     {2, 3, 20, 20, 8, 5},    {1, 2, 50, 70, 65, 70},
     {1, 1, 97, 96, 16, 16}, {1, 1, 49, 400, 9, 130}, {1, 1, 1600, 30, 4, 3},
 };
+
+// The choice between a score and -inf of the golden kernel in other words: a comparison that holds where
+// nothing is seen, one that is negated, and one of two conditions (the other always holds).
+std::vector<std::string> other_choices() {
+  const std::string row = "add(p1, mul(cast.int32(a2), p0))";
+  const std::string column = "add(p1, mul(cast.int32(a4), p0))";
+  const std::string seen = fmt::format("le({}, {})", column, row);
+  const std::string hidden = fmt::format("lt({}, {})", row, column);
+  return {fmt::format("select({}, v0, float32(-inf))", seen),
+          fmt::format("select({}, float32(-inf), v0)", hidden),
+          fmt::format("select(bit_not({}), v0, float32(-inf))", hidden),
+          fmt::format("select(bit_and({}, le(p1, {})), v0, float32(-inf))", seen, row),
+          fmt::format("select(bit_or({}, lt({}, p1)), float32(-inf), v0)", hidden, row)};
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+    text.replace(at, from.size(), to);
+  return text;
+}
+
+TEST(Attention, MasksInOtherWords) {
+  const std::string text = text_of("attention");
+  const auto loops = [](const Kernel& kernel) {
+    const std::string lowered = print(lower(kernel, kTargets[0]));
+    size_t n = 0;
+    for (size_t at = 0; (at = lowered.find("for ", at)) != std::string::npos; ++at) ++n;
+    return n;
+  };
+  const std::string choice = "select(%0, v0, float32(-inf))";
+  for (const std::string& other : other_choices()) {
+    SCOPED_TRACE(other);
+    const Kernel kernel = parse(replaced(text, choice, other));
+    const auto make = [&](const Problem& p) {
+      Launch l = forward(p);
+      l.kernel = kernel;
+      return l;
+    };
+    check(make, {1, 2, 50, 70, 65, 70});
+    // Columns that no row of a block sees are left out: there is a loop that finds them.
+    EXPECT_EQ(loops(kernel), loops(given("attention")));
+    EXPECT_GT(loops(kernel), loops(parse(replaced(text, choice, "v0"))));
+  }
+}
 
 TEST(Attention, Forward) {
   for (const Sizes& sizes : kSizes) check(forward, sizes);

@@ -516,6 +516,7 @@ SPECIAL = {
     "rope",
     "scaled_dot_product_attention",
     "attention_gradient",
+    "cross_entropy",
 }
 
 

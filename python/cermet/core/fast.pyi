@@ -18,3 +18,8 @@ def scaled_dot_product_attention(q: cermet.core.array, k: cermet.core.array, v: 
     """
     softmax(scale * q @ k.T + mask) @ v for (batch, heads, length, width); scale 1 / sqrt(width) unless given; mask: 'causal', booleans (true: look) or numbers to add.
     """
+
+def cross_entropy(logits: cermet.core.array, targets: cermet.core.array, *, stream: object | None = None) -> cermet.core.array:
+    """
+    logsumexp(logits) - logits[target] over the last axis, for class indices of the other axes' shape; float32 for halves.
+    """

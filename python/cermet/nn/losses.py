@@ -55,6 +55,11 @@ def cross_entropy(logits, targets, weights=None, axis=-1, label_smoothing=0.0, r
             f"[cross_entropy] targets {targets.shape} for logits {logits.shape}; indices need "
             f"the logits' shape without axis {axis}, probabilities the same shape"
         )
+    is_last = axis in (-1, logits.ndim - 1) and mx.issubdtype(logits.dtype, mx.floating)
+    is_index = not as_probabilities and mx.issubdtype(targets.dtype, mx.integer)
+    if is_index and is_last and label_smoothing == 0:
+        loss = mx.fast.cross_entropy(logits, targets).astype(logits.dtype)
+        return _reduce(_weighted("cross_entropy", loss, weights), reduction)
     if as_probabilities:
         score = mx.sum(logits * targets, axis=axis)
     else:

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT
+#include "schedule/patterns.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "graph/laziness.h"
+
+namespace cermet::schedule {
+
+namespace {
+
+constexpr const Pattern* kPatterns[] = {&attention_pattern};
+
+// Most graphs have none: their tape is looked through once, and nothing is built.
+bool has_roots(const std::vector<NodeRef>& tape) {
+  return std::ranges::any_of(tape, [](const NodeRef& node) {
+    return std::ranges::any_of(kPatterns, [&](const Pattern* p) { return p->may_be_root(*node); });
+  });
+}
+
+class TapeGraph : public PatternGraph {
+ public:
+  explicit TapeGraph(const std::vector<NodeRef>& tape) {
+    for (const NodeRef& node : tape) {
+      edges_.try_emplace(node.get(), 0);
+      for (const NodeRef& input : node->inputs) ++edges_[input.get()];
+    }
+  }
+  void add_output(const Node* node) { outputs_.insert(node); }
+
+  bool is_private(const Node& node, int edges) const override {
+    const auto it = edges_.find(&node);
+    return it != edges_.end() && it->second == edges && !outputs_.contains(&node);
+  }
+
+ private:
+  std::unordered_map<const Node*, int> edges_;
+  std::unordered_set<const Node*> outputs_;
+};
+
+std::optional<array> find_replacement(const NodeRef& node, const PatternGraph& graph,
+                                      PatternBuilder& builder) {
+  for (const Pattern* pattern : kPatterns) {
+    if (!pattern->may_be_root(*node)) continue;
+    auto result = pattern->find(node, graph, builder);
+    if (!result) continue;
+    CERMET_INTERNAL_CHECK(result->dtype() == node->dtype && result->ndim() == node->shape.ndim(),
+                          "a {} of {} axes stands for a {} of {}", name_of(result->dtype()),
+                          result->ndim(), name_of(node->dtype), node->shape.ndim());
+    return result;
+  }
+  return std::nullopt;
+}
+
+class PlanPatterns : public TapeGraph, public PatternBuilder {
+ public:
+  PlanPatterns(const std::vector<NodeRef>& tape, const std::function<bool(const Node&)>& is_leaf,
+               const std::function<bool(const Node&)>& is_given)
+      : TapeGraph(tape), is_leaf_(is_leaf), is_given_(is_given) {}
+
+  bool is_open(const Node& node) const override { return !is_leaf_(node); }
+  bool is_given(const Node& full) const override { return is_given_(full); }
+  array number(const NodeRef& full, const Shape& shape, Dtype dtype) override {
+    const FullParams& p = std::get<FullParams>(full->params);
+    array result = make_node(*full->row, {}, FullParams{shape, p.value, dtype}, full->stream);
+    if (is_given_(*full)) result_.numbers.emplace(result.node().get(), full);
+    made_.push_back(result.node());  // its address stays taken
+    return result;
+  }
+
+  Replaced run(const std::vector<NodeRef>& tape) {
+    for (const NodeRef& node : tape) {
+      if (is_leaf_(*node)) continue;
+      if (const auto result = find_replacement(node, *this, *this))
+        result_.nodes.emplace(node.get(), result->node());
+    }
+    return std::move(result_);
+  }
+
+ private:
+  const std::function<bool(const Node&)>& is_leaf_;
+  const std::function<bool(const Node&)>& is_given_;
+  std::vector<NodeRef> made_;
+  Replaced result_;
+};
+
+class TracePatterns : public TapeGraph, public PatternBuilder {
+ public:
+  TracePatterns(const std::vector<NodeRef>& tape, std::span<const array> outputs,
+                std::span<const array> inputs)
+      : TapeGraph(tape) {
+    for (const NodeRef& node : tape) traced_.insert(node.get());
+    for (const array& output : outputs) add_output(output.node().get());
+    for (const array& input : inputs) traced_.erase(input.node().get());
+  }
+
+  bool is_open(const Node& node) const override {
+    if (node.row == nullptr || is_placeholder(node)) return false;
+    return node.traced ? traced_.contains(&node) : !node.is_ready();
+  }
+  bool is_private(const Node& node, int edges) const override {
+    if (!node.traced) return node.references() == edges;
+    return !node.is_held() && TapeGraph::is_private(node, edges);
+  }
+  bool is_given(const Node&) const override { return false; }
+  array number(const NodeRef& full, const Shape& shape, Dtype dtype) override {
+    const FullParams& p = std::get<FullParams>(full->params);
+    return make_node(*full->row, {}, FullParams{shape, p.value, dtype}, full->stream);
+  }
+
+  bool run(const std::vector<NodeRef>& tape) {
+    bool any = false;
+    for (const NodeRef& node : tape) {
+      if (!is_open(*node)) continue;
+      const auto result = find_replacement(node, *this, *this);
+      if (result) become(*node, *result->node());
+      any |= result.has_value();
+    }
+    return any;
+  }
+
+ private:
+  // Also that of a trace around this one, which must keep it.
+  static bool is_placeholder(const Node& node) {
+    const auto* move = std::get_if<MoveLowering>(&node.row->lowering.value);
+    return move != nullptr && move->row_major && node.shape == node.inputs[0]->shape;
+  }
+
+  static void become(Node& root, const Node& result) {
+    root.row = result.row;
+    root.params = result.params;
+    root.inputs = result.inputs;
+    bound_laziness(root);
+  }
+
+  std::unordered_set<const Node*> traced_;
+};
+
+}  // namespace
+
+std::vector<NodeRef> Replaced::tape(std::span<const NodeRef> outputs,
+                                    std::span<const NodeRef> inputs) const {
+  struct Frame {
+    NodeRef node;
+    std::span<const NodeRef> edges;
+    size_t next = 0;
+  };
+  std::unordered_set<const Node*> stops, seen;
+  for (const NodeRef& input : inputs) stops.insert(input.get());
+  std::vector<NodeRef> tape;
+  std::vector<Frame> stack;
+  const auto visit = [&](const NodeRef& node) {
+    if (!seen.insert(node.get()).second) return;
+    const auto it = nodes.find(node.get());
+    std::span<const NodeRef> edges = node->edges();
+    if (stops.contains(node.get())) edges = {};
+    else if (it != nodes.end()) edges = {&it->second, 1};
+    stack.push_back({node, edges});
+  };
+  for (const NodeRef& output : outputs) {
+    visit(output);
+    while (!stack.empty()) {
+      Frame& top = stack.back();
+      if (top.next < top.edges.size()) {
+        visit(top.edges[top.next++]);
+      } else {
+        tape.push_back(std::move(top.node));
+        stack.pop_back();
+      }
+    }
+  }
+  return tape;
+}
+
+Replaced replace_patterns(const std::vector<NodeRef>& tape, std::span<const NodeRef> outputs,
+                          const std::function<bool(const Node&)>& is_leaf,
+                          const std::function<bool(const Node&)>& is_given) {
+  if (!has_roots(tape)) return {};
+  const UnboundedLaziness unbounded;
+  PlanPatterns patterns(tape, is_leaf, is_given);
+  for (const NodeRef& output : outputs) patterns.add_output(output.get());
+  return patterns.run(tape);
+}
+
+bool replace_patterns(const std::vector<NodeRef>& tape, std::span<const array> outputs,
+                      std::span<const array> inputs) {
+  return has_roots(tape) && TracePatterns(tape, outputs, inputs).run(tape);
+}
+
+}  // namespace cermet::schedule
