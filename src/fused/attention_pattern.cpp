@@ -537,13 +537,13 @@ class Matcher {
   Operand keys_, values_;
 };
 
-// A product with weights: a softmax, or a quotient, product or power that may be one.
+// A product with weights: a softmax, or a quotient, product or power that may be one, or such a one cast.
+// Results that are there have dropped their inputs.
 bool may_be_attention(const Node& node) {
-  if (node.row != &rows::matmul) return false;
-  const Node* left = node.inputs[0].get();
-  while (left->row == &rows::cast && !left->inputs.empty()) left = left->inputs[0].get();
-  return left->row == &rows::softmax || left->row == &rows::divide ||
-         left->row == &rows::multiply || left->row == &rows::exp;
+  if (node.row != &rows::matmul || node.inputs.empty()) return false;
+  const OpRow* left = node.inputs[0]->row;
+  return left == &rows::softmax || left == &rows::divide || left == &rows::multiply ||
+         left == &rows::exp || left == &rows::cast;
 }
 
 std::optional<array> find_attention(const NodeRef& root, const PatternGraph& graph,
