@@ -97,8 +97,9 @@ class TracePatterns : public TapeGraph, public PatternBuilder {
   }
 
   bool is_open(const Node& node) const override {
-    if (node.row == nullptr || is_placeholder(node)) return false;
-    return node.traced ? traced_.contains(&node) : !node.is_ready();
+    if (node.row == nullptr || node.inputs.empty()) return false;  // ready ones drop them
+    if (!node.traced && node.is_ready()) return false;
+    return !is_placeholder(node) && (!node.traced || traced_.contains(&node));
   }
   bool is_private(const Node& node, int edges) const override {
     if (!node.traced) return node.references() == edges;
