@@ -22,11 +22,7 @@ struct Released {
 };
 
 Released& released() {
-  static Released& released = []() -> Released& {
-    auto& released = *new Released;
-    hold_over_fork(ForkLevel::leaf, released.mutex);
-    return released;
-  }();
+  static Released& released = make_fork_safe<Released>(ForkLevel::leaf);
   return released;
 }
 

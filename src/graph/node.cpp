@@ -124,12 +124,25 @@ NodeRef::~NodeRef() {
 }
 
 std::mutex& PendingCall::outputs_lock() {
-  static std::mutex& lock = []() -> std::mutex& {
-    auto& lock = *new std::mutex;
-    hold_over_fork(ForkLevel::leaf, lock);
-    return lock;
-  }();
+  static std::mutex& lock = make_fork_safe<std::mutex>(ForkLevel::leaf);
   return lock;
+}
+
+namespace {
+std::mutex& graph_mutex() {
+  static std::mutex& mutex = make_fork_safe<std::mutex>(ForkLevel::nodes);
+  return mutex;
+}
+}  // namespace
+
+GraphLock::GraphLock() { graph_mutex().lock(); }
+GraphLock::~GraphLock() { graph_mutex().unlock(); }
+
+std::optional<std::vector<NodeRef>> inputs_of(const Node& node) {
+  if (node.traced) return node.inputs;
+  const GraphLock lock;
+  if (!node.is_lazy()) return std::nullopt;
+  return node.inputs;
 }
 
 void PendingCall::forget(Node* node) {

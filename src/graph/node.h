@@ -10,6 +10,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -65,6 +66,7 @@ class PendingCall {
   std::atomic<bool> done_{false};
 };
 
+// scheduled: taken by an evaluation, which may give its inputs away and drops them.
 enum class NodeState : uint8_t { lazy, scheduled, ready, failed };
 
 // Where the user made the node; resolved to file and line only when shown. No part of any hash.
@@ -120,11 +122,26 @@ class Node {
   int32_t references() const { return references_.load(std::memory_order_acquire); }
   bool is_held() const { return handles.load(std::memory_order_relaxed) > 0; }
   bool is_ready() const { return state.load(std::memory_order_acquire) == NodeState::ready; }
+  bool is_lazy() const { return state.load(std::memory_order_acquire) == NodeState::lazy; }
 
  private:
   friend class NodeRef;
   std::atomic<int32_t> references_{0};
 };
+
+// While one lives, no evaluation takes nodes: what lies below those that are lazy stays as it is, whatever
+// other threads evaluate. Short; nothing is evaluated inside.
+class GraphLock {
+ public:
+  GraphLock();
+  ~GraphLock();
+  GraphLock(const GraphLock&) = delete;
+  GraphLock& operator=(const GraphLock&) = delete;
+};
+
+// The inputs of a node that any thread may be evaluating; nullopt once that has begun. Traced nodes keep
+// theirs.
+std::optional<std::vector<NodeRef>> inputs_of(const Node& node);
 
 // The number of nodes alive, for leak tests.
 int64_t live_node_count();

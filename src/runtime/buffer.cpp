@@ -15,16 +15,12 @@ namespace cermet {
 namespace {
 
 struct Unused {
-  SpinLock lock;
+  SpinLock mutex;
   BufferList list;
 };
 
 Unused& unused() {
-  static Unused& unused = []() -> Unused& {
-    auto& unused = *new Unused;
-    hold_over_fork(ForkLevel::leaf, unused.lock);
-    return unused;
-  }();
+  static Unused& unused = make_fork_safe<Unused>(ForkLevel::leaf);
   return unused;
 }
 
@@ -32,14 +28,14 @@ Unused& unused() {
 
 Buffer* Buffer::take() {
   {
-    std::lock_guard lock(unused().lock);
+    std::lock_guard lock(unused().mutex);
     if (!unused().list.empty()) return unused().list.pop();
   }
   return new Buffer;
 }
 
 void Buffer::put(Buffer* buffer) {
-  std::lock_guard lock(unused().lock);
+  std::lock_guard lock(unused().mutex);
   unused().list.push(buffer);
 }
 

@@ -20,11 +20,7 @@ struct LibraryCalls {
 };
 
 LibraryCalls& library_calls() {
-  static LibraryCalls& calls = []() -> LibraryCalls& {
-    auto& calls = *new LibraryCalls;
-    hold_over_fork(ForkLevel::leaf, calls.mutex);
-    return calls;
-  }();
+  static LibraryCalls& calls = make_fork_safe<LibraryCalls>(ForkLevel::leaf);
   return calls;
 }
 

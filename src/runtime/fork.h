@@ -12,7 +12,17 @@
 
 namespace cermet {
 
-enum class ForkLevel : uint8_t { queues, graph, streams, compiler, cache, pool, allocator, leaf };
+enum class ForkLevel : uint8_t {
+  queues,
+  graph,
+  nodes,
+  streams,
+  compiler,
+  cache,
+  pool,
+  allocator,
+  leaf
+};
 
 // Each may be empty.
 struct ForkHandler {
@@ -33,6 +43,16 @@ template <typename Lock>
 void hold_over_fork(ForkLevel level, Lock& lock) {
   const auto release = [&lock] { lock.unlock(); };
   on_fork(level, {[&lock] { lock.lock(); }, release, release});
+}
+
+// For what a module has once, at first use: a lock, or something with a lock called `mutex`. It lives for
+// ever, and the lock is held across every fork.
+template <typename T>
+T& make_fork_safe(ForkLevel level) {
+  T& made = *new T;
+  if constexpr (requires { made.mutex; }) hold_over_fork(level, made.mutex);
+  else hold_over_fork(level, made);
+  return made;
 }
 
 // A gate through which work goes that a fork waits for, held across forks like a lock. Not a

@@ -20,11 +20,7 @@
 
 extern "C" void cermet_check_failed(cermet::KernelStatus* status, int64_t item, int64_t site,
                                     int64_t index) {
-  static std::mutex& mutex = []() -> std::mutex& {
-    auto& mutex = *new std::mutex;
-    cermet::hold_over_fork(cermet::ForkLevel::leaf, mutex);
-    return mutex;
-  }();
+  static std::mutex& mutex = cermet::make_fork_safe<std::mutex>(cermet::ForkLevel::leaf);
   std::lock_guard lock(mutex);
   if (status->site >= 0 && status->item <= item) return;
   *status = {site, index, item};

@@ -33,11 +33,7 @@ struct Registry {
 };
 
 Registry& registry() {
-  static Registry& registry = []() -> Registry& {
-    auto& registry = *new Registry;
-    hold_over_fork(ForkLevel::streams, registry.mutex);
-    return registry;
-  }();
+  static Registry& registry = make_fork_safe<Registry>(ForkLevel::streams);
   return registry;
 }
 

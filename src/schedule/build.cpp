@@ -132,13 +132,9 @@ constexpr int64_t kWorthCompiling = 16 << 20;
 
 // Whether the kernel was met before; it is from now on.
 bool met_before(const ir::Hash& hash) {
-  static auto* mutex = [] {
-    auto* mutex = new std::mutex;
-    hold_over_fork(ForkLevel::leaf, *mutex);
-    return mutex;
-  }();
+  static std::mutex& mutex = make_fork_safe<std::mutex>(ForkLevel::leaf);
   static auto* met = new std::set<std::pair<uint64_t, uint64_t>>;
-  std::lock_guard lock(*mutex);
+  std::lock_guard lock(mutex);
   return !met->emplace(hash.hi, hash.lo).second;
 }
 

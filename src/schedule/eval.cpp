@@ -47,26 +47,10 @@ struct Plan {
 using Plans = std::unordered_map<PlanKey, Plan, PlanKeyHash>;
 Plans* plans = new Plans;  // under the EvalLock
 
-// One evaluation at a time: claims are by the whole tape, so there is no order to deadlock on. In the
-// child of a fork that cut one short its arrays are as before, but for inputs that it was given.
-class EvalLock {
- public:
-  EvalLock() {
-    using std::chrono::nanoseconds;
-    if (lock().try_lock_for(nanoseconds(0))) return;
-    count(Counter::syncs);
-    while (!lock().try_lock_for(nanoseconds(kPollPeriodNs))) check_cancelled("eval");
-  }
-  ~EvalLock() { lock().unlock(); }
-  EvalLock(const EvalLock&) = delete;
-  EvalLock& operator=(const EvalLock&) = delete;
-
- private:
-  static LongLock& lock() {
-    static auto* lock = new LongLock(ForkLevel::graph, true, [] { plans = new Plans; });
-    return *lock;
-  }
-};
+LongLock& eval_lock() {
+  static auto* lock = new LongLock(ForkLevel::graph, true, [] { plans = new Plans; });
+  return *lock;
+}
 
 // The pending graph by positions: what a plan depends on, and what it is run with.
 struct Tape {
@@ -81,7 +65,9 @@ class TapeReader {
  public:
   explicit TapeReader(std::span<const NodeRef> roots) : roots_(roots) {}
 
+  // Takes the nodes.
   Tape read() {
+    const GraphLock lock;
     tape_.nodes = pending_tape(roots_);
     for (const NodeRef& root : roots_) wanted_.insert(root.get());
     for (const NodeRef& node : tape_.nodes) {
@@ -94,6 +80,8 @@ class TapeReader {
     if (tape_.has_calls) return std::move(tape_);
     for (const NodeRef& node : tape_.nodes) add(node);
     for (const NodeRef& input : tape_.graph.inputs) tape_.donated.push_back(is_donated(*input));
+    for (const NodeRef& node : tape_.nodes)
+      node->state.store(NodeState::scheduled, std::memory_order_release);
     return std::move(tape_);
   }
 
@@ -223,6 +211,23 @@ void publish(const Tape& tape, std::vector<ProgramValue>& results) {
   }
 }
 
+// What an evaluation has taken and not made ready or failed is lazy again at its end.
+class Taken {
+ public:
+  explicit Taken(const std::vector<NodeRef>& nodes) : nodes_(nodes) {}
+  ~Taken() {
+    for (const NodeRef& node : nodes_) {
+      auto taken = NodeState::scheduled;
+      node->state.compare_exchange_strong(taken, NodeState::lazy, std::memory_order_acq_rel);
+    }
+  }
+  Taken(const Taken&) = delete;
+  Taken& operator=(const Taken&) = delete;
+
+ private:
+  const std::vector<NodeRef>& nodes_;
+};
+
 void evaluate(std::span<const NodeRef> roots);
 
 bool all_ready(std::span<const NodeRef> nodes) {
@@ -253,6 +258,7 @@ void evaluate_tape(std::span<const NodeRef> roots) {
     tape = TapeReader(roots).read();
   }
   if (tape.nodes.empty()) return;
+  const Taken taken(tape.nodes);
   try {
     std::vector<Number> scalars;
     for (const NodeRef& node : tape.graph.scalars)
@@ -285,6 +291,15 @@ std::vector<NodeRef> nodes_of(std::span<const array> arrays) {
 const bool installed = (hooks::evaluate = evaluate, true);
 
 }  // namespace
+
+EvalLock::EvalLock() {
+  using std::chrono::nanoseconds;
+  if (eval_lock().try_lock_for(nanoseconds(0))) return;
+  count(Counter::syncs);
+  while (!eval_lock().try_lock_for(nanoseconds(kPollPeriodNs))) check_cancelled("eval");
+}
+
+EvalLock::~EvalLock() { eval_lock().unlock(); }
 
 void eval(std::span<const array> arrays) {
   (void)installed;

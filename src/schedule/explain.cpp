@@ -51,6 +51,7 @@ KernelReport report_on(const Program& program, const Program::Launch& launch) {
 }  // namespace
 
 std::vector<KernelReport> explain(std::span<const array> outputs) {
+  const EvalLock lock;
   const ProgramPtr program = build_program(plan_input(outputs));
   std::vector<KernelReport> reports;
   for (const Program::Launch& launch : program->launches)

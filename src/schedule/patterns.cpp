@@ -97,8 +97,8 @@ class TracePatterns : public TapeGraph, public PatternBuilder {
   }
 
   bool is_open(const Node& node) const override {
-    if (node.row == nullptr || node.inputs.empty()) return false;  // ready ones drop them
-    if (!node.traced && node.is_ready()) return false;
+    if (!node.traced && !node.is_lazy()) return false;  // its inputs are an evaluation's
+    if (node.row == nullptr || node.inputs.empty()) return false;
     return !is_placeholder(node) && (!node.traced || traced_.contains(&node));
   }
   bool is_private(const Node& node, int edges) const override {
@@ -112,6 +112,7 @@ class TracePatterns : public TapeGraph, public PatternBuilder {
   }
 
   bool run(const std::vector<NodeRef>& tape) {
+    const GraphLock lock;
     bool any = false;
     for (const NodeRef& node : tape) {
       if (!is_open(*node)) continue;

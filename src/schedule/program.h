@@ -90,4 +90,14 @@ struct ProgramValue {
 std::vector<ProgramValue> run_program(const Program& program, std::vector<ProgramValue> inputs,
                                       std::span<const Number> scalars);
 
+// One evaluation or report at a time: claims are by the whole tape, so there is no order to deadlock on.
+// In the child of a fork that cut one short its arrays are as before, but for inputs that it was given.
+class EvalLock {
+ public:
+  EvalLock();
+  ~EvalLock();
+  EvalLock(const EvalLock&) = delete;
+  EvalLock& operator=(const EvalLock&) = delete;
+};
+
 }  // namespace cermet

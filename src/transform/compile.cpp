@@ -34,11 +34,7 @@ ProgramValue contiguous_value(const Node& node) {
 
 // A fork waits for programs in the making.
 ForkGate& fork_gate() {
-  static ForkGate& gate = []() -> ForkGate& {
-    auto& gate = *new ForkGate;
-    hold_over_fork(ForkLevel::graph, gate);
-    return gate;
-  }();
+  static ForkGate& gate = make_fork_safe<ForkGate>(ForkLevel::graph);
   return gate;
 }
 

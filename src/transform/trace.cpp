@@ -12,18 +12,14 @@ namespace cermet {
 
 namespace {
 
-// Source number i of a node; null past the last.
-const NodeRef* source_of(const Node& node, size_t i) {
-  const auto of = [&](const std::vector<NodeRef>& list) {
-    if (i < list.size()) return &list[i];
-    i -= list.size();
-    return static_cast<const NodeRef*>(nullptr);
-  };
-  if (const NodeRef* input = of(node.inputs)) return input;
-  const CallParams* p = call_of(node);
-  if (p == nullptr) return nullptr;
-  const NodeRef* output = of(p->call->outputs);
-  return output != nullptr ? output : of(p->call->arguments);
+// What a node was made from, its inputs first.
+std::vector<NodeRef> sources_of(const Node& node) {
+  std::vector<NodeRef> sources = inputs_of(node).value_or(std::vector<NodeRef>());
+  if (const CallParams* p = call_of(node)) {
+    sources.insert(sources.end(), p->call->outputs.begin(), p->call->outputs.end());
+    sources.insert(sources.end(), p->call->arguments.begin(), p->call->arguments.end());
+  }
+  return sources;
 }
 
 enum class Visit : uint8_t { skip, leaf, enter };
@@ -33,22 +29,22 @@ template <typename Choose>
 std::vector<NodeRef> post_order(std::span<const NodeRef> roots, Choose&& choose) {
   struct Frame {
     NodeRef node;
-    size_t next;
-    bool entered;
+    std::vector<NodeRef> sources;
+    size_t next = 0;
   };
   std::vector<NodeRef> tape;
   std::vector<Frame> stack;
   const auto visit = [&](const NodeRef& node) {
     const Visit what = choose(*node);
-    if (what != Visit::skip) stack.push_back({node, 0, what == Visit::enter});
+    if (what == Visit::skip) return;
+    stack.push_back({node, what == Visit::enter ? sources_of(*node) : std::vector<NodeRef>()});
   };
   for (const NodeRef& root : roots) {
     visit(root);
     while (!stack.empty()) {
       Frame& top = stack.back();
-      const NodeRef* source = top.entered ? source_of(*top.node, top.next++) : nullptr;
-      if (source != nullptr) {
-        visit(*source);
+      if (top.next < top.sources.size()) {
+        visit(top.sources[top.next++]);
       } else {
         tape.push_back(std::move(top.node));
         stack.pop_back();
@@ -75,8 +71,9 @@ class Rebuild {
 
   // Its sources have been here before it.
   void step(const NodeRef& node) {
-    bool changed = false;
-    for_each_source(*node, [&](const NodeRef& source) { changed |= replaces(*source); });
+    const std::vector<NodeRef> sources = sources_of(*node);
+    const bool changed =
+        std::ranges::any_of(sources, [&](const NodeRef& source) { return replaces(*source); });
     if (replaces(*node) || !changed) return;
     NodeRef copy(new Node);
     copy->row = node->row;
@@ -87,7 +84,8 @@ class Rebuild {
     copy->stream = node->stream;
     copy->origin = node->origin;
     copy->scope = NodeScope::current();
-    for (const NodeRef& input : node->inputs) {
+    const bool is_call = call_of(*node) != nullptr;
+    for (const NodeRef& input : std::span(sources).first(is_call ? 1 : sources.size())) {
       copy->inputs.push_back(find(input));
       copy->traced |= copy->inputs.back()->traced;
     }
@@ -126,7 +124,7 @@ std::vector<NodeRef> traced_tape(std::span<const array> roots, std::span<const a
 }
 
 void for_each_source(const Node& node, const std::function<void(const NodeRef&)>& f) {
-  for (size_t i = 0; const NodeRef* source = source_of(node, i); i++) f(*source);
+  for (const NodeRef& source : sources_of(node)) f(source);
 }
 
 const CallParams* call_of(const Node& node) { return std::get_if<CallParams>(&node.params); }

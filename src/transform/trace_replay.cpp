@@ -54,6 +54,7 @@ class Replay {
 
   struct Frame {
     NodeRef node;
+    std::vector<NodeRef> inputs;
     size_t next_input = 0;
   };
 
@@ -61,24 +62,27 @@ class Replay {
     std::vector<Frame> stack;
     auto visit = [&](const NodeRef& node) {
       if (nodes_.contains(node.get())) return;
-      if (node->call) hooks::evaluate({&node, 1});  // data of the trace itself
+      auto inputs = inputs_of(*node);
+      // Data of the trace itself, or of another thread that evaluates it now.
+      if (node->call || !inputs) hooks::evaluate({&node, 1});
       if (node->is_ready()) nodes_.emplace(node.get(), node);
-      else stack.push_back({node});
+      else stack.push_back({node, std::move(inputs).value_or(std::vector<NodeRef>())});
     };
     visit(root);
     while (!stack.empty()) {
       Frame& top = stack.back();
-      if (top.next_input < top.node->inputs.size()) {
-        visit(top.node->inputs[top.next_input++]);
+      if (top.next_input < top.inputs.size()) {
+        visit(top.inputs[top.next_input++]);
         continue;
       }
-      nodes_.emplace(top.node.get(), build(*top.node));
+      nodes_.emplace(top.node.get(), build(*top.node, top.inputs));
+      kept_.push_back(std::move(top.node));
       stack.pop_back();
     }
     return nodes_.at(root.get());
   }
 
-  NodeRef build(const Node& from) {
+  NodeRef build(const Node& from, std::span<const NodeRef> from_inputs) {
     if (from.row == nullptr) return other_placeholder(from);
     NodeRef to(new Node);
     to->row = from.row;
@@ -94,7 +98,7 @@ class Replay {
           n.expr = 0;
         });
     Arrays inputs;
-    for (const NodeRef& input : from.inputs) inputs.emplace_back(nodes_.at(input.get()));
+    for (const NodeRef& input : from_inputs) inputs.emplace_back(nodes_.at(input.get()));
     to->dtype = from.dtype;
     to->stream = from.stream;
     to->origin = from.origin;
@@ -135,6 +139,7 @@ class Replay {
   std::span<const Number> inputs_;
   std::vector<bool> varies_;
   std::unordered_map<const Node*, NodeRef> nodes_;
+  std::vector<NodeRef> kept_;  // their addresses stay taken, whatever other threads evaluate
   ReplayedGraph result_;
 };
 

@@ -18,7 +18,7 @@ using Grads = std::map<const Node*, array>;
 
 bool is_differentiable(const NodeRef& node) { return is_inexact(node->dtype); }
 
-Arrays inputs_of(const Node& node) {
+Arrays inputs_as_arrays(const Node& node) {
   Arrays inputs;
   for (const NodeRef& input : node.inputs) inputs.emplace_back(input);
   return inputs;
@@ -58,7 +58,7 @@ Grads reverse(const array& output, const array& g, const Arrays& inputs) {
     const Node& node = **it;
     const auto found = grads.find(&node);
     if (found == grads.end() || node.row == nullptr || std::ranges::count(stop, *it) > 0) continue;
-    const Arrays node_inputs = inputs_of(node);
+    const Arrays node_inputs = inputs_as_arrays(node);
     const OpCall call{*node.row, node.params, node_inputs};
     const array y(*it), cotangent = found->second;
     for (size_t k = 0; k < node.inputs.size(); ++k) {
@@ -112,7 +112,7 @@ array forward(const array& output, const Arrays& inputs, const Arrays& tangents)
   for (const NodeRef& ref : tape_to({&root, 1}, stop)) {
     const Node& node = *ref;
     if (node.row == nullptr || known.contains(&node) || !is_inexact(node.dtype)) continue;
-    const Arrays node_inputs = inputs_of(node);
+    const Arrays node_inputs = inputs_as_arrays(node);
     const OpCall call{*node.row, node.params, node_inputs};
     std::optional<array> sum;
     for (size_t k = 0; k < node.inputs.size(); ++k) {

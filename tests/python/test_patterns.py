@@ -664,3 +664,53 @@ def test_memory_is_linear_in_the_length(masked):
         before = mx.get_active_memory()
         mx.eval(run(q, k, v))
         assert mx.get_peak_memory() - before < results * q.nbytes + 32 * 2**20
+
+
+def lazy_mask(n):
+    """A lazy additive mask that hides more keys with each n, and its values; nobody holds what it
+    is made from."""
+    seen = np.arange(S) < S - n % (S - 1)
+    mask = (mx.array(seen.astype(np.float32)) - 1.0) * 3e4
+    return mask + mx.zeros((T, 1)), (seen - 1.0) * 3e4
+
+
+def of_gradient(f, q, k, v):
+    return mx.value_and_grad(lambda q: f(q, k, v).sum())(q)
+
+
+def of_batch(f, q, k, v):
+    return (mx.vmap(lambda q: f(q, k, v))(q[None]),)
+
+
+def of_compiled(f, q, k, v):
+    return (mx.compile(lambda q: f(q, k, v))(q),)
+
+
+def of_checkpoint(f, q, k, v):
+    return mx.value_and_grad(lambda q: mx.checkpoint(lambda q: f(q, k, v))(q).sum())(q)
+
+
+@pytest.mark.parametrize("transform", [of_gradient, of_batch, of_compiled, of_checkpoint])
+def test_mask_that_another_thread_evaluates(transform):
+    """A transform looks into a lazy mask while the stream's thread evaluates it, and then gives up
+    what it was made from."""
+    q, k, v = (normal(1, 2, n, D) for n in (T, S, S))
+    keys, values = mx.array(k), mx.array(v)
+    for n in range(60):
+        mask, numbers = lazy_mask(n)
+
+        def f(q, k, v, mask=mask):
+            return mx.softmax(q @ swap(k) * SCALE + mask, axis=-1) @ v
+
+        queries = mx.array(q)
+        mx.async_eval(mask)
+        got = transform(f, queries, keys, values)
+        scores = q.astype(np.float64) @ np.swapaxes(k, -1, -2) * SCALE + numbers
+        ones = np.ones((1, 2, T, D))
+        value, dq, *_ = attention_reference(q * SCALE, k, v, ones, scores)
+        wants = [value.sum(), dq * SCALE] if len(got) == 2 else [value]
+        for part, want in zip(got, wants, strict=True):
+            want = want.reshape(part.shape)
+            np.testing.assert_allclose(np.array(part), want, rtol=1e-4, atol=1e-4)
+        mx.eval(got)
+        assert np.array_equal(np.array(mask), np.broadcast_to(numbers.astype(np.float32), (T, S)))
