@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Division of a vector by one number, with the bits of the division instruction but without it: the
-// product with the inverse is corrected twice by its exact remainder. After the first correction it
-// is off by less than one unit in the last place, after the second it is rounded correctly, as the
-// inverse is (Markstein). Zeros keep their sign, as the divisor is positive. What could overflow or
-// lose bits of the remainder to underflow is left to the instruction. Of a bool there are only two
-// quotients, which are made once.
+// product with the inverse, taken in two words, is off by less than one unit in the last place
+// (Brisebarre, Muller and Raina 2004); corrected by its exact remainder it is rounded correctly, as
+// the inverse's first word is (Markstein). What could overflow or lose bits of the remainder to
+// underflow is left to the instruction, but zeros are not: the divisor is positive, they are their own
+// quotients. Of a bool there are only two quotients, which are made once.
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/MDBuilder.h>
 
@@ -54,7 +54,11 @@ Divisor Emitter::divisor(ExprId id) {
     made.unfit = b_.CreateNot(fit);
     llvm::Value* zero = llvm::ConstantFP::get(number->getType(), 0);
     made.nothing = ops_.splat(b_.CreateFDiv(zero, number), width);
-    return ops_.splat(b_.CreateFDiv(limit(0), number), width);
+    Value* inverse = b_.CreateFDiv(limit(0), number);
+    Value* error = b_.CreateIntrinsic(llvm::Intrinsic::fma, {number->getType()},
+                                      {b_.CreateFNeg(inverse), number, limit(0)});
+    made.second = ops_.splat(b_.CreateFMul(error, inverse), width);
+    return ops_.splat(inverse, width);
   });
   made.inverse = inverse;
   scope->divisors[{id, width}] = made;
@@ -70,11 +74,9 @@ llvm::Value* Emitter::quotient(const Expr& e, Value* x, const Divisor& divisor) 
   const auto fma = [&](Value* a, Value* b, Value* c) {
     return b_.CreateIntrinsic(llvm::Intrinsic::fma, {x->getType()}, {a, b, c});
   };
-  Value* fast = b_.CreateFMul(x, divisor.inverse);
-  for (int i = 0; i < 2; ++i) {
-    Value* excess = fma(fast, divisor.value, b_.CreateFNeg(x));
-    fast = fma(b_.CreateFNeg(excess), divisor.inverse, fast);
-  }
+  Value* near = fma(x, divisor.inverse, b_.CreateFMul(x, divisor.second));
+  Value* excess = fma(near, divisor.value, b_.CreateFNeg(x));
+  Value* fast = fma(b_.CreateFNeg(excess), divisor.inverse, near);
   const DivisionRange range = range_of(x->getType()->getScalarType());
   const int width = width_of(x), bias = (1 << (range.bits - range.digits - 2)) - 1;
   llvm::Type* integer = with_width(b_.getIntNTy(static_cast<unsigned>(range.bits)), width);
@@ -84,19 +86,28 @@ llvm::Value* Emitter::quotient(const Expr& e, Value* x, const Divisor& divisor) 
   Value* size =
       b_.CreateAnd(b_.CreateBitCast(x, integer), whole(~uint64_t{0} >> (65 - range.bits)));
   Value* out = b_.CreateICmpUGT(b_.CreateSub(size, whole(least)), whole(span));
-  out = b_.CreateAnd(out, b_.CreateICmpNE(size, whole(0)));
   llvm::BasicBlock* before = b_.GetInsertBlock();
-  llvm::BasicBlock* cold = block("divide");
+  llvm::BasicBlock* cold = block("unfit");
+  llvm::BasicBlock* zeros = block("zeros");
+  llvm::BasicBlock* divide = block("divide");
   llvm::BasicBlock* join = block("join");
   llvm::MDNode* weights = llvm::MDBuilder(b_.getContext()).createBranchWeights(1, 1 << 20);
   b_.CreateCondBr(b_.CreateOr(ops_.any_lane(out), divisor.unfit), cold, join, weights);
   b_.SetInsertPoint(cold);
+  Value* some = b_.CreateICmpNE(size, whole(0));
+  b_.CreateCondBr(b_.CreateOr(ops_.any_lane(b_.CreateAnd(out, some)), divisor.unfit), divide, zeros,
+                  weights);
+  b_.SetInsertPoint(zeros);
+  Value* with_zeros = b_.CreateSelect(some, fast, x);
+  b_.CreateBr(join);
+  b_.SetInsertPoint(divide);
   Value* slow = b_.CreateFDiv(x, divisor.value);
   b_.CreateBr(join);
   b_.SetInsertPoint(join);
-  llvm::PHINode* phi = b_.CreatePHI(x->getType(), 2);
+  llvm::PHINode* phi = b_.CreatePHI(x->getType(), 3);
   phi->addIncoming(fast, before);
-  phi->addIncoming(slow, cold);
+  phi->addIncoming(with_zeros, zeros);
+  phi->addIncoming(slow, divide);
   return phi;
 }
 

@@ -52,7 +52,8 @@ enum class ScopeKind : uint8_t { function, loop, conditional, straight };
 // A divisor that is the same in all lanes, as vectors.
 struct Divisor {
   llvm::Value* value = nullptr;
-  llvm::Value* inverse = nullptr;  // 1 / value, rounded
+  llvm::Value* inverse = nullptr;  // 1 / value, rounded ...
+  llvm::Value* second = nullptr;   // ... and what that leaves
   llvm::Value* nothing = nullptr;  // 0 / value
   llvm::Value* unfit = nullptr;    // i1: nothing is divided by it in the fast way
 };

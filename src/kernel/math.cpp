@@ -46,6 +46,17 @@ Val horner(Val x, Coefficients c) {
   return horner(x, start, c.first(c.size() - 2));
 }
 
+Val horner_by_parity(Val x, Coefficients c) {
+  const Val square = x * x;
+  const auto part = [&](size_t first) {
+    size_t i = c.size() - 1 - (c.size() - 1 - first) % 2;
+    Val sum = lift(x, c[i]);
+    for (; i > first; i -= 2) sum = fma(sum, square, c[i - 2]);
+    return sum;
+  };
+  return fma(fma(part(2), x, part(1)), x, c[0]);
+}
+
 Rounded round_product(Val x, double factor) {
   const Format& format = format_of(x);
   const Val shifted = fma(x, factor, format.magic);

@@ -77,7 +77,7 @@ Val erfinv_tail(Val x, Val w) {
 Val erf(Val x) {
   const Format& format = format_of(x);
   const Val t = at_most(abs(x), pick(x, 3.93, 5.95));
-  const Val u = t * horner(t, kErf.of(x));
+  const Val u = t * horner_by_parity(t, kErf.of(x));
   const Val shifted = u + format.magic;
   const Val f = u - (shifted - format.magic);
   const Val power = power_of_two(bits_of(shifted), format);

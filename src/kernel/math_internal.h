@@ -136,6 +136,9 @@ Val copy_sign(Val magnitude, Val sign);  // magnitude not negative (or already s
 
 // Σ c[i] x^i by Horner.
 Val horner(Val x, Coefficients c);
+// The same with even and odd powers apart but for c[0], which is added last: one product more, half as
+// many steps one after another.
+Val horner_by_parity(Val x, Coefficients c);
 // ((... x + c[n-1]) x + ...): Horner going on from a value already multiplied in.
 Val horner(Val x, Val top, Coefficients c);
 

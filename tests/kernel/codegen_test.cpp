@@ -119,6 +119,14 @@ TEST(Codegen, DivisionByConstants) {
     }
 }
 
+// Zeros of either sign, infinities and subnormals are among the random inputs.
+TEST(Codegen, DivisionOfFloatsByConstants) {
+  for (Dtype d : kFloats)
+    for (const char* constant : {"3", "1.4142135", "0.1", "7e8", "1.0000001", "1.9999999", "2e-10",
+                                 "0.25", "-3", "1e30", "1e-30"})
+      check_map({d}, d, fmt::format("div(load(p0[a2]), {}({}))", name_of(d), constant));
+}
+
 TEST(Codegen, CastsBetweenAllTypes) {
   std::vector<Dtype> all = kNumbers;
   all.push_back(Dtype::boolean);
