@@ -246,7 +246,17 @@ def add(case):
     _registry[case.key] = case
 
 
-FAMILIES = ("elementwise", "norms", "reductions", "gemm", "matvec", "latency", "cold", "training")
+FAMILIES = (
+    "elementwise",
+    "norms",
+    "reductions",
+    "scans",
+    "gemm",
+    "matvec",
+    "latency",
+    "cold",
+    "training",
+)
 
 
 def all_cases():

