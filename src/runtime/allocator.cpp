@@ -18,6 +18,7 @@
 #include "runtime/cgroup.h"
 #include "runtime/clock.h"
 #include "runtime/counters.h"
+#include "runtime/fault.h"
 #include "runtime/fork.h"
 #include "runtime/log.h"
 #include "runtime/spin.h"
@@ -81,7 +82,6 @@ struct Allocator::State {
   size_t memory_limit = 0;
   size_t cache_limit = std::numeric_limits<size_t>::max();
   uint64_t big_count = 0;  // allocations above kLargestClass
-  int64_t fail_countdown = 0;
   Recent recent;
   bool drained = false;  // idle: the cache shrinks no further by itself
 
@@ -98,11 +98,6 @@ struct Allocator::State {
     stats.active += bytes;
     if (stats.active > stats.peak) stats.peak = stats.active;
     if (live() > recent.peaks[0]) recent.peaks[0] = live();
-  }
-  bool fails_now() {
-    if (fail_countdown <= 0) return false;
-    fail_countdown -= 1;
-    return fail_countdown == 0;
   }
   void evict(size_t small_bound, size_t bound, BufferList& out);
   void shrink_to_bounds(BufferList& out);
@@ -244,21 +239,17 @@ Allocator::~Allocator() {
 BufferRef Allocator::allocate(size_t bytes, const char* op) {
   const bool small = bytes <= kLargestClass && source_.cacheable();
   Buffer* buffer = nullptr;
-  bool fails = false;
+  CERMET_CHECK(!allocation_fails(), memory, op,
+               "out of memory: the allocation of {} is made to fail", format_bytes(bytes));
   {
     std::lock_guard lock(state_->lock);
-    fails = state_->fails_now();
-    if (!fails) {
-      buffer = small ? state_->cache.take_small(size_class(bytes)) : state_->cache.take_big(bytes);
-    }
+    buffer = small ? state_->cache.take_small(size_class(bytes)) : state_->cache.take_big(bytes);
     if (buffer != nullptr) {
       ++state_->stats.hits;
       state_->activate(bytes);
     }
     if (!small) ++state_->big_count;
   }
-  CERMET_CHECK(!fails, memory, op, "out of memory: the allocation of {} is made to fail",
-               format_bytes(bytes));
   if (buffer != nullptr) {
     count(Counter::allocator_hits);
   } else {
@@ -404,11 +395,6 @@ void Allocator::decay(int64_t now_ns) {
   give_back(evicted);
 }
 
-void Allocator::fail_at(int64_t n) {
-  std::lock_guard lock(state_->lock);
-  state_->fail_countdown = n;
-}
-
 namespace {
 
 Allocator& make_cpu_allocator() {
@@ -416,8 +402,6 @@ Allocator& make_cpu_allocator() {
   MemorySource& source =
       kind == "caching" ? system_memory() : guarded_memory(kind == "guard_front");
   auto& allocator = *new Allocator(Device::cpu, source);
-  const std::string& n = env::fail_alloc();
-  if (!n.empty()) allocator.fail_at(env::to_int("CERMET_FAIL_ALLOC", n));
   register_allocator(allocator);
   return allocator;
 }

@@ -52,8 +52,6 @@ class Allocator {
   // coarse monotonic clock). Called with big allocations and releases and, while the cache is
   // large, by a background thread.
   void decay(int64_t now_ns);
-  // The n-th allocation from now raises memory, and later ones work; 0: none. For tests.
-  void fail_at(int64_t n);
 
   Device device() const { return device_; }
 

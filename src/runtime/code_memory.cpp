@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "runtime/fault.h"
 #include "runtime/fork.h"
 
 namespace cermet {
@@ -87,8 +88,8 @@ class Slabs {
 }  // namespace
 
 CodePages::CodePages(size_t bytes) : bytes_(whole_pages(std::max<size_t>(bytes, 1))) {
-  data_ = Slabs::get().take(bytes_);
-  CERMET_CHECK(data_ != nullptr, runtime, "kernel", "no memory for {} bytes of code; free some",
+  data_ = allocation_fails() ? nullptr : Slabs::get().take(bytes_);
+  CERMET_CHECK(data_ != nullptr, memory, "kernel", "no memory for {} bytes of code; free some",
                bytes);
   // Pages of an unloaded kernel are still executable.
   if (mprotect(data_, bytes_, PROT_READ | PROT_WRITE) != 0) {

@@ -14,7 +14,7 @@ namespace cermet {
 class CodePages {
  public:
   // `fill(pages)` writes the code, the pages being writable and not executable meanwhile. Raises
-  // [kernel] runtime when memory is out; what fill throws passes through.
+  // [kernel] memory when it is out; what fill throws passes through.
   template <typename F>
   CodePages(size_t bytes, F&& fill) : CodePages(bytes) {
     fill(data_);

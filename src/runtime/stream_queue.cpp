@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "runtime/counters.h"
+#include "runtime/fault.h"
 #include "runtime/fork.h"
 #include "runtime/log.h"
 #include "runtime/poll.h"
@@ -221,6 +222,8 @@ void StreamQueue::stop() {
 }
 
 void StreamQueue::enqueue(Task task, Task lost) {
+  CERMET_CHECK(!allocation_fails(), memory, "stream",
+               "out of memory: the place of a task in the queue is made to fail");
   {
     std::lock_guard lock(state_->mutex);
     if (!state_->stopping) state_->ensure_worker();

@@ -23,7 +23,8 @@ class StreamQueue {
   StreamQueue& operator=(const StreamQueue&) = delete;
 
   // lost: run on the child's worker in place of a task that a fork cut short; it should fail what
-  // the task would have produced. Raises [stream] runtime when there is no thread for the worker.
+  // the task would have produced. Raises [stream] runtime when there is no thread for the
+  // worker, [stream] memory when there is no place for the task.
   void enqueue(Task task, Task lost = nullptr);
   // True when nothing is queued or running: the caller may then run work itself, in order.
   bool idle() const;

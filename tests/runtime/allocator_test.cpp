@@ -19,6 +19,7 @@
 #include "runtime/child.h"
 #include "runtime/clock.h"
 #include "runtime/counters.h"
+#include "runtime/fault.h"
 
 namespace cermet {
 namespace {
@@ -215,7 +216,7 @@ TEST(Allocator, RaisesWhenTheSourceIsEmptyAndWorksOn) {
 
 TEST(Allocator, FailsTheAllocationAskedFor) {
   Allocator allocator(Device::cpu, system_memory());
-  allocator.fail_at(3);
+  fail_allocation(3);
   BufferRef a = allocator.allocate(10), b = allocator.allocate(5 * kMiB);
   message_of([&] { allocator.allocate(10); }, ErrorKind::memory);
   EXPECT_EQ(allocator.stats().active, 10 + 5 * kMiB);

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: MIT
+"""Threads and faults over many repetitions: what fails raises and leaves the process whole; nodes
+that threads share are evaluated once; children of forks compute; processes end with work queued.
+
+Each test runs a script of its own process, so that a hang or a crash is that test's."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+LIMIT = 600  # seconds: a hang, not slowness
+
+
+def run(script, **variables):
+    """What the script prints; it must end well."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+# Gives step(), the bytes of a model after one step of training; seeded.
+STEP = """
+import os, sys
+import cermet.core as mx, cermet.nn as nn, cermet.optimizers as optim
+from cermet.utils import tree_flatten
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiHeadAttention(16, 2)
+        self.norm = nn.RMSNorm(16)
+        self.out = nn.Linear(16, 11)
+
+    def __call__(self, x):
+        x = x + self.attention(self.norm(x), self.norm(x), self.norm(x))
+        return self.out(mx.tanh(x))
+
+
+def step(compiled):
+    mx.random.seed(3)
+    model = Block()
+    optimizer = optim.AdamW(1e-2)
+    x = mx.random.normal((2, 5, 16))
+    targets = mx.random.randint(0, 11, (2, 5))
+    loss = nn.value_and_grad(
+        model, lambda x, y: nn.losses.cross_entropy(model(x), y, reduction="mean")
+    )
+    state = [model.state, optimizer.state]
+
+    def train(x, y):
+        value, gradients = loss(x, y)
+        optimizer.update(model, gradients)
+        return value
+
+    f = mx.compile(train, inputs=state, outputs=state) if compiled else train
+    value = f(x, targets)
+    mx.async_eval(value)
+    mx.eval(value, model.parameters(), optimizer.state)
+    leaves = [value] + [leaf for _, leaf in tree_flatten(model.parameters())]
+    return b"".join(memoryview(leaf).tobytes() for leaf in leaves)
+
+
+def in_child(f):
+    '''The exit status of f() in a fork.'''
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(f())
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+            os._exit(99)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_every_allocation_of_a_step_fails_once(compiled, tmp_path):
+    """Of a buffer, of pages for code, of a place in a stream's queue: MemoryError, and the next
+    step has the right bits. The parent allocates; its children's steps meet the failure ever
+    earlier."""
+    script = f"""
+    compiled, right_path = {compiled}, {str(tmp_path / "right")!r}
+    left = int(os.environ["CERMET_FAIL_ALLOC"])
+
+    def save_right():
+        open(right_path, "wb").write(step(compiled))
+        return 0
+
+    def attempt():
+        try:
+            return 1 if step(compiled) == right else 2
+        except MemoryError as error:
+            assert "memory" in str(error), error
+        return 0 if step(compiled) == right else 3
+
+    assert in_child(save_right) == 0
+    right = open(right_path, "rb").read()
+    failed = 0
+    while left > 1:
+        for _ in range(1 if failed else 5):
+            mx.array([1.0])
+            left -= 1
+        status = in_child(attempt)
+        assert status == 0 or (status == 1 and not failed), f"allocation {{left}}: {{status}}"
+        failed += status == 0
+    print(failed)
+    """
+    failed = run(
+        STEP + textwrap.dedent(script),
+        CERMET_CACHE_DIR=str(tmp_path / "cache"),
+        CERMET_FAIL_ALLOC="501",
+    )
+    assert int(failed) > 50
+
+
+def test_threads_share_a_lazy_model():
+    """8 threads, 10 000 evaluations that overlap: each node is evaluated once, with the bits that
+    one thread gives."""
+    run(
+        """
+        import threading
+        import cermet.core as mx
+
+        THREADS, ROUNDS = 8, 1250
+        w, b = mx.random.normal((24, 24)), mx.random.normal((24,))
+        mx.eval(w, b)
+
+        def heads(n):
+            x = mx.full((16, 24), 0.01 * (n % 7))
+            shared = mx.tanh(x @ w + b)
+            return shared, [mx.sum(shared * (i + 1), axis=-1) for i in range(THREADS)]
+
+        def evaluate_in_turn(n):
+            shared, outputs = heads(n)
+            for output in outputs:
+                mx.eval(output)
+            return [memoryview(output).tobytes() for output in outputs]
+
+        right = [evaluate_in_turn(n) for n in range(7)]
+        mx.counters(reset=True)
+        for n in range(7):
+            evaluate_in_turn(n)
+        launches = mx.counters()["kernels_launched"]
+
+        barrier = threading.Barrier(THREADS)
+        current, wrong = [None], []
+
+        def work(i):
+            for n in range(ROUNDS):
+                if barrier.wait() == 0:
+                    current[0] = heads(n)
+                barrier.wait()
+                shared, outputs = current[0]
+                mx.eval(outputs[i])
+                if memoryview(outputs[i]).tobytes() != right[n % 7][i]:
+                    wrong.append((n, i))
+
+        mx.counters(reset=True)
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong, wrong[:5]
+        launched = mx.counters()["kernels_launched"]
+        assert launched * 7 == launches * ROUNDS, (launched, launches)
+        """
+    )
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_thousand_forks_compute(busy):
+    run(
+        STEP
+        + textwrap.dedent(
+            f"""
+            import threading
+
+            x = mx.arange(1000).astype(mx.float32)
+            mx.eval(x)
+            over = threading.Event()
+
+            def work():
+                y = mx.ones((64, 64))
+                while not over.is_set():
+                    mx.eval(y @ y)
+
+            thread = threading.Thread(target=work)
+            if {busy}:
+                thread.start()
+            for n in range(1000):
+                child = in_child(lambda: 0 if mx.sum(x * n).item() == 499500.0 * n else 1)
+                assert child == 0, (n, child)
+            over.set()
+            if {busy}:
+                thread.join()
+            """
+        ).replace("499500.0 * n", "float(sum(float(i * n) for i in range(1000)))")
+    )
+
+
+def test_a_thousand_exits_with_work_queued():
+    """What is queued is dropped at the end of a process, which is neither held up nor killed."""
+    run(
+        """
+        import os, sys
+        import cermet.core as mx
+
+        x = mx.random.normal((256, 256))
+        mx.eval(x)
+        for n in range(1000):
+            child = os.fork()
+            if child == 0:
+                y = x
+                for _ in range(20):
+                    y = mx.tanh(y @ x)
+                mx.async_eval(y)
+                sys.exit(0)
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            assert status == 0, (n, status)
+        """
+    )
