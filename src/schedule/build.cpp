@@ -11,8 +11,10 @@
 #include "kernel/walk.h"
 #include "runtime/counters.h"
 #include "runtime/fork.h"
+#include "schedule/batches.h"
 #include "schedule/join.h"
 #include "schedule/launch_order.h"
+#include "schedule/lifetimes.h"
 #include "schedule/program.h"
 #include "schedule/single_ops.h"
 
@@ -22,107 +24,6 @@ namespace {
 
 using schedule::Id;
 using schedule::Operand;
-
-bool same_walk(const ir::Index& a, const ir::Index& b, const std::vector<int64_t>& strides) {
-  auto stride = [&](const ir::IndexTerm& t) {
-    return t.stride == ir::kUnit ? 1 : strides[t.stride];
-  };
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [&](const ir::IndexTerm& x, const ir::IndexTerm& y) {
-                      return x.expr == y.expr && stride(x) == stride(y);
-                    });
-}
-
-// The loads that a statement of a stage is the first to ask for, in the order of the statements.
-class FirstLoads {
- public:
-  explicit FirstLoads(const ir::Kernel& kernel)
-      : kernel_(kernel), seen_(kernel.exprs.size(), false) {}
-
-  // Loads of `param` that `stmt` asks for and no statement before it did.
-  std::vector<const ir::Expr*> of(const ir::Stmt& stmt, int param) {
-    std::vector<const ir::Expr*> loads;
-    std::vector<ir::ExprId> stack;
-    ir::for_each_expr(stmt, [&](ir::ExprId id) { stack.push_back(id); });
-    while (!stack.empty()) {
-      const ir::ExprId id = stack.back();
-      stack.pop_back();
-      if (seen_[static_cast<size_t>(id)]) continue;
-      seen_[static_cast<size_t>(id)] = true;
-      const ir::Expr& e = kernel_[id];
-      if (e.kind == ir::ExprKind::load && e.buffer.id == param) loads.push_back(&e);
-      ir::for_each_operand(e, [&](ir::ExprId operand) { stack.push_back(operand); });
-    }
-    return loads;
-  }
-
- private:
-  const ir::Kernel& kernel_;
-  std::vector<bool> seen_;
-};
-
-// Which outputs of a kernel may go into the memory of which inputs. Several stores are looked at as
-// `simplify` leaves them, since it may free a statement of its loads, which then come after a store.
-class Overwriting {
- public:
-  explicit Overwriting(const schedule::EmittedKernel& kernel) : given_(kernel) {
-    for_each_stmt(kernel.kernel, [&](const ir::Stmt& stmt) {
-      stores_ += std::holds_alternative<ir::Store>(stmt);
-      folds_ += std::holds_alternative<ir::Fold>(stmt);
-      others_ |=
-          !std::holds_alternative<ir::Store>(stmt) && !std::holds_alternative<ir::Fold>(stmt);
-    });
-  }
-
-  // Each load of `input` reads the element that the store of `output` writes in the same iteration, and
-  // none comes after the store. What one statement loads the others of its stage need not load again.
-  bool is_safe(int input, int output) {
-    if (others_ || (folds_ > 0 && stores_ > 1)) return false;
-    const ir::Kernel& kernel = to_run();
-    const ir::Store* own = store_of(kernel, output);
-    if (own == nullptr) return false;
-    bool stored = false;
-    for (const ir::Stmt& stage : kernel.body) {
-      FirstLoads first(kernel);
-      for (const ir::Stmt& stmt : std::get<ir::For>(stage).body) {
-        for (const ir::Expr* load : first.of(stmt, input)) {
-          if (stored || load->operands[0] != ir::kNone ||
-              !same_walk(load->index, own->index, given_.strides))
-            return false;
-        }
-        stored |= std::get_if<ir::Store>(&stmt) == own;
-      }
-    }
-    return true;
-  }
-
- private:
-  template <typename F>
-  static void for_each_stmt(const ir::Kernel& kernel, F f) {
-    for (const ir::Stmt& stage : kernel.body)
-      for (const ir::Stmt& stmt : std::get<ir::For>(stage).body) f(stmt);
-  }
-
-  static const ir::Store* store_of(const ir::Kernel& kernel, int output) {
-    const ir::Store* found = nullptr;
-    for_each_stmt(kernel, [&](const ir::Stmt& stmt) {
-      const auto* store = std::get_if<ir::Store>(&stmt);
-      if (store != nullptr && store->buffer.id == output) found = store;
-    });
-    return found;
-  }
-
-  const ir::Kernel& to_run() {
-    if (stores_ < 2) return given_.kernel;
-    if (!simple_) simple_ = ir::simplify(given_.kernel);
-    return *simple_;
-  }
-
-  const schedule::EmittedKernel& given_;
-  int stores_ = 0, folds_ = 0;
-  bool others_ = false;  // statements of other kinds
-  std::optional<ir::Kernel> simple_;
-};
 
 // Of a region: as one kernel, op by op, or whichever is there first.
 enum class Tier : uint8_t { fused, single, automatic };
@@ -150,7 +51,6 @@ class Builder {
       program_->outputs.push_back({where.root, where.layout});
     }
     order_launches(*program_);
-    find_lifetimes();
     std::unordered_map<const Node*, int> positions;
     for (const NodeRef& scalar : graph.scalars)
       positions.emplace(scalar.get(), static_cast<int>(positions.size()));
@@ -291,6 +191,7 @@ class Builder {
 
   void add_launch(Program::Launch launch) {
     count_bytes(launch);
+    launch.hash = ir::hash_of(launch.kernel.kernel);
     program_->launches.push_back(std::move(launch));
   }
 
@@ -305,49 +206,6 @@ class Builder {
       const bool out =
           std::find(launch.outputs.begin(), launch.outputs.end(), o.value) != launch.outputs.end();
       (out ? launch.bytes_written : launch.bytes_read) += bytes;
-    }
-  }
-
-  void find_lifetimes() {
-    std::vector<int> last(program_->values.size(), -1);
-    for (size_t i = 0; i < program_->launches.size(); i++) {
-      const Program::Launch& launch = program_->launches[i];
-      for (const Operand& o : launch.kernel.operands) {
-        if (o.kind == Operand::Kind::buffer) last[o.value] = static_cast<int>(i);
-      }
-      if (launch.kernel.update_target >= 0) last[launch.kernel.update_target] = static_cast<int>(i);
-      for (int value : launch.after) last[value] = static_cast<int>(i);
-    }
-    for (const Program::Output& output : program_->outputs) last[output.value] = -1;
-    for (size_t v = 0; v < last.size(); v++) {
-      if (last[v] >= 0) program_->launches[last[v]].dies.push_back(static_cast<int>(v));
-    }
-    for (auto& launch : program_->launches) find_take_overs(launch);
-  }
-
-  void find_take_overs(Program::Launch& launch) {
-    const auto& operands = launch.kernel.operands;
-    Overwriting overwriting(launch.kernel);
-    for (int output : launch.outputs) {
-      for (int dying : launch.dies) {
-        const Program::Value &out = program_->values[output], &in = program_->values[dying];
-        if (launch.kernel.update_target == dying || out.bytes != in.bytes || in.constant) continue;
-        if (std::find(launch.outputs.begin(), launch.outputs.end(), dying) != launch.outputs.end())
-          continue;
-        const bool taken = std::any_of(launch.take_over.begin(), launch.take_over.end(),
-                                       [&](const auto& pair) { return pair.second == dying; });
-        int in_param = -1, out_param = -1, in_params = 0;
-        for (size_t i = 0; i < operands.size(); i++) {
-          if (operands[i].kind != Operand::Kind::buffer) continue;
-          if (operands[i].value == dying) in_param = static_cast<int>(i), in_params++;
-          if (operands[i].value == output) out_param = static_cast<int>(i);
-        }
-        if (taken || in_params != 1 || operands[in_param].offset != 0 || out_param < 0 ||
-            size_of(out.dtype) != size_of(in.dtype) || !overwriting.is_safe(in_param, out_param))
-          continue;
-        launch.take_over.emplace_back(output, dying);
-        break;
-      }
     }
   }
 
@@ -375,8 +233,8 @@ double compile_ms(const Program& program) {
   double ms = 0;
   for (const Program::Launch& launch : program.launches) {
     const ir::Kernel& kernel = launch.kernel.kernel;
-    const ir::Hash hash = ir::hash_of(kernel);
-    if (!seen.insert({hash.lo, hash.hi}).second || find_compiled_kernel(kernel) != nullptr)
+    if (!seen.insert({launch.hash.lo, launch.hash.hi}).second ||
+        find_compiled_kernel(kernel) != nullptr)
       continue;
     ms += kKernelMs + kExpressionMs * static_cast<double>(kernel.exprs.size());
   }
@@ -410,6 +268,14 @@ double extra_ms(const Program& program) {
 
 }  // namespace
 
+std::vector<int> values_used(const Program::Launch& launch) {
+  std::vector<int> used(launch.after);
+  for (const Operand& o : launch.kernel.operands)
+    if (o.kind == Operand::Kind::buffer) used.push_back(o.value);
+  if (launch.kernel.update_target >= 0) used.push_back(launch.kernel.update_target);
+  return used;
+}
+
 ProgramPtr build_program(const TracedGraph& graph, Sight sight) {
   constexpr size_t kManyKernels = 8;
   constexpr double kLongCompileMs = 500;
@@ -426,7 +292,10 @@ ProgramPtr build_program(const TracedGraph& graph, Sight sight) {
       program->runs_apart = static_cast<int64_t>(runs);
     }
   }
-  for (Program::Launch& launch : program->launches) launch.code = find_kernel(launch.kernel.kernel);
+  for (Program::Launch& launch : program->launches)
+    launch.code = find_kernel(launch.hash, [&] { return launch.kernel.kernel; });
+  make_batches(*program);
+  find_lifetimes(*program);
   return program;
 }
 

@@ -349,7 +349,7 @@ TEST(RunKernel, AFailedCheckIsReportedAlikeOnAnyThreads) {
                        10};
       launch.extents = {n, 10};
       if (with_report)
-        launch.report = [](const void*, int32_t site, int64_t bad) {
+        launch.report = [](const void*, int, int32_t site, int64_t bad) {
           fail(ErrorKind::index, "take", "site {} index {}", site, bad);
         };
       try {
