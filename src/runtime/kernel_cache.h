@@ -23,8 +23,8 @@ using KernelPtr = std::shared_ptr<const KernelHandle>;
 KernelPtr find_kernel(const ir::Kernel& kernel);  // compiles if need be
 // The same by the kernel's hash, which a caller may keep: `make` is called only when it must be compiled.
 KernelPtr find_kernel(const ir::Hash& hash, const std::function<ir::Kernel()>& make);
-KernelPtr find_compiled_kernel(const ir::Kernel& kernel);  // null when nothing is cached yet
-void drop_kernels();                                       // forgets the memory cache
+KernelPtr find_compiled_kernel(const ir::Hash& hash);  // null when nothing is cached yet
+void drop_kernels();                                   // forgets the memory cache
 
 // How the seed is made: the kernels compiled from now on are kept, then written for every level.
 // An earlier seed at `path` that the same `generator` made saves compiling (kernel_seed.h).

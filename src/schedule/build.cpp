@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Graph to program: plan graph, regions, kernels, and how long each value lives.
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <set>
 #include <unordered_map>
@@ -8,7 +9,6 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "kernel/passes.h"
-#include "kernel/walk.h"
 #include "runtime/counters.h"
 #include "runtime/fork.h"
 #include "schedule/batches.h"
@@ -16,6 +16,7 @@
 #include "schedule/launch_order.h"
 #include "schedule/lifetimes.h"
 #include "schedule/program.h"
+#include "schedule/region_parts.h"
 #include "schedule/single_ops.h"
 
 namespace cermet {
@@ -81,17 +82,39 @@ class Builder {
     const std::vector<int> opens = schedule::find_tables(r_);
     std::vector<std::vector<int>> parts(opens.size());
     for (int region : r_.order) parts[opens[region]].push_back(region);
+    for (int region : r_.order) write_kernels(region, parts[opens[region]].size() == 1);
     for (int region : r_.order) {
       if (opens[region] == region) add_launch_of(parts[region]);
     }
   }
 
+  // The kernel of a region, or the equal ones of its parts.
+  void write_kernels(int region, bool is_alone) {
+    std::vector<Program::Launch>& launches = written_[region];
+    if (is_alone) launches = launches_of_parts(region);
+    if (launches.empty()) launches.push_back(launch_of(region));
+    for (const Program::Launch& launch : launches) wanted_[{launch.hash.lo, launch.hash.hi}]++;
+  }
+
+  std::vector<Program::Launch> launches_of_parts(int region) {
+    std::vector<Program::Launch> launches;
+    for (schedule::Region& part : schedule::parts_of(r_, region)) {
+      launches.push_back(launch_of_part(std::move(part), region));
+      if (!(launches.back().hash == launches[0].hash)) return {};
+    }
+    return launches;
+  }
+
   // A region behind the tables that open its kernel; where these do not fit, they are launched before it.
   void add_launch_of(const std::vector<int>& parts) {
-    if (parts.size() == 1 && run_apart(parts[0])) return;
-    Program::Launch launch = launch_of(parts[0]);
+    if (parts.size() == 1) {
+      if (run_apart(parts[0])) return;
+      for (Program::Launch& launch : written_[parts[0]]) add_launch(std::move(launch));
+      return;
+    }
+    Program::Launch launch = std::move(written_[parts[0]][0]);
     for (size_t i = 1; i < parts.size(); i++) {
-      Program::Launch part = launch_of(parts[i]);
+      Program::Launch part = std::move(written_[parts[i]][0]);
       if (auto joined = schedule::join_kernels(launch.kernel, part.kernel)) {
         launch = join(std::move(launch), std::move(part), std::move(*joined));
       } else {
@@ -110,14 +133,14 @@ class Builder {
     for (Id id : interior) {
       if (is_half(r_.graph.nodes[id].node->dtype)) r_.wide.insert(id);
     }
-    const auto folds = schedule::emit_region(r_, region).folds;
+    const auto& folds = written_[region][0].kernel.folds;
     std::vector<Program::Launch> launches;
     bool ready = true;
     for (schedule::Region& part : parts) {
       launches.push_back(launch_of_part(std::move(part), region));
       const schedule::EmittedKernel& kernel = launches.back().kernel;
       ready = folds_alike(kernel, folds) &&
-              (tier_ == Tier::single || find_compiled_kernel(kernel.kernel) != nullptr);
+              (tier_ == Tier::single || find_compiled_kernel(launches.back().hash) != nullptr);
       if (!ready) break;
     }
     if (!ready) {
@@ -147,19 +170,22 @@ class Builder {
     for (Id id : schedule::interior_of(r_, region))
       saved += 2 * static_cast<int64_t>(program_->values[id].bytes);
     if (saved > kWorthCompiling) return false;
-    const ir::Kernel whole = schedule::emit_region(r_, region).kernel;
-    return !met_before(ir::hash_of(whole)) && find_compiled_kernel(whole) == nullptr;
+    const Program::Launch& whole = written_[region][0];
+    return wanted_[{whole.hash.lo, whole.hash.hi}] == 1 && !met_before(whole.hash) &&
+           find_compiled_kernel(whole.hash) == nullptr;
   }
 
   // The part becomes a region for the time of writing its kernel.
   Program::Launch launch_of_part(schedule::Region part, int whole) {
     const int number = static_cast<int>(r_.regions.size());
-    for (Id id = 0; id < static_cast<Id>(r_.graph.nodes.size()); ++id)
-      if (r_.loads.contains({id, whole})) r_.loads.emplace(id, number);
+    std::vector<Id> loaded;
+    for (auto [id, reader] : r_.loads)
+      if (reader == whole) loaded.push_back(id);
+    for (Id id : loaded) r_.loads.emplace(id, number);
     r_.regions.push_back(std::move(part));
     Program::Launch launch = launch_of(number);
     r_.regions.pop_back();
-    std::erase_if(r_.loads, [&](const auto& load) { return load.second == number; });
+    for (Id id : loaded) r_.loads.erase({id, number});
     return launch;
   }
 
@@ -167,6 +193,7 @@ class Builder {
     const schedule::Region& source = r_.regions[region];
     Program::Launch launch;
     launch.kernel = schedule::emit_region(r_, region);
+    launch.hash = ir::hash_of(launch.kernel.kernel);
     if (source.update >= 0) {
       const schedule::Location where = schedule::locate(r_, launch.kernel.update_target);
       launch.kernel.update_target = where.root;
@@ -183,6 +210,7 @@ class Builder {
   static Program::Launch join(Program::Launch first, Program::Launch second,
                               schedule::EmittedKernel kernel) {
     second.kernel = std::move(kernel);
+    second.hash = ir::hash_of(second.kernel.kernel);
     second.outputs.insert(second.outputs.begin(), first.outputs.begin(), first.outputs.end());
     second.members.insert(second.members.begin(), first.members.begin(), first.members.end());
     second.after.insert(second.after.begin(), first.after.begin(), first.after.end());
@@ -191,7 +219,6 @@ class Builder {
 
   void add_launch(Program::Launch launch) {
     count_bytes(launch);
-    launch.hash = ir::hash_of(launch.kernel.kernel);
     program_->launches.push_back(std::move(launch));
   }
 
@@ -211,6 +238,8 @@ class Builder {
 
   schedule::Regions r_;
   const Tier tier_;
+  std::map<int, std::vector<Program::Launch>> written_;  // by region
+  std::map<std::pair<uint64_t, uint64_t>, int> wanted_;  // by hash: how many launches
   std::shared_ptr<Program> program_ = std::make_shared<Program>();
 };
 
@@ -232,11 +261,10 @@ double compile_ms(const Program& program) {
   std::set<std::pair<uint64_t, uint64_t>> seen;
   double ms = 0;
   for (const Program::Launch& launch : program.launches) {
-    const ir::Kernel& kernel = launch.kernel.kernel;
     if (!seen.insert({launch.hash.lo, launch.hash.hi}).second ||
-        find_compiled_kernel(kernel) != nullptr)
+        find_compiled_kernel(launch.hash) != nullptr)
       continue;
-    ms += kKernelMs + kExpressionMs * static_cast<double>(kernel.exprs.size());
+    ms += kKernelMs + kExpressionMs * static_cast<double>(launch.kernel.kernel.exprs.size());
   }
   return ms;
 }

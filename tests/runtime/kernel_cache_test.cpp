@@ -104,8 +104,8 @@ TEST(KernelCache, FindsByHashWithoutTheKernel) {
     return {};
   });
   EXPECT_EQ(first, again);
-  EXPECT_EQ(find_compiled_kernel(kernel), first);
-  EXPECT_EQ(find_compiled_kernel(scale_kernel(77.125f)), nullptr);
+  EXPECT_EQ(find_compiled_kernel(ir::hash_of(kernel)), first);
+  EXPECT_EQ(find_compiled_kernel(ir::hash_of(scale_kernel(77.125f))), nullptr);
 }
 
 TEST(KernelCache, AFailedCompilationIsTriedAgain) {
