@@ -2,7 +2,9 @@
 #include "schedule/lifetimes.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <utility>
 
 #include "kernel/passes.h"
 #include "kernel/walk.h"
@@ -114,30 +116,78 @@ class Overwriting {
   std::optional<ir::Kernel> simple_;
 };
 
-void find_take_overs(const Program& program, Program::Launch& launch) {
-  const auto& operands = launch.kernel.operands;
-  Overwriting overwriting(launch.kernel);
-  for (int output : launch.outputs) {
-    for (int dying : launch.dies) {
-      const Program::Value &out = program.values[output], &in = program.values[dying];
-      if (launch.kernel.update_target == dying || out.bytes != in.bytes || in.constant) continue;
-      if (std::ranges::find(launch.outputs, dying) != launch.outputs.end()) continue;
-      const bool taken = std::ranges::any_of(
-          launch.take_over, [&](const auto& pair) { return pair.second == dying; });
-      int in_param = -1, out_param = -1, in_params = 0;
-      for (size_t i = 0; i < operands.size(); i++) {
-        if (operands[i].kind != Operand::Kind::buffer) continue;
-        if (operands[i].value == dying) in_param = static_cast<int>(i), in_params++;
-        if (operands[i].value == output) out_param = static_cast<int>(i);
+// The parameter of a value, if it is a buffer's only one.
+int only_param(const schedule::EmittedKernel& kernel, int value) {
+  int found = -1;
+  for (size_t i = 0; i < kernel.operands.size(); i++) {
+    const Operand& operand = kernel.operands[i];
+    if (operand.kind != Operand::Kind::buffer || operand.value != value) continue;
+    if (found >= 0) return -1;
+    found = static_cast<int>(i);
+  }
+  return found;
+}
+
+class TakeOvers {
+ public:
+  explicit TakeOvers(const Program& program) : program_(program) {}
+
+  // Which input is there for the taking is known at run time: a few are named.
+  void find(Program::Launch& launch) {
+    constexpr int kMostNamed = 4;
+    const schedule::EmittedKernel& kernel = launch.kernel;
+    for (int output : launch.outputs) {
+      const int out_param = param_of_output(kernel, output);
+      int named = 0;
+      for (size_t i = 0; i < launch.dies.size() && named < kMostNamed && out_param >= 0; i++) {
+        const int dying = launch.dies[i];
+        if (!is_alike(launch, output, dying)) continue;
+        const int in_param = only_param(kernel, dying);
+        if (in_param < 0 || kernel.operands[in_param].offset != 0 ||
+            !is_safe(launch, in_param, out_param))
+          continue;
+        launch.take_over.emplace_back(output, dying);
+        named++;
       }
-      if (taken || in_params != 1 || operands[in_param].offset != 0 || out_param < 0 ||
-          size_of(out.dtype) != size_of(in.dtype) || !overwriting.is_safe(in_param, out_param))
-        continue;
-      launch.take_over.emplace_back(output, dying);
-      break;
     }
   }
-}
+
+ private:
+  static int param_of_output(const schedule::EmittedKernel& kernel, int value) {
+    for (size_t i = kernel.operands.size(); i-- > 0;) {
+      const Operand& operand = kernel.operands[i];
+      if (operand.kind == Operand::Kind::buffer && operand.value == value)
+        return static_cast<int>(i);
+    }
+    return -1;
+  }
+
+  bool is_alike(const Program::Launch& launch, int output, int dying) const {
+    const Program::Value &out = program_.values[output], &in = program_.values[dying];
+    return launch.kernel.update_target != dying && out.bytes == in.bytes && !in.constant &&
+           size_of(out.dtype) == size_of(in.dtype) &&
+           std::ranges::find(launch.outputs, dying) == launch.outputs.end();
+  }
+
+  // Launches of one kernel often lie side by side: what was found for one holds for the next.
+  bool is_safe(const Program::Launch& launch, int input, int output) {
+    const bool same = last_ != nullptr && last_->hash == launch.hash &&
+                      last_->kernel.strides == launch.kernel.strides;
+    if (!same) {
+      last_ = &launch;
+      overwriting_.emplace(launch.kernel);
+      safe_.clear();
+    }
+    const auto [it, fresh] = safe_.try_emplace({input, output});
+    if (fresh) it->second = overwriting_->is_safe(input, output);
+    return it->second;
+  }
+
+  const Program& program_;
+  const Program::Launch* last_ = nullptr;
+  std::optional<Overwriting> overwriting_;
+  std::map<std::pair<int, int>, bool> safe_;
+};
 
 // Where a value is used last.
 struct LastUse {
@@ -164,7 +214,8 @@ void find_lifetimes(Program& program) {
     Program::Launch& launch = program.launches[last[v].launch];
     (last[v].is_alone ? launch.dies : launch.dies_shared).push_back(static_cast<int>(v));
   }
-  for (Program::Launch& launch : program.launches) find_take_overs(program, launch);
+  TakeOvers take_overs(program);
+  for (Program::Launch& launch : program.launches) take_overs.find(launch);
 }
 
 }  // namespace cermet

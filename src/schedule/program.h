@@ -50,7 +50,8 @@ struct Program {
     Layout target_layout;  // update: of the copied value, from its own layout's start
     std::vector<int> outputs;  // values it makes
     std::vector<int> after;    // values that must be made before, beside those it reads
-    std::vector<std::pair<int, int>> take_over;  // (output, dying value whose memory it may use)
+    // (output, dying value whose memory it may use): the first that is there for an output, once each.
+    std::vector<std::pair<int, int>> take_over;
     std::vector<int> dies;         // values not needed after the batch, nor by others in it
     std::vector<int> dies_shared;  // values not needed after the batch that others in it read, too
     const char* border = "output";

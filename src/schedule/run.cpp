@@ -126,8 +126,9 @@ class Run {
   // The status word is set by the launch itself.
   void add_member(const Program::Launch& launch, Launch& call) {
     for (auto [output, dying] : launch.take_over) {
-      Memory& old = memory_[dying];
-      if (old.owned && old.buffer->unique() && !old.buffer->pinned() && old.layout.offset == 0)
+      const Memory& old = memory_[dying];
+      if (!memory_[output].buffer && old.owned && old.buffer->unique() && !old.buffer->pinned() &&
+          old.layout.offset == 0)
         memory_[output] = old;
     }
     for (int output : launch.outputs) prepare_output(launch, output);
