@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Equal kernels over different arrays run as one launch: optimizer steps, and whatever else is equal."""
+"""Equal kernels over different arrays run as one launch: optimizer steps and whatever is equal."""
 
 import os
 import subprocess
@@ -167,13 +167,15 @@ def train(make, clipped, compiled):
 def test_optimizer_steps(name, clipped):
     eager, compiled, make, formula, settings = OPTIMIZERS[name]
     more = 2 if clipped else 0
+    # 1 - 0.999^t keeps but fourteen bits in float32; its root divides steps of 0.1.
+    atol = 5e-6 if "corrected" in settings else 1e-6
     expected = reference(formula, settings, clipped)
     counts, plain = train(make, clipped, False)
     assert set(counts) == {eager + more}
     counts, replayed = train(make, clipped, True)
     assert set(counts) == {compiled + more}
     for a, b, c in zip(plain, replayed, expected, strict=True):
-        np.testing.assert_allclose(a, c, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(a, c, rtol=1e-5, atol=atol)
         np.testing.assert_array_equal(a, b)
 
 
@@ -222,7 +224,7 @@ def test_full_folds():
 
 
 def test_chains_advance_together():
-    """A kernel never runs with one that it needs: eight chains of three products are three launches."""
+    """No kernel runs with one that it needs: eight chains of three products are three launches."""
     w = arrays_of([(32, 32)])[0] / 6
     xs = arrays_of([(20 + i, 32) for i in range(8)])
     ys = [x @ w @ w @ w for x in xs]
@@ -243,7 +245,7 @@ def test_a_chain_is_no_batch():
 
 
 def test_a_batch_after_what_its_last_member_needs():
-    """Six of the products are there to be made at once, the seventh waits for a sum of the first."""
+    """Six of the products can be made at once, the seventh waits for a sum of the first."""
     w = arrays_of([(16, 16)])[0]
     xs = arrays_of([(4 + i, 16) for i in range(6)])
     ys = [x @ w for x in xs]
