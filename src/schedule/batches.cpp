@@ -19,6 +19,7 @@ constexpr int64_t kCacheBytes = 2 << 20;    // traffic after which a value has l
 constexpr int64_t kMaxLocalBytes = 64 << 10;
 constexpr size_t kMaxOpen = 16;    // batches of one kernel that may still grow
 constexpr size_t kMaxMoved = 128;  // members of a batch that moves
+constexpr int kMostRefused = 2;    // times that memory does not allow a move, then none is tried
 
 // Bytes alive at each time, and the most of all: sums over ranges, in a tree.
 class Profile {
@@ -172,8 +173,10 @@ class Batcher {
   // Into the first batch of its kernel that it fits.
   void place(int i) {
     std::vector<int>& open = open_[program_.launches[i].code.get()];
+    refused_ = 0;
     for (int number : open) {
       if (join(i, number)) return;
+      if (refused_ >= kMostRefused) break;
     }
     if (open.size() == kMaxOpen) open.erase(open.begin());
     open.push_back(static_cast<int>(batches_.size()));
@@ -246,6 +249,7 @@ class Batcher {
     for (size_t p = 0; p < profiles_.size(); p++) {
       if (profiles_[p].most() <= most_[p]) continue;
       set_times([&](size_t k) { return before[k]; });
+      refused_++;
       return false;
     }
     return true;
@@ -279,6 +283,7 @@ class Batcher {
   std::vector<int64_t> traffic_;   // bytes that the launches before a place move
   std::vector<Profile> profiles_;  // by Given; none: memory does not matter
   std::vector<int64_t> most_;      // by Given
+  int refused_ = 0;                // moves of the launch that would have raised the peak
 };
 
 }  // namespace

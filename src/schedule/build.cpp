@@ -126,7 +126,7 @@ class Builder {
 
   // True: the region's ops have launches of their own.
   bool run_apart(int region) {
-    if (tier_ == Tier::fused) return false;
+    if (tier_ == Tier::fused || (tier_ == Tier::automatic && is_wanted_again(region))) return false;
     std::vector<schedule::Region> parts = schedule::single_ops(r_, region);
     if (parts.empty() || !is_worth_apart(region)) return false;
     const std::vector<Id> interior = schedule::interior_of(r_, region);
@@ -171,8 +171,12 @@ class Builder {
       saved += 2 * static_cast<int64_t>(program_->values[id].bytes);
     if (saved > kWorthCompiling) return false;
     const Program::Launch& whole = written_[region][0];
-    return wanted_[{whole.hash.lo, whole.hash.hi}] == 1 && !met_before(whole.hash) &&
-           find_compiled_kernel(whole.hash) == nullptr;
+    return !met_before(whole.hash) && find_compiled_kernel(whole.hash) == nullptr;
+  }
+
+  bool is_wanted_again(int region) {
+    const ir::Hash& hash = written_[region][0].hash;
+    return wanted_[{hash.lo, hash.hi}] > 1;
   }
 
   // The part becomes a region for the time of writing its kernel.

@@ -7,9 +7,8 @@
 //   Value   := dtype, shape, layout, place (input | constant | made by a launch)
 //   Launch  := kernel, operands, extents, strides; values that die with it
 //
-// Launches of one kernel that lie side by side may be a batch: they run as one, since none needs
-// another. Each has a record of its own; a target with a grid would upload the table of records and
-// find a block's launch by the number of its items.
+// Launches of one kernel that lie side by side may be a batch: they run as one, each with a record of
+// its own, since none needs another (batches.h).
 #pragma once
 
 #include <atomic>
