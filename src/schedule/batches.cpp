@@ -16,10 +16,10 @@ constexpr int64_t kSlackBytes = 256 << 10;  // by which batches may raise the pe
 constexpr int64_t kTinyBytes = 1 << 10;     // values that do not matter for the peak
 constexpr int64_t kSmallBytes = 32 << 10;   // values read anew sooner than a kernel is launched
 constexpr int64_t kCacheBytes = 2 << 20;    // traffic after which a value has left the cache
-constexpr int64_t kMaxLocalBytes = 64 << 10;
-constexpr size_t kMaxOpen = 16;    // batches of one kernel that may still grow
-constexpr size_t kMaxMoved = 128;  // members of a batch that moves
-constexpr int kMostRefused = 2;    // times that memory does not allow a move, then none is tried
+constexpr int64_t kMaxScratch = 1 << 20;    // of a batch
+constexpr size_t kMaxOpen = 16;             // batches of one kernel that may still grow
+constexpr size_t kMaxMoved = 128;           // members of a batch that moves
+constexpr int kMostRefused = 2;  // times that memory does not allow a move, then none is tried
 
 // Bytes alive at each time, and the most of all: sums over ranges, in a tree.
 class Profile {
@@ -64,7 +64,7 @@ class Batcher {
 
   void run() {
     for (int i = 0; i < static_cast<int>(count()); i++) {
-      if (same_[program_.launches[i].code.get()] > 1 && is_fit(i)) place(i);
+      if (same_[program_.launches[i].code.get()] > 1) place(i);
     }
     write_order();
   }
@@ -75,11 +75,12 @@ class Batcher {
     std::vector<int> readers;  // launches, without its maker
     bool kept = false;         // an output of the program
     bool input = false;
-    bool taken_over = false;  // by an output of its only reader
+    int taken_by = -1;  // launch with an output in its place, if that reads it last
   };
   struct Batch {
     int time;
     std::vector<int> members;
+    int64_t scratch;  // of all members
   };
   // Whether the program is given the memory of its inputs.
   enum Given : uint8_t { inputs_kept, inputs_given };
@@ -126,13 +127,12 @@ class Batcher {
     }
     for (int output : launch.outputs) {
       const auto taken = std::ranges::find_if(reads_[i], [&](int v) {
-        const Program::Value& value = program_.values[v];
-        return values_[v].readers.size() == 1 && !values_[v].kept && !values_[v].taken_over &&
-               (values_[v].input || values_[v].maker >= 0) &&
-               value.bytes == program_.values[output].bytes &&
-               size_of(value.dtype) == size_of(program_.values[output].dtype);
+        const Program::Value &in = program_.values[v], &out = program_.values[output];
+        return values_[v].readers.back() == i && !values_[v].kept && values_[v].taken_by < 0 &&
+               (values_[v].input || values_[v].maker >= 0) && in.bytes == out.bytes &&
+               size_of(in.dtype) == size_of(out.dtype);
       });
-      if (taken != reads_[i].end()) values_[*taken].taken_over = true;
+      if (taken != reads_[i].end()) values_[*taken].taken_by = i;
     }
   }
 
@@ -142,9 +142,14 @@ class Batcher {
     if (value.maker < 0 && (given == inputs_kept || !value.input)) return {0, -1};
     const int birth = value.maker < 0 ? 0 : time_[value.maker];
     if (value.kept) return {birth, static_cast<int>(count()) - 1};
-    int death = birth;
-    for (int reader : value.readers) death = std::max(death, time_[reader]);
-    return {birth, death - (value.taken_over ? 1 : 0)};
+    int death = birth, last_readers = 0;
+    for (int reader : value.readers) {
+      if (time_[reader] > death) last_readers = 0;
+      death = std::max(death, time_[reader]);
+      last_readers += time_[reader] == death ? 1 : 0;
+    }
+    const bool taken = value.taken_by >= 0 && time_[value.taken_by] == death && last_readers == 1;
+    return {birth, death - (taken ? 1 : 0)};
   }
 
   void add_to_profiles(int v, int sign) {
@@ -155,8 +160,8 @@ class Batcher {
     }
   }
 
-  // A launch whose own scratch is large would not be alone with it.
-  bool is_fit(int i) const {
+  // Bytes that a launch takes for itself.
+  int64_t scratch_of(int i) const {
     const Program::Launch& launch = program_.launches[i];
     int64_t scratch = 0;
     for (const ir::Local& local : launch.code->code->object.kernel_locals) {
@@ -167,21 +172,26 @@ class Batcher {
       }
       scratch += elements * static_cast<int64_t>(size_of(local.dtype));
     }
-    return scratch <= kMaxLocalBytes;
+    return scratch;
   }
 
   // Into the first batch of its kernel that it fits.
   void place(int i) {
     std::vector<int>& open = open_[program_.launches[i].code.get()];
+    const int64_t scratch = scratch_of(i);
     refused_ = 0;
     for (int number : open) {
-      if (join(i, number)) return;
+      if (batches_[number].scratch + scratch > kMaxScratch) continue;
+      if (join(i, number)) {
+        batches_[number].scratch += scratch;
+        return;
+      }
       if (refused_ >= kMostRefused) break;
     }
     if (open.size() == kMaxOpen) open.erase(open.begin());
     open.push_back(static_cast<int>(batches_.size()));
     batch_of_[i] = open.back();
-    batches_.push_back({time_[i], {i}});
+    batches_.push_back({time_[i], {i}, scratch});
   }
 
   bool join(int i, int number) {

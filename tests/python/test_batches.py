@@ -179,6 +179,26 @@ def test_optimizer_steps(name, clipped):
         np.testing.assert_array_equal(a, b)
 
 
+def test_a_step_as_people_write_it():
+    """The clipped gradients have a name: they are results as well. Nothing is evaluated before."""
+    optimizer, parameters = optim.AdamW(0.1), model(0)
+    counts = []
+    for t in range(1, STEPS + 1):
+        gradients = model(t)
+        gradients, norm = optim.clip_grad_norm(gradients, 1.0)
+        parameters = optimizer.apply_gradients(gradients, parameters)
+        counts.append(launched(parameters, optimizer.state))
+        clipped = clip(doubles(model(t)))
+        for g, c in zip(doubles(gradients), clipped, strict=True):
+            np.testing.assert_allclose(g, c, rtol=1e-5, atol=1e-9)
+        total = np.sqrt(sum((g**2).sum() for g in doubles(model(t))))
+        np.testing.assert_allclose(norm, total, rtol=1e-6)
+    assert max(counts[1:]) <= 4
+    expected = reference(adam, {"decay": 0.01}, True)
+    for p, e in zip(doubles(parameters), expected, strict=True):
+        np.testing.assert_allclose(p, e, rtol=1e-5, atol=1e-6)
+
+
 # --- what is one launch, and what is not ---
 
 
