@@ -121,19 +121,30 @@ class Batcher {
   // Roughly what `find_lifetimes` will find.
   void find_take_overs(int i) {
     const Program::Launch& launch = program_.launches[i];
-    for (const ir::Stmt& stage : launch.kernel.kernel.body) {
-      for (const ir::Stmt& stmt : std::get<ir::For>(stage).body)
-        if (!std::holds_alternative<ir::Store>(stmt)) return;
-    }
+    const int target = launch.kernel.update_target;
+    if (target < 0 && !only_stores(launch.kernel.kernel)) return;
     for (int output : launch.outputs) {
       const auto taken = std::ranges::find_if(reads_[i], [&](int v) {
-        const Program::Value &in = program_.values[v], &out = program_.values[output];
-        return values_[v].readers.back() == i && !values_[v].kept && values_[v].taken_by < 0 &&
-               (values_[v].input || values_[v].maker >= 0) && in.bytes == out.bytes &&
-               size_of(in.dtype) == size_of(out.dtype);
+        return (target < 0 || v == target) && may_take_over(i, output, v);
       });
       if (taken != reads_[i].end()) values_[*taken].taken_by = i;
     }
+  }
+
+  static bool only_stores(const ir::Kernel& kernel) {
+    return std::ranges::all_of(kernel.body, [](const ir::Stmt& stage) {
+      return std::ranges::all_of(std::get<ir::For>(stage).body, [](const ir::Stmt& stmt) {
+        return std::holds_alternative<ir::Store>(stmt);
+      });
+    });
+  }
+
+  bool may_take_over(int launch, int output, int v) const {
+    const Program::Value &in = program_.values[v], &out = program_.values[output];
+    const Value& value = values_[v];
+    return value.readers.back() == launch && !value.kept && value.taken_by < 0 &&
+           (value.input || value.maker >= 0) && in.bytes == out.bytes &&
+           size_of(in.dtype) == size_of(out.dtype);
   }
 
   // From when to when the value lies in memory; nowhere: {0, -1}.

@@ -354,6 +354,26 @@ def test_updates_in_place():
         np.testing.assert_array_equal(r, e)
 
 
+def test_slices_written_in_place():
+    """The caches of a model's layers grow by one row each."""
+    caches = arrays_of([(8, 256, 32)] * 6 + [(8, 128, 64)] * 6)
+    rows = arrays_of([(8, 1, c.shape[-1]) for c in caches], 1)
+    expected = [np.array(c) for c in caches]
+    for e, row in zip(expected, rows, strict=True):
+        e[:, 7:8] = np.array(row) * np.float32(2)
+
+    def write():
+        for cache, row in zip(caches, rows, strict=True):
+            cache[:, 7:8] = row * 2
+        return caches
+
+    before = launches()
+    assert peak_of(write) < MIB
+    assert launches() - before == 1
+    for cache, e in zip(caches, expected, strict=True):
+        np.testing.assert_array_equal(cache, e)
+
+
 def test_updates_that_may_take_the_place_of_some_inputs():
     """Weights and gradients are held, the momenta are not: three results, one array more each."""
     shapes = [(100_000 + 1000 * i,) for i in range(10)]
