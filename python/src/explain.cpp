@@ -30,9 +30,11 @@ nb::list ops_of(const KernelReport& report) {
   return result;
 }
 
+// Of a batch the first member's, which are as many as the others'.
 std::string join_ops(const KernelReport& report) {
-  std::string text;
-  for (const auto& op : report.ops) text += (text.empty() ? "" : " ") + op.name;
+  std::string text = report.members > 1 ? fmt::format("{} x", report.members) : "";
+  const size_t ops = report.ops.size() / static_cast<size_t>(report.members);
+  for (size_t i = 0; i < ops; i++) text += (text.empty() ? "" : " ") + report.ops[i].name;
   return text;
 }
 
@@ -66,6 +68,7 @@ nb::dict to_dict(const Explanation& e) {
     nb::dict d;
     d["name"] = k.name;
     d["form"] = k.form;
+    d["members"] = k.members;
     d["ops"] = ops_of(k);
     d["inputs"] = named(k.inputs);
     d["outputs"] = named(k.outputs);
@@ -89,6 +92,10 @@ void init_explain(nb::module_& m) {
       .def_ro("form", &KernelReport::form)
       .def_ro("border", &KernelReport::border, "Why the kernel is not part of its consumer.")
       .def_ro("ir", &KernelReport::ir)
+      .def_ro(
+          "members", &KernelReport::members,
+          "How many equal kernels over different arrays the launch runs; ops, inputs and outputs "
+          "are theirs, one after the other.")
       .def_ro("bytes_read", &KernelReport::bytes_read)
       .def_ro("bytes_written", &KernelReport::bytes_written)
       .def_ro("flops", &KernelReport::flops)

@@ -11,6 +11,10 @@
 // for each block: in dynamic shared memory (scratch_stride 0) or at scratch + block ·
 // scratch_stride.
 //
+// A batch (schedule/program.h) would pass a pointer to the records of all members and one to the running
+// sums of their items, by which a block finds the record that its item belongs to: the body of an entry
+// asks for nothing but a record and items.
+//
 // Folds, merges and rounding follow ir.h, so results are the CPU's bit for bit; the text must be
 // compiled with cuda_options(). Buffers are plain pointers, so an output may take the place of an
 // input.

@@ -72,10 +72,13 @@ template <typename Skip, typename Enter>
 std::vector<NodeRef> post_order(std::span<const NodeRef> roots, Skip skip, Enter enter) {
   std::vector<NodeRef> tape;
   std::unordered_set<const Node*> seen;
+  std::unordered_set<const PendingCall*> calls;
   std::vector<Frame> stack;
   auto visit = [&](const NodeRef& node) {
     if (skip(*node) || !seen.insert(node.get()).second) return;
-    stack.push_back({&node, enter(*node) ? 0 : node->edges().size()});
+    // What a call needs is looked at for the first of its outputs.
+    const bool below = enter(*node) && (!node->call || calls.insert(node->call.get()).second);
+    stack.push_back({&node, below ? 0 : node->edges().size()});
   };
   for (const NodeRef& root : roots) {
     visit(root);

@@ -190,8 +190,8 @@ KernelPtr find_kernel(const ir::Hash& hash, const std::function<ir::Kernel()>& m
   return KernelCache::get().find(hash, make);
 }
 
-KernelPtr find_compiled_kernel(const ir::Kernel& kernel) {
-  return KernelCache::get().find_compiled(ir::hash_of(kernel));
+KernelPtr find_compiled_kernel(const ir::Hash& hash) {
+  return KernelCache::get().find_compiled(hash);
 }
 
 void drop_kernels() { KernelCache::get().clear(); }

@@ -23,8 +23,8 @@ using KernelPtr = std::shared_ptr<const KernelHandle>;
 KernelPtr find_kernel(const ir::Kernel& kernel);  // compiles if need be
 // The same by the kernel's hash, which a caller may keep: `make` is called only when it must be compiled.
 KernelPtr find_kernel(const ir::Hash& hash, const std::function<ir::Kernel()>& make);
-KernelPtr find_compiled_kernel(const ir::Kernel& kernel);  // null when nothing is cached yet
-void drop_kernels();                                       // forgets the memory cache
+KernelPtr find_compiled_kernel(const ir::Hash& hash);  // null when nothing is cached yet
+void drop_kernels();                                   // forgets the memory cache
 
 // How the seed is made: the kernels compiled from now on are kept, then written for every level.
 // An earlier seed at `path` that the same `generator` made saves compiling (kernel_seed.h).
@@ -35,11 +35,15 @@ size_t write_kept_kernels();
 // One launch: pointers, extents and strides in record order, without the kernel-scope locals, which
 // `run_kernel` allocates and appends; the Status word is its own, too. Runs on the calling thread and
 // the pool. Calls `report` for a failed Check, which raises; without one raises [kernel] index.
+//
+// A batch has several members, none of which needs what another makes: the pool shares out the items of
+// all of them at once, and the launch counts as one. The lowest member that failed is reported.
 struct Launch {
   KernelPtr kernel;
-  std::vector<uint64_t> record;
-  std::vector<int64_t> extents;  // of the axes that have one, in order
-  void (*report)(const void* context, int32_t site, int64_t index) = nullptr;
+  int members = 1;
+  std::vector<uint64_t> record;  // of each member, one behind the other
+  std::vector<int64_t> extents;  // of the axes that have one, in order; of each member
+  void (*report)(const void* context, int member, int32_t site, int64_t index) = nullptr;
   const void* context = nullptr;
 };
 void run_kernel(const Launch& launch);

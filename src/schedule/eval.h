@@ -18,9 +18,11 @@ void eval(std::initializer_list<array> arrays);
 // Queues on the arrays' streams and returns.
 void async_eval(std::span<const array> arrays);
 
-// One kernel of a plan.
+// One launch of a plan. It may be a batch of equal kernels over different arrays: `ops`, `inputs` and
+// `outputs` are then those of its members, one after the other.
 struct KernelReport {
   std::string name, form, border, ir;
+  int members = 1;
   struct Op {
     std::string name, origin;  // "file:line", or "" when unknown
   };

@@ -20,15 +20,10 @@ TracedGraph plan_input(std::span<const array> outputs) {
   return graph;
 }
 
-KernelReport report_on(const Program& program, const Program::Launch& launch) {
-  KernelReport report;
-  report.name = launch.kernel.kernel.name;
-  report.form = launch.code->form;
-  report.border = launch.border;
-  report.ir = ir::print(launch.kernel.kernel);
-  report.bytes_read = launch.bytes_read;
-  report.bytes_written = launch.bytes_written;
-  report.flops = launch.kernel.flops;
+void add_to_report(const Program& program, const Program::Launch& launch, KernelReport& report) {
+  report.bytes_read += launch.bytes_read;
+  report.bytes_written += launch.bytes_written;
+  report.flops += launch.kernel.flops;
   for (int member : launch.members) {
     const auto& [op, from] = program.members[member];
     std::string origin;
@@ -38,13 +33,24 @@ KernelReport report_on(const Program& program, const Program::Launch& launch) {
   std::vector<int> seen;
   for (const schedule::Operand& operand : launch.kernel.operands) {
     if (operand.kind != schedule::Operand::Kind::buffer) continue;
-    if (std::find(seen.begin(), seen.end(), operand.value) != seen.end()) continue;
+    if (std::ranges::find(seen, operand.value) != seen.end()) continue;
     seen.push_back(operand.value);
     const Program::Value& value = program.values[operand.value];
-    const bool out = std::find(launch.outputs.begin(), launch.outputs.end(), operand.value) !=
-                     launch.outputs.end();
+    const bool out = std::ranges::find(launch.outputs, operand.value) != launch.outputs.end();
     (out ? report.outputs : report.inputs).push_back({value.dtype, value.shape});
   }
+}
+
+// Of one launch, or of a batch: what its members are made of, one after the other.
+KernelReport report_on(const Program& program, std::span<const Program::Launch> batch) {
+  KernelReport report;
+  const Program::Launch& first = batch[0];
+  report.name = first.kernel.kernel.name;
+  report.form = first.code->form;
+  report.border = first.border;
+  report.ir = ir::print(first.kernel.kernel);
+  report.members = static_cast<int>(batch.size());
+  for (const Program::Launch& launch : batch) add_to_report(program, launch, report);
   return report;
 }
 
@@ -54,8 +60,10 @@ std::vector<KernelReport> explain(std::span<const array> outputs) {
   const EvalLock lock;
   const ProgramPtr program = build_program(plan_input(outputs));
   std::vector<KernelReport> reports;
-  for (const Program::Launch& launch : program->launches)
-    reports.push_back(report_on(*program, launch));
+  const std::span launches(program->launches);
+  for (size_t i = 0; i < launches.size(); i += static_cast<size_t>(launches[i].batch))
+    reports.push_back(
+        report_on(*program, launches.subspan(i, static_cast<size_t>(launches[i].batch))));
   return reports;
 }
 

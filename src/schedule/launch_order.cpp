@@ -54,13 +54,8 @@ class Order {
   };
 
   void add_reads(int i, const std::vector<int>& maker) {
-    const Program::Launch& launch = program_.launches[i];
     std::vector<int>& reads = reads_[i];
-    for (const schedule::Operand& o : launch.kernel.operands) {
-      if (o.kind == schedule::Operand::Kind::buffer) reads.push_back(o.value);
-    }
-    if (launch.kernel.update_target >= 0) reads.push_back(launch.kernel.update_target);
-    reads.insert(reads.end(), launch.after.begin(), launch.after.end());
+    reads = values_used(program_.launches[i]);
     std::sort(reads.begin(), reads.end());
     reads.erase(std::unique(reads.begin(), reads.end()), reads.end());
     std::erase_if(reads, [&](int v) { return maker[v] < 0 || maker[v] == i; });

@@ -6,6 +6,9 @@
 //   Program := Value* Launch*
 //   Value   := dtype, shape, layout, place (input | constant | made by a launch)
 //   Launch  := kernel, operands, extents, strides; values that die with it
+//
+// Launches of one kernel that lie side by side may be a batch: they run as one, each with a record of
+// its own, since none needs another (batches.h).
 #pragma once
 
 #include <atomic>
@@ -40,12 +43,16 @@ struct Program {
   };
   struct Launch {
     schedule::EmittedKernel kernel;
+    ir::Hash hash;  // of the kernel
     KernelPtr code;
-    Layout target_layout;      // update: of the copied value, from its own layout's start
+    int batch = 1;         // launches from this one on that run as one; 0: not the first of them
+    Layout target_layout;  // update: of the copied value, from its own layout's start
     std::vector<int> outputs;  // values it makes
     std::vector<int> after;    // values that must be made before, beside those it reads
-    std::vector<std::pair<int, int>> take_over;  // (output, dying value whose memory it may use)
-    std::vector<int> dies;                       // values not needed afterwards
+    // (output, dying value whose memory it may use): the first that is there for an output, once each.
+    std::vector<std::pair<int, int>> take_over;
+    std::vector<int> dies;         // values not needed after the batch, nor by others in it
+    std::vector<int> dies_shared;  // values not needed after the batch that others in it read, too
     const char* border = "output";
     int64_t bytes_read = 0, bytes_written = 0;
     std::vector<int> members;  // nodes computed, for explain
@@ -69,6 +76,9 @@ struct Program {
   std::vector<int> scalar_positions;  // of the program's scalars among TracedGraph::scalars
   std::vector<Member> members;        // by value number
 };
+
+// The values that a launch reads, writes or waits for; some may be in it twice.
+std::vector<int> values_used(const Program::Launch& launch);
 
 // How much may be left to compile later; the bits are the same.
 enum class Sight : uint8_t {

@@ -30,12 +30,12 @@ struct Memory {
 
 struct ReportContext {
   const Program* program;
-  const Program::Launch* launch;
+  std::span<const Program::Launch> batch;
 };
 
-void report_check(const void* context, int32_t site, int64_t index) {
+void report_check(const void* context, int member, int32_t site, int64_t index) {
   const auto& c = *static_cast<const ReportContext*>(context);
-  const schedule::CheckSite& s = c.launch->kernel.sites[site];
+  const schedule::CheckSite& s = c.batch[member].kernel.sites[site];
   std::string where;
   if (hooks::describe_origin != nullptr) {
     where = hooks::describe_origin(c.program->members[s.node].origin);
@@ -50,12 +50,17 @@ void report_check(const void* context, int32_t site, int64_t index) {
        s.size, -s.size, s.size, where);
 }
 
-void log_launch(const Program::Launch& launch, int64_t ns) {
+void log_launch(std::span<const Program::Launch> batch, int64_t ns) {
   const double us = static_cast<double>(ns) / 1e3;
-  const auto bytes = static_cast<double>(launch.bytes_read + launch.bytes_written);
-  log_line(LogTopic::launch, "{} [{}] {:.1f} us, {:.1f} GB/s, {:.1f} GFLOP/s",
-           launch.kernel.kernel.name, fmt::join(launch.kernel.extents, " "), us, bytes / us / 1e3,
-           static_cast<double>(launch.kernel.flops) / us / 1e3);
+  double bytes = 0, flops = 0;
+  for (const Program::Launch& launch : batch) {
+    bytes += static_cast<double>(launch.bytes_read + launch.bytes_written);
+    flops += static_cast<double>(launch.kernel.flops);
+  }
+  const std::string more = batch.size() > 1 ? fmt::format(" x {}", batch.size()) : "";
+  log_line(LogTopic::launch, "{} [{}]{} {:.1f} us, {:.1f} GB/s, {:.1f} GFLOP/s",
+           batch[0].kernel.kernel.name, fmt::join(batch[0].kernel.extents, " "), more, us,
+           bytes / us / 1e3, flops / us / 1e3);
 }
 
 class Run {
@@ -75,10 +80,16 @@ class Run {
 
   std::vector<ProgramValue> run() {
     if (program_.runs_apart.load(std::memory_order_relaxed) > 0) program_.runs_apart.fetch_sub(1);
-    for (const Program::Launch& launch : program_.launches) {
+    const std::span launches(program_.launches);
+    for (size_t i = 0; i < launches.size();) {
+      const auto batch = launches.subspan(i, static_cast<size_t>(launches[i].batch));
       check_cancelled("eval");
-      run_launch(launch);
-      for (int v : launch.dies) memory_[v] = Memory();
+      run_batch(batch);
+      for (const Program::Launch& launch : batch) {
+        for (int v : launch.dies) memory_[v] = Memory();
+        for (int v : launch.dies_shared) memory_[v] = Memory();
+      }
+      i += batch.size();
     }
     std::vector<ProgramValue> results;
     for (const Program::Output& output : program_.outputs) {
@@ -91,33 +102,43 @@ class Run {
   }
 
  private:
-  void run_launch(const Program::Launch& launch) {
-    for (auto [output, dying] : launch.take_over) {
-      Memory& old = memory_[dying];
-      if (old.owned && old.buffer->unique() && !old.buffer->pinned() && old.layout.offset == 0)
-        memory_[output] = old;
-    }
-    for (int output : launch.outputs) prepare_output(launch, output);
+  void run_batch(std::span<const Program::Launch> batch) {
+    const schedule::EmittedKernel& first = batch[0].kernel;
     Launch call;
-    call.kernel = launch.code;
-    call.record.reserve(launch.kernel.operands.size() + launch.kernel.extents.size() +
-                        launch.kernel.strides.size());
-    int64_t status[2] = {-1, 0};
-    for (const Operand& operand : launch.kernel.operands)
-      call.record.push_back(word(operand, status));
-    for (int64_t extent : launch.kernel.extents)
-      call.record.push_back(static_cast<uint64_t>(extent));
-    for (int64_t stride : launch.kernel.strides)
-      call.record.push_back(static_cast<uint64_t>(stride));
-    call.extents = launch.kernel.extents;
-    const ReportContext context{&program_, &launch};
+    call.kernel = batch[0].code;
+    call.members = static_cast<int>(batch.size());
+    const size_t words = first.operands.size() + first.extents.size() + first.strides.size();
+    call.record.reserve(words * batch.size());
+    call.extents.reserve(first.extents.size() * batch.size());
+    for (const Program::Launch& launch : batch) add_member(launch, call);
+    const ReportContext context{&program_, batch};
     call.report = report_check;
     call.context = &context;
     const int64_t begin = log_enabled(LogTopic::launch) ? now_ns() : 0;
     run_kernel(call);
-    if (begin != 0) log_launch(launch, now_ns() - begin);
-    count(Counter::bytes_read, static_cast<uint64_t>(launch.bytes_read));
-    count(Counter::bytes_written, static_cast<uint64_t>(launch.bytes_written));
+    if (begin != 0) log_launch(batch, now_ns() - begin);
+    for (const Program::Launch& launch : batch) {
+      count(Counter::bytes_read, static_cast<uint64_t>(launch.bytes_read));
+      count(Counter::bytes_written, static_cast<uint64_t>(launch.bytes_written));
+    }
+  }
+
+  // The status word is set by the launch itself.
+  void add_member(const Program::Launch& launch, Launch& call) {
+    for (auto [output, dying] : launch.take_over) {
+      const Memory& old = memory_[dying];
+      if (!memory_[output].buffer && old.owned && old.buffer->unique() && !old.buffer->pinned() &&
+          old.layout.offset == 0)
+        memory_[output] = old;
+    }
+    for (int output : launch.outputs) prepare_output(launch, output);
+    for (const Operand& operand : launch.kernel.operands) call.record.push_back(word(operand));
+    for (int64_t extent : launch.kernel.extents) {
+      call.record.push_back(static_cast<uint64_t>(extent));
+      call.extents.push_back(extent);
+    }
+    for (int64_t stride : launch.kernel.strides)
+      call.record.push_back(static_cast<uint64_t>(stride));
   }
 
   void prepare_output(const Program::Launch& launch, int output) {
@@ -151,7 +172,7 @@ class Run {
                                  value.dtype);
   }
 
-  uint64_t word(const Operand& operand, int64_t* status) {
+  uint64_t word(const Operand& operand) {
     switch (operand.kind) {
       case Operand::Kind::buffer: {
         const Memory& memory = memory_[operand.value];
@@ -164,7 +185,7 @@ class Run {
         return schedule::number_bits(scalars_[program_.scalar_positions[operand.scalar]],
                                      operand.dtype);
       case Operand::Kind::constant: return schedule::number_bits(operand.number, operand.dtype);
-      case Operand::Kind::status: return std::bit_cast<uint64_t>(status);
+      case Operand::Kind::status: return 0;
     }
     __builtin_unreachable();
   }

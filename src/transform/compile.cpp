@@ -268,6 +268,12 @@ Arrays CompiledGraph::run(const Call& call, std::span<const array> inputs) const
     node.traced = false;
     node.call = pending;
     pending->add_output(&node);
+    const Node& first = *arrays.front().node();
+    if (arrays.size() > 1) {  // all wait for the same
+      node.set_pending(first.depth.load(std::memory_order_relaxed),
+                       first.pending_bytes.load(std::memory_order_relaxed));
+      continue;
+    }
     node.set_pending(0, bytes);
     bound_laziness(node);
   }

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -104,8 +105,8 @@ TEST(KernelCache, FindsByHashWithoutTheKernel) {
     return {};
   });
   EXPECT_EQ(first, again);
-  EXPECT_EQ(find_compiled_kernel(kernel), first);
-  EXPECT_EQ(find_compiled_kernel(scale_kernel(77.125f)), nullptr);
+  EXPECT_EQ(find_compiled_kernel(ir::hash_of(kernel)), first);
+  EXPECT_EQ(find_compiled_kernel(ir::hash_of(scale_kernel(77.125f))), nullptr);
 }
 
 TEST(KernelCache, AFailedCompilationIsTriedAgain) {
@@ -277,7 +278,7 @@ TEST(Loader, RefusesDamagedObjects) {
 }
 
 // sum over i of x[i], through kernel-scope scratch and two entry points.
-TEST(RunKernel, WholeArraySumOnManyThreads) {
+ir::Kernel sum_kernel() {
   ir::Builder b("sum");
   const ir::ParamId x = b.buffer(Dtype::float32, ir::Access::in, "x");
   const ir::ParamId y = b.buffer(Dtype::float32, ir::Access::out, "y");
@@ -293,7 +294,11 @@ TEST(RunKernel, WholeArraySumOnManyThreads) {
   store.body.push_back(ir::Store{{false, y}, {}, b.ref(sum)});
   b.kernel().body.push_back(std::move(stage));
   b.kernel().body.push_back(std::move(store));
-  const KernelPtr kernel = find_kernel(b.kernel());
+  return b.take();
+}
+
+TEST(RunKernel, WholeArraySumOnManyThreads) {
+  const KernelPtr kernel = find_kernel(sum_kernel());
   const size_t n = 3'000'001;
   std::vector<float> data(n);
   double expected = 0;
@@ -316,7 +321,7 @@ TEST(RunKernel, WholeArraySumOnManyThreads) {
 }
 
 // y[i] = x[index[i]] with a Check.
-TEST(RunKernel, AFailedCheckIsReportedAlikeOnAnyThreads) {
+ir::Kernel take_kernel() {
   ir::Builder b("take");
   const ir::ParamId x = b.buffer(Dtype::float32, ir::Access::in, "x");
   const ir::ParamId index = b.buffer(Dtype::int64, ir::Access::in, "index");
@@ -329,7 +334,11 @@ TEST(RunKernel, AFailedCheckIsReportedAlikeOnAnyThreads) {
   stage.body.push_back(ir::Check{b.compare(ir::Code::lt, at, b.extent(size)), 6, at});
   stage.body.push_back(ir::Store{{false, y}, here, b.load({false, x}, {{at, ir::kUnit}})});
   b.kernel().body.push_back(std::move(stage));
-  const KernelPtr kernel = find_kernel(b.kernel());
+  return b.take();
+}
+
+TEST(RunKernel, AFailedCheckIsReportedAlikeOnAnyThreads) {
+  const KernelPtr kernel = find_kernel(take_kernel());
   const int64_t n = 400'000;
   std::vector<float> data(10), out(n);
   std::vector<int64_t> indices(n);
@@ -349,7 +358,7 @@ TEST(RunKernel, AFailedCheckIsReportedAlikeOnAnyThreads) {
                        10};
       launch.extents = {n, 10};
       if (with_report)
-        launch.report = [](const void*, int32_t site, int64_t bad) {
+        launch.report = [](const void*, int, int32_t site, int64_t bad) {
           fail(ErrorKind::index, "take", "site {} index {}", site, bad);
         };
       try {
@@ -360,6 +369,112 @@ TEST(RunKernel, AFailedCheckIsReportedAlikeOnAnyThreads) {
         const std::string text = error.what();
         EXPECT_NE(text.find(std::to_string(1000 + first)), std::string::npos) << text;
       }
+    }
+  }
+  ThreadPool::get().set_size(default_pool_size());
+}
+
+// Members of very different sizes, some without items, alone and on several threads.
+TEST(RunKernel, ABatchRunsAllMembersAsOneLaunch) {
+  const KernelPtr kernel = find_kernel(scale_kernel(2.5f));
+  const std::vector<size_t> sizes = {0, 1, 3'000'000, 7, 0, 0, 100'000, 129, 64, 0};
+  for (int threads : {1, 2, 3}) {
+    ThreadPool::get().set_size(threads);
+    for (const size_t count : {size_t{2}, size_t{7}, sizes.size()}) {
+      std::vector<std::vector<float>> x, y;
+      Launch launch;
+      launch.kernel = kernel;
+      launch.members = static_cast<int>(count);
+      for (size_t m = 0; m < count; ++m) {
+        x.emplace_back(sizes[m]);
+        y.emplace_back(sizes[m] + 1, -1.0f);
+        for (size_t i = 0; i < sizes[m]; ++i) x[m][i] = static_cast<float>(i % 1000);
+        const uint32_t factor = std::bit_cast<uint32_t>(static_cast<float>(m));
+        for (const uint64_t word :
+             {reinterpret_cast<uint64_t>(x[m].data()), reinterpret_cast<uint64_t>(y[m].data()),
+              uint64_t{factor}, uint64_t{sizes[m]}})
+          launch.record.push_back(word);
+        launch.extents.push_back(static_cast<int64_t>(sizes[m]));
+      }
+      const uint64_t before = total(Counter::kernels_launched);
+      run_kernel(launch);
+      EXPECT_EQ(total(Counter::kernels_launched), before + 1);
+      for (size_t m = 0; m < count; ++m) {
+        EXPECT_EQ(y[m][sizes[m]], -1.0f);
+        size_t wrong = 0;
+        for (size_t i = 0; i < sizes[m]; ++i)
+          wrong += y[m][i] != x[m][i] * static_cast<float>(m) + 2.5f;
+        EXPECT_EQ(wrong, 0) << "member " << m << " of " << count << ", threads " << threads;
+      }
+    }
+  }
+  ThreadPool::get().set_size(default_pool_size());
+}
+
+// Full folds have two entries and scratch of their own: all items of one before the next.
+TEST(RunKernel, AFoldInABatchIsTheFoldAlone) {
+  const KernelPtr kernel = find_kernel(sum_kernel());
+  const std::vector<size_t> sizes = {5, 1'000'003, 0, 4096, 70'000};
+  std::vector<float> data(1'000'003), alone(sizes.size());
+  for (size_t i = 0; i < data.size(); ++i) data[i] = std::sin(static_cast<float>(i));
+  const auto add_member = [&](Launch& launch, size_t m, float& result) {
+    for (const uint64_t word : {reinterpret_cast<uint64_t>(data.data()),
+                                reinterpret_cast<uint64_t>(&result), uint64_t{sizes[m]}})
+      launch.record.push_back(word);
+    launch.extents.push_back(static_cast<int64_t>(sizes[m]));
+  };
+  for (size_t m = 0; m < sizes.size(); ++m) {
+    Launch launch;
+    launch.kernel = kernel;
+    add_member(launch, m, alone[m]);
+    run_kernel(launch);
+    double expected = 0;
+    for (size_t i = 0; i < sizes[m]; ++i) expected += data[i];
+    EXPECT_NEAR(alone[m], expected, 1e-2);
+  }
+  for (int threads : {1, 2, 3}) {
+    ThreadPool::get().set_size(threads);
+    Launch launch;
+    launch.kernel = kernel;
+    launch.members = static_cast<int>(sizes.size());
+    std::vector<float> together(sizes.size());
+    for (size_t m = 0; m < sizes.size(); ++m) add_member(launch, m, together[m]);
+    run_kernel(launch);
+    EXPECT_EQ(together, alone) << threads;
+  }
+  ThreadPool::get().set_size(default_pool_size());
+}
+
+TEST(RunKernel, TheLowestMemberThatFailedIsReported) {
+  const KernelPtr kernel = find_kernel(take_kernel());
+  const int64_t n = 50'000;
+  std::vector<float> data(10), out(n);
+  std::vector<int64_t> good(n, 3), bad(n, 3);
+  bad[n - 1] = 77;
+  for (int threads : {1, 2, 3}) {
+    ThreadPool::get().set_size(threads);
+    Launch launch;
+    launch.kernel = kernel;
+    launch.members = 8;
+    std::vector<std::vector<float>> outs(8, std::vector<float>(n));
+    for (int m = 0; m < launch.members; ++m) {
+      const std::vector<int64_t>& indices = m == 3 || m == 5 ? bad : good;
+      for (const uint64_t word :
+           {reinterpret_cast<uint64_t>(data.data()), reinterpret_cast<uint64_t>(indices.data()),
+            reinterpret_cast<uint64_t>(outs[m].data()), uint64_t{0}, static_cast<uint64_t>(n),
+            uint64_t{10}})
+        launch.record.push_back(word);
+      launch.extents.insert(launch.extents.end(), {n, 10});
+    }
+    launch.report = [](const void*, int member, int32_t, int64_t index) {
+      fail(ErrorKind::index, "take", "member {} index {}", member, index);
+    };
+    try {
+      run_kernel(launch);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("member 3 index 77"), std::string::npos)
+          << error.what();
     }
   }
   ThreadPool::get().set_size(default_pool_size());

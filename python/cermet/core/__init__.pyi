@@ -1291,6 +1291,12 @@ class KernelReport:
     def ir(self) -> str: ...
 
     @property
+    def members(self) -> int:
+        """
+        How many equal kernels over different arrays the launch runs; ops, inputs and outputs are theirs, one after the other.
+        """
+
+    @property
     def bytes_read(self) -> int: ...
 
     @property
