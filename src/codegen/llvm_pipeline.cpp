@@ -230,7 +230,8 @@ std::string Pipeline::emit(llvm::Module& module) {
 
 Pipeline& pipeline(CpuLevel level) {
   thread_local std::array<std::unique_ptr<Pipeline>, 7> made;
-  std::unique_ptr<Pipeline>& mine = made[static_cast<size_t>(static_cast<int>(level) + 1)];
+  const int number = static_cast<int>(level) - static_cast<int>(CpuLevel::neon);
+  std::unique_ptr<Pipeline>& mine = made[static_cast<size_t>(number)];
   if (mine == nullptr) mine = std::make_unique<Pipeline>(level);
   return *mine;
 }
