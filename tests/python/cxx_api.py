@@ -42,7 +42,7 @@ def lines(file):
     return [
         line
         for line in (FOLDER / file).read_text().splitlines()
-        if line.strip() and not line.startswith("#")
+        if line.strip() and not line.startswith("# ")
     ]
 
 
