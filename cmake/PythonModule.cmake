@@ -37,7 +37,7 @@ endif()
 target_link_libraries(core PRIVATE cermet)
 set(CERMET_PACKAGE ${CMAKE_BINARY_DIR}/python/cermet)
 set_target_properties(core PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CERMET_PACKAGE})
-install(TARGETS core LIBRARY DESTINATION cermet)
+install(TARGETS core LIBRARY DESTINATION cermet COMPONENT python)
 
 file(MAKE_DIRECTORY ${CERMET_PACKAGE})
 file(GLOB CERMET_PYTHON_FILES CONFIGURE_DEPENDS python/cermet/*)

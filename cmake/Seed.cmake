@@ -16,4 +16,4 @@ add_custom_command(
   COMMENT "Compiling the kernels of single ops"
   VERBATIM)
 add_custom_target(seed ALL DEPENDS ${seed})
-install(FILES ${seed} DESTINATION cermet)
+install(FILES ${seed} DESTINATION cermet COMPONENT python)

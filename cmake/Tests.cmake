@@ -7,10 +7,17 @@ enable_testing()
 find_package(GTest REQUIRED)
 find_library(CERMET_MPFR mpfr REQUIRED)  # judges float64 accuracy
 
+# Where requirements-test.txt has been installed: NVRTC is there.
+if(Python_EXECUTABLE)
+  execute_process(COMMAND ${Python_EXECUTABLE} -c "import sysconfig; print(sysconfig.get_path('purelib'))"
+                  OUTPUT_VARIABLE CERMET_SITE_PACKAGES OUTPUT_STRIP_TRAILING_WHITESPACE)
+endif()
+
 function(cermet_executable name)
   add_executable(${name} ${ARGN})
   target_include_directories(${name} PRIVATE tests)
-  target_compile_definitions(${name} PRIVATE CERMET_TESTS_DIR="${CMAKE_SOURCE_DIR}/tests")
+  target_compile_definitions(${name} PRIVATE CERMET_TESTS_DIR="${CMAKE_SOURCE_DIR}/tests"
+                             CERMET_SITE_PACKAGES="${CERMET_SITE_PACKAGES}")
   target_compile_options(${name} PRIVATE ${CERMET_WARNINGS})
   target_link_libraries(${name} PRIVATE cermet ${CERMET_MPFR})
 endfunction()

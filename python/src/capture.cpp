@@ -97,7 +97,8 @@ bool is_users_class(PyTypeObject* type) {
 
 bool is_users_function(PyObject* f) {
   PyObject* module = reinterpret_cast<PyFunctionObject*>(f)->func_module;
-  return module != nullptr && is_users_module(module);
+  // Without a module's name it was made by exec, in a namespace of the user's.
+  return module == nullptr || !PyUnicode_Check(module) || is_users_module(module);
 }
 
 // Objects of the standard library that only hold what the user put into them.

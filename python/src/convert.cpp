@@ -163,6 +163,10 @@ array from_sequence(nb::handle object, std::optional<Dtype> dtype) {
   if (numbers.read(object, dtype)) return numbers.to_array();
   Arrays parts;
   for (nb::handle item : nb::borrow<nb::sequence>(object)) parts.push_back(to_array(item));
+  for (const array& part : parts)
+    CERMET_CHECK(part.shape() == parts[0].shape(), value, "array",
+                 "the nested lists are ragged: an element of shape {} beside one of shape {}",
+                 part.shape().to_string(), parts[0].shape().to_string());
   const array stacked = stack(parts, 0);
   return dtype ? astype(stacked, *dtype) : stacked;
 }

@@ -1,100 +1,17 @@
 // SPDX-License-Identifier: MIT
 // Dtype, categories, finfo, iinfo and promotion queries.
-#include <limits>
-
+#include "base/dtype_info.h"
 #include "bind.h"
 
 namespace cermet::python {
 
 namespace {
 
-// MLX's lattice of categories; each Dtype belongs to one leaf.
-enum class Category {
-  complexfloating,
-  floating,
-  inexact,
-  signedinteger,
-  unsignedinteger,
-  integer,
-  number,
-  generic
-};
+using PyDtypeOrCategory = std::variant<PyDtype, Category>;
 
-bool belongs(Category category, Category to) {
-  if (category == to || to == Category::generic) return true;
-  switch (to) {
-    case Category::inexact:
-      return category == Category::floating || category == Category::complexfloating;
-    case Category::integer:
-      return category == Category::signedinteger || category == Category::unsignedinteger;
-    case Category::number: return category != Category::generic;
-    default: return false;
-  }
-}
-
-Category category(Dtype dtype) {
-  switch (category_of(dtype)) {
-    case DtypeCategory::boolean: return Category::generic;
-    case DtypeCategory::unsigned_integer: return Category::unsignedinteger;
-    case DtypeCategory::signed_integer: return Category::signedinteger;
-    case DtypeCategory::floating: return Category::floating;
-    case DtypeCategory::complex: return Category::complexfloating;
-  }
-  return Category::generic;
-}
-
-using DtypeOrCategory = std::variant<PyDtype, Category>;
-
-bool issubdtype(const DtypeOrCategory& a, const DtypeOrCategory& b) {
-  const PyDtype* dtype_a = std::get_if<PyDtype>(&a);
-  if (const PyDtype* dtype_b = std::get_if<PyDtype>(&b))
-    return dtype_a != nullptr && dtype_a->value == dtype_b->value;
-  return belongs(dtype_a != nullptr ? category(*dtype_a) : std::get<Category>(a),
-                 std::get<Category>(b));
-}
-
-struct Finfo {
-  Dtype dtype;
-  int bits;
-  double min, max, eps, smallest_normal;
-};
-
-Finfo finfo(Dtype given) {
-  const Dtype dtype = real_of(given);
-  switch (dtype) {
-    case Dtype::float16: return {dtype, 16, -65504.0, 65504.0, 0x1p-10, 0x1p-14};
-    case Dtype::bfloat16: return {dtype, 16, -0x1.fep127, 0x1.fep127, 0x1p-7, 0x1p-126};
-    case Dtype::float32:
-      return {dtype,
-              32,
-              -std::numeric_limits<float>::max(),
-              std::numeric_limits<float>::max(),
-              std::numeric_limits<float>::epsilon(),
-              std::numeric_limits<float>::min()};
-    case Dtype::float64:
-      return {dtype,
-              64,
-              -std::numeric_limits<double>::max(),
-              std::numeric_limits<double>::max(),
-              std::numeric_limits<double>::epsilon(),
-              std::numeric_limits<double>::min()};
-    default:
-      fail(ErrorKind::value, "finfo", "{} is not a floating dtype; use iinfo", name_of(given));
-  }
-}
-
-struct Iinfo {
-  Dtype dtype;
-  nb::int_ min, max;
-};
-
-Iinfo iinfo(Dtype dtype) {
-  CERMET_CHECK(is_integer(dtype), value, "iinfo", "{} is not an integer dtype; use finfo",
-               name_of(dtype));
-  const int bits = 8 * static_cast<int>(size_of(dtype));
-  if (!is_signed(dtype)) return {dtype, nb::int_(0), nb::int_(~uint64_t{0} >> (64 - bits))};
-  const int64_t max = static_cast<int64_t>(~uint64_t{0} >> (65 - bits));
-  return {dtype, nb::int_(-max - 1), nb::int_(max)};
+DtypeOrCategory plain(const PyDtypeOrCategory& given) {
+  const PyDtype* dtype = std::get_if<PyDtype>(&given);
+  return dtype != nullptr ? DtypeOrCategory(dtype->value) : std::get<Category>(given);
 }
 
 std::string repr_dtype(Dtype dtype) { return fmt::format("cermet.core.{}", name_of(dtype)); }
@@ -135,8 +52,12 @@ void init_dtypes(nb::module_& m) {
       .value("number", Category::number)
       .value("generic", Category::generic)
       .export_values();
-  m.def("issubdtype", &issubdtype, nb::arg("arg1"), nb::arg("arg2"),
-        "Does the dtype or category arg1 belong to arg2?");
+  m.def(
+      "issubdtype",
+      [](const PyDtypeOrCategory& a, const PyDtypeOrCategory& b) {
+        return issubdtype(plain(a), plain(b));
+      },
+      nb::arg("arg1"), nb::arg("arg2"), "Does the dtype or category arg1 belong to arg2?");
   m.def(
       "result_type",
       [](nb::args args) {
@@ -157,25 +78,24 @@ void init_dtypes(nb::module_& m) {
         return PyDtype{*dtype};
       },
       "The dtype of an op on the arguments (arrays, dtypes, Python scalars).");
-  nb::class_<Finfo>(m, "finfo", "Limits of a floating dtype.")
-      .def("__init__", [](Finfo* self, PyDtype d) { new (self) Finfo(finfo(d)); })
-      .def_ro("bits", &Finfo::bits)
-      .def_ro("min", &Finfo::min)
-      .def_ro("max", &Finfo::max)
-      .def_ro("eps", &Finfo::eps)
-      .def_ro("smallest_normal", &Finfo::smallest_normal)
-      .def_prop_ro("dtype", [](const Finfo& f) { return PyDtype{f.dtype}; })
-      .def("__repr__", [](const Finfo& f) {
+  nb::class_<finfo>(m, "finfo", "Limits of a floating dtype.")
+      .def("__init__", [](finfo* self, PyDtype d) { new (self) finfo(d); })
+      .def_ro("bits", &finfo::bits)
+      .def_ro("min", &finfo::min)
+      .def_ro("max", &finfo::max)
+      .def_ro("eps", &finfo::eps)
+      .def_ro("smallest_normal", &finfo::smallest_normal)
+      .def_prop_ro("dtype", [](const finfo& f) { return PyDtype{f.dtype}; })
+      .def("__repr__", [](const finfo& f) {
         return fmt::format("finfo(min={}, max={}, dtype={})", f.min, f.max, repr_dtype(f.dtype));
       });
-  nb::class_<Iinfo>(m, "iinfo", "Limits of an integer dtype.")
-      .def("__init__", [](Iinfo* self, PyDtype d) { new (self) Iinfo(iinfo(d)); })
-      .def_ro("min", &Iinfo::min)
-      .def_ro("max", &Iinfo::max)
-      .def_prop_ro("dtype", [](const Iinfo& i) { return PyDtype{i.dtype}; })
-      .def("__repr__", [](const Iinfo& i) {
-        return fmt::format("iinfo(min={}, max={}, dtype={})", nb::str(i.min).c_str(),
-                           nb::str(i.max).c_str(), repr_dtype(i.dtype));
+  nb::class_<iinfo>(m, "iinfo", "Limits of an integer dtype.")
+      .def("__init__", [](iinfo* self, PyDtype d) { new (self) iinfo(d); })
+      .def_ro("min", &iinfo::min)
+      .def_ro("max", &iinfo::max)
+      .def_prop_ro("dtype", [](const iinfo& i) { return PyDtype{i.dtype}; })
+      .def("__repr__", [](const iinfo& i) {
+        return fmt::format("iinfo(min={}, max={}, dtype={})", i.min, i.max, repr_dtype(i.dtype));
       });
 }
 

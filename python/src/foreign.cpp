@@ -307,9 +307,16 @@ ForeignView view_of(nb::handle object) {
     view.dtype = Dtype::bfloat16;
     return view;
   }
-  if (PyObject_CheckBuffer(object.ptr()) != 0) return from_py_buffer(object);
+  const bool has_tensor = nb::hasattr(object, "__dlpack__");
+  if (PyObject_CheckBuffer(object.ptr()) != 0) {
+    try {
+      return from_py_buffer(object);
+    } catch (nb::python_error& error) {  // jax's bfloat16 has no buffer, but a tensor
+      if (!has_tensor || !error.matches(PyExc_BufferError)) throw;
+    }
+  }
   CERMET_CHECK(
-      nb::hasattr(object, "__dlpack__"), type, "array",
+      has_tensor, type, "array",
       "a {} was given; it must be a number, a nested list of numbers, an array, or an object "
       "with the buffer protocol, __dlpack__ or __mlx_array__",
       nb::type_name(object.type()).c_str());
@@ -335,8 +342,6 @@ array share_view(const ForeignView& view) {
   const auto bytes = static_cast<int64_t>(size_of(view.dtype));
   CERMET_CHECK(!view.swapped, value, "asarray",
                "the bytes are swapped; memory can be shared in native order only");
-  CERMET_CHECK(!view.read_only, value, "asarray",
-               "the memory is read-only and cannot be shared; use copy=True");
   const Shape shape{std::span<const int64_t>(view.shape)};
   check_size("asarray", shape, view.dtype);
   Layout layout;
@@ -352,9 +357,9 @@ array share_view(const ForeignView& view) {
       value, "asarray", "the memory is not aligned to its elements; use copy=True");
   const auto [low, high] = reach_of(shape, layout);
   layout.offset = -low;
-  BufferRef buffer =
-      Buffer::wrap(view.data + low * bytes, static_cast<size_t>((high - low) * bytes),
-                   [owner = view.owner](void*) {});
+  BufferRef buffer = Buffer::wrap(
+      view.data + low * bytes, static_cast<size_t>((high - low) * bytes),
+      [owner = view.owner](void*) {}, Device::cpu, view.read_only);
   buffer->pin();
   return array::from_buffer(std::move(buffer), shape, std::move(layout), view.dtype);
 }

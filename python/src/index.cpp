@@ -45,7 +45,7 @@ AxisList positions(const IndexPlan& plan, Keep&& keep, int64_t shift = 0) {
 // One axis for each entry: integers of size 1, new axes inserted.
 array aligned(const array& a, const IndexPlan& plan) {
   SliceArguments s = slice_arguments(a, plan);
-  array result = s.whole ? a : slice(a, s.start, s.step, s.size);
+  array result = s.whole ? a : sized_slice(a, s.start, s.step, s.size);
   const AxisList inserted = positions(plan, [](const IndexEntry& e) { return e.axis < 0; });
   return inserted.empty() ? result : expand_dims(result, inserted);
 }
@@ -134,7 +134,7 @@ array update_slices(const array& a, const array& value, const IndexPlan& plan,
   SliceArguments s = slice_arguments(a, plan);
   array update = slice_shaped(value, plan);
   if (s.whole && reduce == ScatterReduce::assign) return update;
-  return slice_update(a, update, s.start, s.step, reduce);
+  return sized_slice_update(a, update, s.start, s.step, reduce);
 }
 
 // scatter knows index arrays and whole axes: a partial slice is the index array of its positions, which
@@ -262,7 +262,7 @@ nb::object shortened(const array& value, const IndexPlan& plan, int rest) {
   Shape size = value.shape();
   size.dim(0) = count;
   const std::vector<int64_t> start(static_cast<size_t>(value.ndim()), 0), step(start.size(), 1);
-  return nb::cast(slice(value, start, step, size));
+  return nb::cast(sized_slice(value, start, step, size));
 }
 
 array update(const array& a, nb::handle index, nb::handle value, ScatterReduce reduce) {

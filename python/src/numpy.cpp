@@ -73,6 +73,12 @@ int fill_buffer(PyObject* owner, const array& a, const char* format, Py_buffer* 
                     "[buffer] the array is not contiguous; use mx.contiguous(a)");
     return -1;
   }
+  const bool read_only = a.node()->buffer->read_only();
+  if (read_only && (flags & PyBUF_WRITABLE) != 0) {
+    PyErr_SetString(PyExc_BufferError,
+                    "[buffer] the array shares read-only memory; use copy=True to write");
+    return -1;
+  }
   auto exported = std::make_unique<Exported>(a);
   const auto bytes = static_cast<Py_ssize_t>(a.itemsize());
   for (int i = 0; i < a.ndim(); i++) {
@@ -81,7 +87,7 @@ int fill_buffer(PyObject* owner, const array& a, const char* format, Py_buffer* 
   }
   view->buf = const_cast<void*>(a.data());
   view->len = static_cast<Py_ssize_t>(a.nbytes());
-  view->readonly = 0;
+  view->readonly = read_only ? 1 : 0;
   view->itemsize = bytes;
   view->format = (flags & PyBUF_FORMAT) != 0 ? const_cast<char*>(format) : nullptr;
   view->ndim = a.ndim();
@@ -159,10 +165,13 @@ nb::object dlpack_tensor(const array& a) {
                           [](void* p) noexcept { delete static_cast<Exported*>(p); });
   std::vector<size_t> shape;
   for (int64_t size : a.shape()) shape.push_back(static_cast<size_t>(size));
-  const nb::ndarray<nb::array_api> tensor(const_cast<void*>(a.data()), shape.size(), shape.data(),
-                                          owner, a.node()->layout.strides.data(),
-                                          dlpack_dtype(a.dtype()), nb::device::cpu::value, 0);
-  return nb::cast(tensor);
+  const auto tensor = [&]<typename... Access>(auto* data, Access...) {
+    return nb::cast(nb::ndarray<nb::array_api, Access...>(
+        data, shape.size(), shape.data(), owner, a.node()->layout.strides.data(),
+        dlpack_dtype(a.dtype()), nb::device::cpu::value, 0));
+  };
+  return a.node()->buffer->read_only() ? tensor(a.data(), nb::ro())
+                                       : tensor(const_cast<void*>(a.data()));
 }
 
 nb::object dlpack_capsule(const array& a, nb::handle stream, nb::handle max_version,

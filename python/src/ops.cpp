@@ -93,6 +93,29 @@ nb::list dtypes_of(DtypeSet set) {
   return list;
 }
 
+const char* kind_of(const Derivative& derivative) {
+  static constexpr const char* kNames[] = {"elementwise", "linear", "bilinear", "opaque",
+                                           "derived",     "zero",   "first"};
+  static_assert(std::size(kNames) == std::variant_size_v<Derivative>);
+  return kNames[derivative.index()];
+}
+
+const char* kind_of(const Vmap& vmap) {
+  static constexpr const char* kNames[] = {"broadcast",  "axis shift", "axis map",
+                                           "batch axes", "derived",    "custom"};
+  static_assert(std::size(kNames) == std::variant_size_v<Vmap>);
+  return kNames[vmap.index()];
+}
+
+const char* kind_of(const Lowering& lowering) {
+  static constexpr const char* kNames[] = {"map",      "move",      "fold",  "scan",
+                                           "contract", "composite", "update"};
+  static_assert(std::size(kNames) == std::variant_size_v<Lowering>);
+  const auto* composite = std::get_if<CompositeLowering>(&lowering);
+  if (composite != nullptr && composite->kernel != nullptr) return "kernel";
+  return kNames[lowering.index()];
+}
+
 nb::dict describe(const OpRow& row, const char* family) {
   const Domain& domain = row.domain;
   nb::dict d;
@@ -102,6 +125,9 @@ nb::dict describe(const OpRow& row, const char* family) {
   d["accepts"] = dtypes_of(row.accepts);
   d["domain"] = nb::make_tuple(domain.low, domain.high);
   d["max_ulp"] = row.max_ulp.value;
+  d["derivative"] = kind_of(row.derivative.value);
+  d["vmap"] = kind_of(row.vmap.value);
+  d["lowering"] = kind_of(row.lowering.value);
   d["doc"] = row.doc.value;
   return d;
 }

@@ -471,7 +471,7 @@ void def_indexing(nb::module_& m) {
   m.def(
       "slice",
       [](const array& a, const array& start, const std::vector<int64_t>& axes, handle sizes,
-         handle s) { return slice(a, start, axes, to_shape("slice", sizes), st(s)); },
+         handle s) { return dynamic_slice(a, start, axes, to_shape("slice", sizes), st(s)); },
       arg("a"), arg("start_indices"), arg("axes"), arg("slice_size"), kw_only(),
       arg("stream") = none(),
       "A slice of the given size that starts, along the axes, at computed indices.");
@@ -479,7 +479,8 @@ void def_indexing(nb::module_& m) {
       "slice_update",
       [](const array& a, handle update, const array& start, const std::vector<int64_t>& axes,
          handle s) {
-        return slice_update(a, to_array_like("slice_update", update, a), start, axes, st(s));
+        return dynamic_slice_update(a, to_array_like("slice_update", update, a), start, axes,
+                                    st(s));
       },
       arg("a"), arg("update"), arg("start_indices"), arg("axes"), kw_only(), arg("stream") = none(),
       "The array with a slice, starting at computed indices, replaced.");

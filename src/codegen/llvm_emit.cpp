@@ -63,7 +63,7 @@ void Emitter::entry(const For& chunk, const std::string& symbol) {
          statements(chunk.body);
          return {};
        });
-  if (module_.getFunction(kPastSymbol) != nullptr)
+  if (module_.getFunction(kPastSymbol) != nullptr && ops_.features().x86)
     b_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {});
   b_.CreateRet(b_.getInt64(0));
   b_.SetInsertPoint(entry_block_);

@@ -29,9 +29,11 @@ llvm::Constant* splat_constant(llvm::Value* x) {
 
 CpuFeatures features_of(CpuLevel level) {
   CpuFeatures f;
-  f.sse41 = f.avx2 = level >= CpuLevel::avx2;
+  // What these two stand for (rounding; fma, half types, in vectors) NEON has, too.
+  f.sse41 = f.avx2 = level >= CpuLevel::avx2 || level == CpuLevel::neon;
   f.avx512 = level >= CpuLevel::avx512;
-  f.vector_bytes = f.avx512 ? 64 : f.avx2 ? 32 : 16;
+  f.vector_bytes = f.avx512 ? 64 : level >= CpuLevel::avx2 ? 32 : 16;
+  f.x86 = level != CpuLevel::neon;
   return f;
 }
 

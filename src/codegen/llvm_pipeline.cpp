@@ -17,10 +17,13 @@ namespace cermet::codegen {
 
 namespace {
 
-constexpr const char* kTriple = "x86_64-unknown-linux-gnu";
+const char* triple_of(CpuLevel level) {
+  return level == CpuLevel::neon ? "aarch64-unknown-linux-gnu" : "x86_64-unknown-linux-gnu";
+}
 
 const char* cpu_name(CpuLevel level) {
   switch (level) {
+    case CpuLevel::neon: return "generic";
     case CpuLevel::generic: return "x86-64";
     case CpuLevel::avx2: return "x86-64-v3";
     default: return "x86-64-v4";
@@ -38,18 +41,34 @@ std::string feature_string(CpuLevel level) {
   return features;
 }
 
+const llvm::Target& find_target(CpuLevel level) {
+  std::string message;
+  const llvm::Target* found = llvm::TargetRegistry::lookupTarget(triple_of(level), message);
+  CERMET_INTERNAL_CHECK(found != nullptr, "no code generator for {}: {}", triple_of(level),
+                        message);
+  return *found;
+}
+
 const llvm::Target& x86() {
-  static const llvm::Target* target = [] {
+  static const llvm::Target& target = []() -> const llvm::Target& {
     LLVMInitializeX86TargetInfo();
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();
     LLVMInitializeX86AsmPrinter();
-    std::string message;
-    const llvm::Target* found = llvm::TargetRegistry::lookupTarget(kTriple, message);
-    CERMET_INTERNAL_CHECK(found != nullptr, "no code generator for {}: {}", kTriple, message);
-    return found;
+    return find_target(CpuLevel::generic);
   }();
-  return *target;
+  return target;
+}
+
+const llvm::Target& aarch64() {
+  static const llvm::Target& target = []() -> const llvm::Target& {
+    LLVMInitializeAArch64TargetInfo();
+    LLVMInitializeAArch64Target();
+    LLVMInitializeAArch64TargetMC();
+    LLVMInitializeAArch64AsmPrinter();
+    return find_target(CpuLevel::neon);
+  }();
+  return target;
 }
 
 // The passes to leave out, by LLVM's names; one that it does not know is no error.
@@ -183,19 +202,23 @@ struct Pipeline::State {
 Pipeline::Pipeline(CpuLevel level) : state_(std::make_unique<State>()) {
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
-  state_->machine.reset(x86().createTargetMachine(
-      kTriple, cpu_name(level), feature_string(level), options, llvm::Reloc::PIC_,
-      llvm::CodeModel::Small, llvm::CodeGenOptLevel::Less, true));
-  Filter filter(state_->passes);
+  const bool is_x86 = level != CpuLevel::neon;
+  state_->machine.reset((is_x86 ? x86() : aarch64())
+                            .createTargetMachine(triple_of(level), cpu_name(level),
+                                                 feature_string(level), options, llvm::Reloc::PIC_,
+                                                 llvm::CodeModel::Small,
+                                                 llvm::CodeGenOptLevel::Less, true));
+  Filter filter(state_->passes);  // chosen for x86
+  auto& passes = is_x86 ? static_cast<llvm::legacy::PassManagerBase&>(filter) : state_->passes;
   const bool refused = state_->machine->addPassesToEmitFile(
-      filter, state_->stream, nullptr, llvm::CodeGenFileType::ObjectFile, true);
+      passes, state_->stream, nullptr, llvm::CodeGenFileType::ObjectFile, true);
   CERMET_INTERNAL_CHECK(!refused, "the code generator makes no objects");
 }
 
 Pipeline::~Pipeline() = default;
 
 void Pipeline::set_target(llvm::Module& module) const {
-  module.setTargetTriple(kTriple);
+  module.setTargetTriple(state_->machine->getTargetTriple().str());
   module.setDataLayout(state_->machine->createDataLayout());
 }
 
@@ -206,8 +229,9 @@ std::string Pipeline::emit(llvm::Module& module) {
 }
 
 Pipeline& pipeline(CpuLevel level) {
-  thread_local std::array<std::unique_ptr<Pipeline>, 6> made;
-  std::unique_ptr<Pipeline>& mine = made[static_cast<size_t>(level)];
+  thread_local std::array<std::unique_ptr<Pipeline>, 7> made;
+  const int number = static_cast<int>(level) - static_cast<int>(CpuLevel::neon);
+  std::unique_ptr<Pipeline>& mine = made[static_cast<size_t>(number)];
   if (mine == nullptr) mine = std::make_unique<Pipeline>(level);
   return *mine;
 }

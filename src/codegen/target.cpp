@@ -90,7 +90,7 @@ ir::TargetFacts cpu_facts(CpuLevel level) {
   ir::TargetFacts facts;
   facts.name = "cpu";
   facts.vector_bytes = level >= CpuLevel::avx512 ? 64 : level >= CpuLevel::avx2 ? 32 : 16;
-  facts.fma = level >= CpuLevel::avx2;
+  facts.fma = level >= CpuLevel::avx2 || level == CpuLevel::neon;
   facts.dot_bf16 = level >= CpuLevel::avx512_bf16;
   facts.amx_bf16 = level >= CpuLevel::amx;
   facts.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, facts.l1_bytes);

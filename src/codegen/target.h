@@ -11,7 +11,9 @@
 
 namespace cermet {
 
-enum class CpuLevel : uint8_t { generic, avx2, avx512, avx512_bf16, avx512_fp16, amx };
+// The levels of x86-64, each with all before it; neon is AArch64, for which kernels are compiled here but
+// not run.
+enum class CpuLevel : int8_t { neon = -1, generic, avx2, avx512, avx512_bf16, avx512_fp16, amx };
 
 // A part of what an item costs: ns · Π min(extent(axis), most).
 struct WorkTrip {

@@ -40,7 +40,7 @@ array last_axis_part(const array& a, int64_t first, int64_t size) {
   Shape shape = a.shape();
   start.back() = first;
   shape.dim(a.ndim() - 1) = size;
-  return slice(a, std::move(start), std::vector<int64_t>(a.ndim(), 1), std::move(shape));
+  return sized_slice(a, std::move(start), std::vector<int64_t>(a.ndim(), 1), std::move(shape));
 }
 
 array rope_graph(const OpCall& c) {

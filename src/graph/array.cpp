@@ -23,33 +23,15 @@ NodeRef ready_node(BufferRef buffer, Shape shape, Layout layout, Dtype dtype) {
   return ref;
 }
 
-void store_number(void* to, double value, Dtype dtype) {
-  visit_dtype(dtype, [&]<typename T>(std::type_identity<T>) {
-    T element;
-    if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>)
-      element = T(static_cast<float>(value));
-    else element = static_cast<T>(value);
-    std::memcpy(to, &element, sizeof(T));
-  });
-}
-
-double load_number(const void* from, Dtype dtype) {
-  return visit_dtype(dtype, [&]<typename T>(std::type_identity<T>) -> double {
-    T element;
-    std::memcpy(&element, from, sizeof(T));
-    if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>)
-      return static_cast<float>(element);
-    else if constexpr (requires { element.real(); }) return element.real();
-    else return static_cast<double>(element);
-  });
-}
-
 }  // namespace
 
-array::array(double value, Dtype dtype) {
-  char bytes[16];
-  store_number(bytes, value, dtype);
-  *this = from_data(bytes, Shape{}, dtype);
+array::array(void* data, Shape shape, Dtype dtype, const std::function<void(void*)>& deleter) {
+  check_size("array", shape, dtype);
+  const size_t bytes = static_cast<size_t>(shape.size()) * size_of(dtype);
+  Layout layout = Layout::contiguous(shape);
+  BufferRef buffer = Buffer::wrap(data, bytes, deleter);
+  buffer->pin();  // no result is written in its place
+  *this = from_buffer(std::move(buffer), std::move(shape), std::move(layout), dtype);
 }
 
 array::array(NodeRef node) : node_(std::move(node)) {
@@ -106,12 +88,44 @@ const void* array::data() const {
          node_->layout.offset * static_cast<int64_t>(itemsize());
 }
 
-double array::item() const {
+array array::from_elements(const void* data, Dtype from, Shape shape, Dtype dtype) {
+  check_size("array", shape, dtype);
+  const auto n = static_cast<size_t>(shape.size());
+  BufferRef buffer = allocator(default_device()).allocate(n * size_of(dtype));
+  convert_elements(data, from, buffer->data(), dtype, n);
+  Layout layout = Layout::contiguous(shape);
+  return from_buffer(std::move(buffer), std::move(shape), std::move(layout), dtype);
+}
+
+array array::from_list(const void* data, size_t n, Dtype from, Shape shape, Dtype dtype) {
+  CERMET_CHECK(static_cast<int64_t>(n) == shape.size(), value, "array",
+               "{} elements were given for shape {}, which has {}", n, shape.to_string(),
+               shape.size());
+  return from_elements(data, from, std::move(shape), dtype);
+}
+
+const Strides& array::strides() const {
+  eval();
+  return node_->layout.strides;
+}
+
+int64_t array::strides(int axis) const {
+  return strides()[static_cast<size_t>(normalize_axis("strides", axis, ndim()))];
+}
+
+void array::read_item(void* to, Dtype to_dtype) const {
   CERMET_CHECK(size() == 1, value, "item",
                "the array has shape {}, {} elements; only an array of one "
                "element converts to a number",
                shape().to_string(), size());
-  return load_number(data(), dtype());
+  convert_elements(data(), dtype(), to, to_dtype, 1);
 }
+
+ArrayIterator array::begin() const {
+  CERMET_CHECK(ndim() > 0, value, "iter", "a 0-d array has no axis to go along; use item()");
+  return ArrayIterator(*this);
+}
+
+ArrayIterator array::end() const { return ArrayIterator(*this, shape(0)); }
 
 }  // namespace cermet

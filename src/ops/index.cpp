@@ -118,7 +118,7 @@ Arrays rules::start_indices(const char* op, const array& start, const AxisList& 
   const std::vector<int64_t> step{1};
   for (int64_t i = 0; i < flat.shape(0); i++) {
     const std::vector<int64_t> at{i};
-    indices.push_back(squeeze(cermet::slice(flat, at, step, Shape{1}, s), AxisList{0}, s));
+    indices.push_back(squeeze(cermet::sized_slice(flat, at, step, Shape{1}, s), AxisList{0}, s));
   }
   return indices;
 }
@@ -206,13 +206,13 @@ array gather(const array& a, const Arrays& indices, const Axes& axes, const Shap
   return make_node(rows::gather, std::move(inputs), GatherParams{axes, slice_sizes, 0}, s);
 }
 
-array slice(const array& a, const array& start, const AxisList& axes, const Shape& slice_size,
-            const S& s) {
+array dynamic_slice(const array& a, const array& start, const AxisList& axes,
+                    const Shape& slice_size, const S& s) {
   const Axes along = resolve_axes_in_order("slice", axes, a.ndim());
   const Arrays indices = start_indices("slice", start, axes, s);
   if (!axes.empty()) return gather(a, indices, along, slice_size, s);
   const std::vector<int64_t> zeros(static_cast<size_t>(a.ndim()), 0), ones(zeros.size(), 1);
-  return slice(a, zeros, ones, slice_size, s);
+  return sized_slice(a, zeros, ones, slice_size, s);
 }
 
 array take(const array& a, const array& indices, std::optional<int64_t> axis, const S& s) {

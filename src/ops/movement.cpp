@@ -142,7 +142,7 @@ array transpose_slice(const OpCall& c, int, const array& g) {
   const SliceParams& p = c.get<SliceParams>();
   const array& x = c.inputs[0];
   if (std::ranges::any_of(p.step, [](int64_t step) { return step != 1; }))
-    return slice_update(zeros(x.shape(), g.dtype()), g, p.start, p.step);
+    return sized_slice_update(zeros(x.shape(), g.dtype()), g, p.start, p.step);
   std::vector<std::pair<int64_t, int64_t>> width;
   for (int axis = 0; axis < x.ndim(); ++axis)
     width.emplace_back(p.start[axis], x.shape()[axis] - p.start[axis] - p.size[axis]);
@@ -154,7 +154,7 @@ array vmap_slice(const OpCall& c, std::span<const bool>, int64_t size) {
   p.start.insert(p.start.begin(), 0);
   p.step.insert(p.step.begin(), 1);
   p.size.insert(0, size);
-  return slice(c.inputs[0], std::move(p.start), std::move(p.step), std::move(p.size));
+  return sized_slice(c.inputs[0], std::move(p.start), std::move(p.step), std::move(p.size));
 }
 
 // --- transpose and flip ---
@@ -427,8 +427,8 @@ array contiguous(const array& a, const S& s) {
   return is_already ? a : make_node(rows::contiguous, pack(a), {}, s);
 }
 
-array slice(const array& a, std::vector<int64_t> start, std::vector<int64_t> step, Shape size,
-            const S& s) {
+array sized_slice(const array& a, std::vector<int64_t> start, std::vector<int64_t> step, Shape size,
+                  const S& s) {
   if (check_slice("slice", a.shape(), start, step, size)) return a;
   return make_node(rows::slice, {a},
                    SliceParams{std::move(start), std::move(step), std::move(size)}, s);

@@ -27,7 +27,7 @@ array part_of(const array& a, int axis, int64_t first, int64_t last, const S& s)
   Shape size = a.shape();
   start[axis] = first;
   size.dim(axis) = std::max<int64_t>(last - first, 0);
-  return slice(a, std::move(start), std::vector<int64_t>(a.ndim(), 1), std::move(size), s);
+  return sized_slice(a, std::move(start), std::vector<int64_t>(a.ndim(), 1), std::move(size), s);
 }
 
 }  // namespace

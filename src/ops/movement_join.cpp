@@ -48,8 +48,8 @@ array transpose_pad(const OpCall& c, int k, const array& g) {
   const PadParams& p = c.get<PadParams>();
   const Shape& shape = c.inputs[0].shape();
   std::vector<int64_t> step(shape.ndim(), 1);
-  if (k == 0) return slice(g, p.low, std::move(step), shape);
-  return sum(slice_update(g, zeros(shape, g.dtype()), p.low, std::move(step)));
+  if (k == 0) return sized_slice(g, p.low, std::move(step), shape);
+  return sum(sized_slice_update(g, zeros(shape, g.dtype()), p.low, std::move(step)));
 }
 
 array vmap_pad(const OpCall& c, std::span<const bool> batched, int64_t size) {
@@ -150,7 +150,7 @@ array transpose_concatenate(const OpCall& c, int k, const array& g) {
   const int axis = c.get<AxisParams>().axis;
   std::vector<int64_t> start(g.ndim(), 0);
   for (int i = 0; i < k; ++i) start[axis] += c.inputs[i].shape()[axis];
-  return slice(g, std::move(start), std::vector<int64_t>(g.ndim(), 1), c.inputs[k].shape());
+  return sized_slice(g, std::move(start), std::vector<int64_t>(g.ndim(), 1), c.inputs[k].shape());
 }
 
 array vmap_concatenate(const OpCall& c, std::span<const bool> batched, int64_t size) {

@@ -380,7 +380,8 @@ array view(const array& a, Dtype dtype, const S& s) {
     Shape size = x.shape();
     start.back() = i;
     size.dim(x.ndim() - 1) = 1;
-    return squeeze(slice(x, start, std::vector<int64_t>(x.ndim(), 1), size, s), AxisList{-1}, s);
+    return squeeze(sized_slice(x, start, std::vector<int64_t>(x.ndim(), 1), size, s), AxisList{-1},
+                   s);
   };
   const array pairs = complex_of(part(0), part(1), s);
   return a.ndim() == 0 ? squeeze(pairs, AxisList{0}, s) : pairs;

@@ -4,6 +4,7 @@
 // suffice. Binary functions broadcast and promote.
 #pragma once
 
+#include <concepts>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -15,7 +16,20 @@ namespace cermet {
 
 using S = StreamOrDevice;
 using AxisList = std::vector<int64_t>;
-using OptionalAxes = std::optional<AxisList>;  // nullopt: all axes
+// nullopt: all axes. May be given as one axis, a list in braces, or a vector of any integers.
+class OptionalAxes : public std::optional<AxisList> {
+ public:
+  OptionalAxes() = default;
+  OptionalAxes(std::nullopt_t) {}
+  OptionalAxes(std::optional<AxisList> axes) : optional(std::move(axes)) {}
+  OptionalAxes(AxisList axes) : optional(std::move(axes)) {}
+  OptionalAxes(std::initializer_list<int64_t> axes) : optional(AxisList(axes)) {}
+  template <std::same_as<std::vector<int>> V>
+  OptionalAxes(const V& axes) : optional(AxisList(axes.begin(), axes.end())) {}
+  template <std::integral T>
+    requires(!std::same_as<T, bool>)
+  OptionalAxes(T axis) : optional(AxisList{static_cast<int64_t>(axis)}) {}
+};
 using ShapeList = std::vector<Dim>;
 
 #define CERMET_DECLARE_unary(name) array name(const array& a, const S& s = {});
@@ -30,8 +44,8 @@ CERMET_OPS(X)
 // elementwise
 array select(const array& condition, const array& x, const array& y, const S& s = {});  // one shape
 array where(const array& condition, const array& x, const array& y, const S& s = {});
-array clip(const array& a, const std::optional<array>& low, const std::optional<array>& high,
-           const S& s = {});
+array clip(const array& a, const std::optional<array>& low = {},
+           const std::optional<array>& high = {}, const S& s = {});
 array round(const array& a, int decimals = 0, const S& s = {});
 array astype(const array& a, Dtype dtype, const S& s = {});
 array complex_of(const array& re, const array& im,
@@ -98,18 +112,18 @@ array moveaxis(const array& a, int64_t source, int64_t destination, const S& s =
 array broadcast_to(const array& a, const Shape& shape, const S& s = {});
 // Elements start, start + step, ... while before stop (or after, for step < 0); normalised by the caller
 // (see python slices): size[i] elements from start[i].
-array slice(const array& a, std::vector<int64_t> start, std::vector<int64_t> step, Shape size,
-            const S& s = {});
-array slice_update(const array& a, const array& update, std::vector<int64_t> start,
-                   std::vector<int64_t> step, ScatterReduce reduce = ScatterReduce::assign,
-                   const S& s = {});
+array sized_slice(const array& a, std::vector<int64_t> start, std::vector<int64_t> step, Shape size,
+                  const S& s = {});
+array sized_slice_update(const array& a, const array& update, std::vector<int64_t> start,
+                         std::vector<int64_t> step, ScatterReduce reduce = ScatterReduce::assign,
+                         const S& s = {});
 array concatenate(const Arrays& arrays, std::optional<int64_t> axis = 0, const S& s = {});
 array stack(const Arrays& arrays, int64_t axis = 0, const S& s = {});
 std::vector<array> split(const array& a, int64_t sections, int64_t axis = 0, const S& s = {});
 std::vector<array> split(const array& a, const std::vector<int64_t>& indices, int64_t axis = 0,
                          const S& s = {});
-array pad(const array& a, const std::vector<std::pair<int64_t, int64_t>>& width, const array& value,
-          const std::string& mode = "constant", const S& s = {});
+array pad(const array& a, const std::vector<std::pair<int64_t, int64_t>>& width,
+          const array& value = array(0), const std::string& mode = "constant", const S& s = {});
 array flip(const array& a, const OptionalAxes& axes = {}, const S& s = {});
 array tile(const array& a, const std::vector<int64_t>& repetitions, const S& s = {});
 array repeat(const array& a, int64_t repeats, std::optional<int64_t> axis = {}, const S& s = {});
@@ -152,10 +166,10 @@ array scatter(const array& a, const Arrays& indices, const array& updates, const
               ScatterReduce reduce, const S& s = {});
 // A slice of the given size that starts, along the axes, at computed indices and else at 0; and the array
 // with such a slice replaced. `start` has one element for each of the axes.
-array slice(const array& a, const array& start, const AxisList& axes, const Shape& slice_size,
-            const S& s = {});
-array slice_update(const array& a, const array& update, const array& start, const AxisList& axes,
-                   const S& s = {});
+array dynamic_slice(const array& a, const array& start, const AxisList& axes,
+                    const Shape& slice_size, const S& s = {});
+array dynamic_slice_update(const array& a, const array& update, const array& start,
+                           const AxisList& axes, const S& s = {});
 
 // contraction
 array matmul(const array& a, const array& b, const S& s = {});
@@ -213,7 +227,7 @@ Dtype default_dtype(const Number& value);  // bool, int32, float32, complex64
 namespace random {
 array key(uint64_t seed);
 std::vector<array> split_pair(const array& key, const S& s = {});
-array split(const array& key, int64_t num = 2, const S& s = {});  // [num, 2] uint32
+array split(const array& key, int64_t num, const S& s = {});  // [num, 2] uint32
 array bits(const Shape& shape, int width, const array& key, const S& s = {});
 array uniform(const array& low, const array& high, const Shape& shape, Dtype dtype,
               const array& key, const S& s = {});

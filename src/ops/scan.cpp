@@ -37,7 +37,7 @@ array moved_on(const array& a, int axis, bool reverse, const Number& first, cons
   const array padded = pad(a, width, full({}, first, a.dtype(), s), "constant", s);
   std::vector<int64_t> start(a.ndim(), 0);
   start[axis] = reverse ? 1 : 0;
-  return slice(padded, start, std::vector<int64_t>(a.ndim(), 1), a.shape(), s);
+  return sized_slice(padded, start, std::vector<int64_t>(a.ndim(), 1), a.shape(), s);
 }
 
 array previous(const OpCall& c, const array& a, const Number& first) {

@@ -33,7 +33,7 @@ class Places {
 
   array read(const array& a) const {
     if (const auto* p = std::get_if<SliceParams>(&call_.params))
-      return slice(a, p->start, p->step, p->size);
+      return sized_slice(a, p->start, p->step, p->size);
     const GatherParams& p = call_.get<GatherParams>();
     if (call_.row.id == OpId::Scatter) return gather(a, indices(), p.axes, p.slice_sizes);
     return take_along_axis(a, call_.inputs[1], p.axes[0]);
@@ -41,7 +41,7 @@ class Places {
 
   array write(const array& to, const array& values, ScatterReduce reduce) const {
     if (const auto* p = std::get_if<SliceParams>(&call_.params))
-      return slice_update(to, values, p->start, p->step, reduce);
+      return sized_slice_update(to, values, p->start, p->step, reduce);
     const Axes& axes = call_.get<GatherParams>().axes;
     if (call_.row.id == OpId::Scatter) return scatter(to, indices(), values, axes, reduce);
     return scatter_along_axis(to, call_.inputs[1], values, axes[0], reduce);
@@ -158,9 +158,9 @@ array vmap_slice_update(const OpCall& c, std::span<const bool> batched, int64_t 
   SliceParams p = c.get<SliceParams>();
   p.start.insert(p.start.begin(), 0);
   p.step.insert(p.step.begin(), 1);
-  return slice_update(batched_input(c.inputs[0], batched[0], size),
-                      batched_input(c.inputs[1], batched[1], size), std::move(p.start),
-                      std::move(p.step), reduce_of(c.params));
+  return sized_slice_update(batched_input(c.inputs[0], batched[0], size),
+                            batched_input(c.inputs[1], batched[1], size), std::move(p.start),
+                            std::move(p.step), reduce_of(c.params));
 }
 
 array vmap_scatter(const OpCall& c, std::span<const bool> batched, int64_t size) {
@@ -221,8 +221,8 @@ CERMET_WRITE_ROW(ScatterAlongAxis, scatter_along_axis, AxisMapVmap{vmap_along_ax
                  "values.")
 #undef CERMET_WRITE_ROW
 
-array slice_update(const array& a, const array& update, std::vector<int64_t> start,
-                   std::vector<int64_t> step, ScatterReduce reduce, const S& s) {
+array sized_slice_update(const array& a, const array& update, std::vector<int64_t> start,
+                         std::vector<int64_t> step, ScatterReduce reduce, const S& s) {
   const Shape& size = update.shape();
   const bool is_whole = check_slice("slice_update", a.shape(), start, step, size);
   array values = astype(update, a.dtype(), s);
@@ -230,8 +230,9 @@ array slice_update(const array& a, const array& update, std::vector<int64_t> sta
   for (const Dim& dim : size)
     if (is_zero(dim)) return a;
   if (combines_in_float(a, reduce)) {
-    const array wide = slice_update(astype(a, Dtype::float32, s), astype(values, Dtype::float32, s),
-                                    std::move(start), std::move(step), reduce, s);
+    const array wide =
+        sized_slice_update(astype(a, Dtype::float32, s), astype(values, Dtype::float32, s),
+                           std::move(start), std::move(step), reduce, s);
     return astype(wide, a.dtype(), s);
   }
   return make_node(rows::slice_update, {a, values},
@@ -271,8 +272,8 @@ array scatter(const array& a, const Arrays& indices, const array& updates, const
                    GatherParams{axes, std::move(sizes), static_cast<int>(reduce)}, s);
 }
 
-array slice_update(const array& a, const array& update, const array& start, const AxisList& axes,
-                   const S& s) {
+array dynamic_slice_update(const array& a, const array& update, const array& start,
+                           const AxisList& axes, const S& s) {
   const char* op = "slice_update";
   const Axes along = resolve_axes_in_order(op, axes, a.ndim());
   const Arrays indices = start_indices(op, start, axes, s);
@@ -288,7 +289,7 @@ array slice_update(const array& a, const array& update, const array& start, cons
                  update.shape(), a.shape());
   if (!axes.empty()) return scatter(a, indices, values, along, ScatterReduce::assign, s);
   const std::vector<int64_t> zeros(static_cast<size_t>(a.ndim()), 0), ones(zeros.size(), 1);
-  return slice_update(a, values, zeros, ones, ScatterReduce::assign, s);
+  return sized_slice_update(a, values, zeros, ones, ScatterReduce::assign, s);
 }
 
 array scatter_along_axis(const array& a, const array& indices, const array& values, int64_t axis,

@@ -41,12 +41,13 @@ void Buffer::put(Buffer* buffer) {
 
 void Buffer::start(size_t size) {
   size_ = size;
+  read_only_ = false;
   pins_.store(0, std::memory_order_relaxed);
   new_version();
   references_.store(1, std::memory_order_relaxed);
 }
 
-BufferRef Buffer::wrap(void* ptr, size_t size, Deleter deleter, Device device) {
+BufferRef Buffer::wrap(void* ptr, size_t size, Deleter deleter, Device device, bool read_only) {
   CERMET_CHECK(ptr != nullptr || size == 0, value, "buffer", "a null pointer to {} bytes", size);
   auto foreign = std::make_unique<Deleter>(std::move(deleter));
   Buffer* buffer = take();
@@ -58,6 +59,7 @@ BufferRef Buffer::wrap(void* ptr, size_t size, Deleter deleter, Device device) {
   buffer->wrapped_ = ptr;
   buffer->foreign_ = foreign.release();
   buffer->start(size);
+  buffer->read_only_ = read_only;
   return BufferRef(buffer);
 }
 

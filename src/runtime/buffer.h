@@ -26,8 +26,10 @@ class Buffer {
   using Deleter = std::function<void(void*)>;
 
   // Memory owned elsewhere; deleter (may be empty) is called with ptr when the last reference goes,
-  // on whichever thread that is. Not counted as active memory.
-  static BufferRef wrap(void* ptr, size_t size, Deleter deleter, Device device = Device::cpu);
+  // on whichever thread that is. Not counted as active memory. Read-only memory is for pinned buffers
+  // alone, which nothing here writes; whom it is shown to must not write it either.
+  static BufferRef wrap(void* ptr, size_t size, Deleter deleter, Device device = Device::cpu,
+                        bool read_only = false);
 
   // Never null, also for size 0.
   void* data() const { return data_; }
@@ -38,6 +40,7 @@ class Buffer {
   size_t capacity() const { return capacity_; }  // bytes that may be used, >= size
   Device device() const { return device_; }
   bool foreign() const { return foreign_ != nullptr; }
+  bool read_only() const { return read_only_; }
 
   // A pinned buffer is never donated or moved: its address is known outside (NumPy, DLPack).
   void pin() { pins_.fetch_add(1, std::memory_order_relaxed); }
@@ -74,6 +77,7 @@ class Buffer {
   std::atomic<uint64_t> version_{0};
   Allocator* owner_ = nullptr;
   Deleter* foreign_ = nullptr;
+  bool read_only_ = false;
   union {
     Buffer* next_ = nullptr;  // while unused or cached
     void* wrapped_;           // while it wraps: what the deleter gets

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT
 // Products of products: causal attention and its gradient as kernels, in the interpreter before and after
-// `tile` and compiled against inaccessible pages, beside sums in double.
+// `tile` and compiled against inaccessible pages, beside sums in double;
+// as AArch64 code, too.
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <functional>
+#include <list>
 #include <random>
 #include <sstream>
 
 #include "codegen/target.h"
+#include "kernel/aarch64_run.h"
 #include "kernel/compiled.h"
 #include "kernel/run.h"
 #include "kernel/tile.h"
@@ -169,7 +172,7 @@ void check_interpreted(const Launch& l, const Kernel& kernel) {
   for (size_t i = 0; i < made.size(); ++i) EXPECT_EQ(fault(made[i], *l.results[i]), "");
 }
 
-void check_compiled(const Launch& l, bool at_end) {
+KernelInput input_of(const Launch& l) {
   KernelInput input;
   input.extents = l.extents;
   input.strides = l.strides;
@@ -186,17 +189,25 @@ void check_compiled(const Launch& l, bool at_end) {
     input.scalars.push_back(0);
   }
   input.before.assign(input.bytes.size(), 0);
+  return input;
+}
+
+void expect_results(const Launch& l, const KernelOutput& output) {
+  for (size_t i = 0; i < l.results.size(); ++i) {
+    Numbers got(l.results[i]->size());
+    std::memcpy(got.data(), output.bytes[l.arguments.size() + i].data(),
+                got.size() * sizeof(float));
+    EXPECT_EQ(fault(got, *l.results[i]), "");
+  }
+}
+
+void check_compiled(const Launch& l, bool at_end) {
+  const KernelInput input = input_of(l);
   for (CpuLevel level : host_levels()) {
     SCOPED_TRACE(name_of(level));
     const Kernel tiled = lower(l.kernel, cpu_facts(level));
     const std::shared_ptr<LoadedKernel> code = load_kernel(compile_cpu(tiled, level));
-    const KernelOutput output = run_compiled(*code, tiled, input, at_end, at_end ? 1 : 3);
-    for (size_t i = 0; i < l.results.size(); ++i) {
-      Numbers got(l.results[i]->size());
-      std::memcpy(got.data(), output.bytes[l.arguments.size() + i].data(),
-                  got.size() * sizeof(float));
-      EXPECT_EQ(fault(got, *l.results[i]), "");
-    }
+    expect_results(l, run_compiled(*code, tiled, input, at_end, at_end ? 1 : 3));
   }
 }
 
@@ -278,6 +289,26 @@ TEST(Attention, Forward) {
 
 TEST(Attention, Gradient) {
   for (const Sizes& sizes : kSizes) check(backward, sizes);
+}
+
+TEST(Attention, Aarch64) {
+  Aarch64Batch batch;
+  std::list<Problem> problems;
+  std::vector<Launch> launches;
+  for (const Sizes& sizes : kSizes) {
+    problems.emplace_back(sizes);
+    for (Launch (*make)(const Problem&) : {forward, backward}) {
+      launches.push_back(make(problems.back()));
+      const Kernel tiled = lower(launches.back().kernel, cpu_facts(CpuLevel::neon));
+      batch.launch(batch.add(tiled), input_of(launches.back()));
+    }
+  }
+  const std::vector<KernelOutput> outputs = batch.run();
+  ASSERT_EQ(outputs.size(), launches.size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    SCOPED_TRACE(i);
+    expect_results(launches[i], outputs[i]);
+  }
 }
 
 }  // namespace

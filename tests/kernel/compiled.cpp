@@ -115,6 +115,12 @@ int64_t LaunchMemory::items(const EntryPoint& entry) const {
   return evaluate(entry.grid, input_.extents);
 }
 
+std::vector<size_t> LaunchMemory::local_bytes() const {
+  std::vector<size_t> sizes;
+  for (const GuardedBytes& local : locals_) sizes.push_back(local.bytes().size());
+  return sizes;
+}
+
 KernelOutput LaunchMemory::output() const {
   KernelOutput output;
   for (const GuardedBytes& buffer : buffers_) output.bytes.push_back(buffer.bytes());

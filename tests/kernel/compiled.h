@@ -54,6 +54,7 @@ class LaunchMemory {
                bool at_end);
   LaunchMemory(const LaunchMemory&) = delete;
   int64_t items(const EntryPoint& entry) const;
+  std::vector<size_t> local_bytes() const;  // of the kernel locals, whose words end the record
   KernelOutput output() const;
 
   std::vector<uint64_t> record;

@@ -48,7 +48,9 @@ std::string as_host_text(const Object& object, size_t number) {
 }
 
 std::vector<std::string> nvrtc_places() {
-  std::vector<std::string> places = {"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"};
+  std::vector<std::string> places = {
+      fmt::format("{}/nvidia/cu13/lib/libnvrtc.so.13", CERMET_SITE_PACKAGES), "libnvrtc.so",
+      "libnvrtc.so.13"};
   const char* path = std::getenv("PATH");
   std::stringstream folders(path == nullptr ? "" : path);
   for (std::string folder; std::getline(folders, folder, ':');) {
@@ -59,14 +61,14 @@ std::vector<std::string> nvrtc_places() {
   return places;
 }
 
-// NVRTC by dlopen: from the loader's path, or beside the nvcc on PATH.
+// NVRTC by dlopen: the wheel of requirements-test.txt, else from the loader's path or beside the nvcc on
+// PATH.
 void* nvrtc() {
   static void* const library = [] {
     void* found = nullptr;
     for (const std::string& place : nvrtc_places())
       if (found == nullptr) found = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (found == nullptr)
-      fmt::print("NVRTC not found: the text is compiled for this processor only\n");
+    EXPECT_NE(found, nullptr) << "no NVRTC; pip install -r requirements-test.txt has it";
     return found;
   }();
   return library;

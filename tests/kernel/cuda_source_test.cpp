@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT
-// CUDA text of every form of kernel: NVRTC compiles it, where there is one, and it gives the
-// interpreter's bits when its threads are run in turns on this processor.
+// CUDA text of every form of kernel: NVRTC compiles it, and it gives the interpreter's bits when its
+// threads are run in turns on this processor. The same kernels as AArch64 code give them, too.
 #include "codegen/cuda_source.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <set>
 #include <sstream>
 
+#include "kernel/aarch64_run.h"
 #include "kernel/cuda_run.h"
-#include "kernel/gemm_case.h"
 #include "kernel/random_input.h"
 #include "kernel/random_kernel.h"
 #include "kernel/run.h"
@@ -30,6 +31,8 @@ class Cases {
   void add(const Kernel& tiled, std::vector<KernelInput> inputs) {
     ir::verify(tiled);
     batch_.add(tiled);
+    const size_t kernel = aarch64_.add(ir::expand(tiled, cpu_facts(CpuLevel::neon)));
+    for (const KernelInput& input : inputs) aarch64_.launch(kernel, input);
     inputs_.push_back(std::move(inputs));
   }
   void add(const std::string& tiled, const std::vector<Numbers>& extents, const auto& elements,
@@ -45,18 +48,40 @@ class Cases {
     if (!batch_.build()) return;
     for (size_t k = 0; k < inputs_.size() && !testing::Test::HasFailure(); ++k)
       batch_.expect_as_interpreted(k, inputs_[k]);
+    if (!testing::Test::HasFailure()) aarch64_.expect_as_interpreted();
   }
 
  private:
   CudaBatch batch_;
+  Aarch64Batch aarch64_;
   std::vector<std::vector<KernelInput>> inputs_;
 };
 
-Kernel golden(const std::string& name) {
-  std::ifstream file(fmt::format("{}/kernel/golden/{}_tiled.ir", CERMET_TESTS_DIR, name));
+Kernel read_kernel(const std::filesystem::path& path) {
   std::stringstream text;
-  text << file.rdbuf();
-  return ir::expand(ir::parse(text.str()), cuda_facts());
+  text << std::ifstream(path).rdbuf();
+  return ir::parse(text.str());
+}
+
+Kernel golden(const std::string& name) {
+  const auto path = fmt::format("{}/kernel/golden/{}_tiled.ir", CERMET_TESTS_DIR, name);
+  return ir::expand(read_kernel(path), cuda_facts());
+}
+
+// Whatever is in the folder, as the file's name says tiled or not.
+TEST(CudaSource, EveryGoldenKernelCompiles) {
+  CudaBatch batch;
+  size_t count = 0;
+  for (const auto& file :
+       std::filesystem::directory_iterator(fmt::format("{}/kernel/golden", CERMET_TESTS_DIR))) {
+    SCOPED_TRACE(file.path().string());
+    const Kernel kernel = read_kernel(file.path());
+    batch.add(kernel.is_tiled() ? ir::expand(kernel, cuda_facts())
+                                : ir::lower(kernel, cuda_facts()));
+    ++count;
+  }
+  EXPECT_GE(count, 20U);
+  batch.build();
 }
 
 std::vector<KernelInput> inputs_of(const Kernel& kernel, const std::vector<Numbers>& extents,
@@ -165,8 +190,8 @@ TEST(CudaSource, OpsOfAllTypes) {
       const std::string_view name = name_of(d);
       const int limit = d == Dtype::float32 ? 120 : 1000;
       outputs.push_back(
-          {d, fmt::format("scale2({0}(1.375), rint(max(min(select(eq(%2, %2), %2, %2), {0}({1})), "
-                          "{0}(-{1}))))",
+          {d, fmt::format("scale2({0}(1.375), rint(max(min(select(eq(%2, %2), %2, {0}(1)), "
+                          "{0}({1})), {0}(-{1}))))",
                           name, limit)});
     }
     outputs.push_back({d, "select(lt(%1, %2), %3, %1)"});
@@ -710,53 +735,6 @@ TEST(CudaSource, ChecksReportTheFirstFailure) {
 }
 
 // --- Products, against sums in double.
-
-TEST(CudaSource, Products) {
-  const ir::GemmShape shapes[] = {
-      {.m = 1, .n = 1, .k = 1},
-      {.m = 65, .n = 70, .k = 40, .padding = 8},
-      {.m = 5, .n = 270, .k = 9, .a_transposed = true},
-      {.batch = 2, .m = 3, .n = 260, .k = 259, .b_transposed = true, .c_transposed = true},
-      {.m = 9,
-       .n = 20,
-       .k = 17,
-       .b_transposed = true,
-       .in = Dtype::bfloat16,
-       .out = Dtype::bfloat16,
-       .epilogue = true},
-      {.m = 9,
-       .n = 20,
-       .k = 17,
-       .in = Dtype::float64,
-       .acc = Dtype::float64,
-       .out = Dtype::float64},
-      {.batch = 2, .m = 9, .n = 20, .k = 17, .prologue = true, .epilogue = true, .side = true},
-      {.batch = 2, .m = 9, .n = 20, .k = 17, .a_transposed = true, .is_complex = true},
-      {.n = 20, .k = 17},
-      {.m = 3, .n = 4, .k = 0, .padding = 2},
-  };
-  CudaBatch batch;
-  for (const ir::GemmShape& shape : shapes)
-    batch.add(ir::lower(ir::GemmCase(shape).kernel, cuda_facts()));
-  ASSERT_TRUE(batch.build());
-  size_t number = 0;
-  for (const ir::GemmShape& shape : shapes) {
-    SCOPED_TRACE(shape.text());
-    for (const CudaLaunch& how : {CudaLaunch{}, CudaLaunch{64, 1, true, true}}) {
-      ir::GemmCase product(shape);
-      KernelInput input;
-      input.extents = product.extents;
-      input.strides = product.strides;
-      for (const ir::GemmCase::Buffer& b : product.buffers) input.bytes.push_back(b.data);
-      input.before.resize(product.buffers.size());
-      input.scalars.resize(product.buffers.size());
-      const KernelOutput output = batch.run(number, input, how);
-      for (size_t i = 0; i < product.buffers.size(); ++i) product.buffers[i].data = output.bytes[i];
-      EXPECT_EQ(product.wrong(), "");
-    }
-    ++number;
-  }
-}
 
 }  // namespace
 }  // namespace cermet

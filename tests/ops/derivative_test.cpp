@@ -266,10 +266,11 @@ TEST(Derivative, OfMovement) {
       "broadcast_to",
       [](const Arrays& in) { return broadcast_to(reshape(in[0], {2, 1, 3, 4}), {5, 2, 2, 3, 4}); },
       {x});
-  check("slice", [](const Arrays& in) { return slice(in[0], {0, 1, 1}, {1, 1, 1}, {2, 2, 2}); },
-        {x});
+  check("slice",
+        [](const Arrays& in) { return sized_slice(in[0], {0, 1, 1}, {1, 1, 1}, {2, 2, 2}); }, {x});
   check("slice with steps",
-        [](const Arrays& in) { return slice(in[0], {1, 0, 3}, {-1, 2, -2}, {2, 2, 2}); }, {x});
+        [](const Arrays& in) { return sized_slice(in[0], {1, 0, 3}, {-1, 2, -2}, {2, 2, 2}); },
+        {x});
   check("flip", [](const Arrays& in) { return flip(in[0], AxisList{0, 2}); }, {x});
   check("pad", [](const Arrays& in) { return pad(in[0], {{1, 0}, {0, 2}, {1, 1}}, in[1]); },
         {x, value});
@@ -301,9 +302,10 @@ TEST(Derivative, OfIndexing) {
     check("scatter_along_axis",
           [&](const Arrays& in) { return scatter_along_axis(in[0], places, in[1], 0, reduce); },
           {x, v});
-    check("slice_update",
-          [&](const Arrays& in) { return slice_update(in[0], in[1], {0, 2}, {2, -1}, reduce); },
-          {x, w});
+    check(
+        "slice_update",
+        [&](const Arrays& in) { return sized_slice_update(in[0], in[1], {0, 2}, {2, -1}, reduce); },
+        {x, w});
   }
 }
 

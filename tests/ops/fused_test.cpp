@@ -165,7 +165,7 @@ TEST(Attention, KeepsHalvesAndReportsShapes) {
   EXPECT_EQ(run(q, k, {}).dtype(), Dtype::float16);
   EXPECT_EQ(values(run(q, k, {})).size(), 96u);
   EXPECT_NE(message_of([&] {
-              run(slice(q, {0, 0, 0, 0}, {1, 1, 1, 1}, {1, 3, 3, 8}), k, {});
+              run(sized_slice(q, {0, 0, 0, 0}, {1, 1, 1, 1}, {1, 3, 3, 8}), k, {});
             }).find("3 query heads for 2 key heads"),
             std::string::npos);
   EXPECT_NE(message_of([&] { run(q, k, zeros({3, 6})); }).find("cannot be broadcast"),

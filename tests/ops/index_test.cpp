@@ -86,11 +86,13 @@ TEST(Scatter, Reduces) {
 
 TEST(SliceUpdate, Reduces) {
   const array x = counting({2, 3});
-  expect_near(values(slice_update(x, grid({8, 9}, {1, 2}), {1, 2}, {1, -2})), {0, 1, 2, 9, 4, 8});
-  expect_near(values(slice_update(x, grid({8, 9}, {2, 1}), {0, 1}, {1, 1}, ScatterReduce::add)),
-              {0, 9, 2, 3, 13, 5});
+  expect_near(values(sized_slice_update(x, grid({8, 9}, {1, 2}), {1, 2}, {1, -2})),
+              {0, 1, 2, 9, 4, 8});
+  expect_near(
+      values(sized_slice_update(x, grid({8, 9}, {2, 1}), {0, 1}, {1, 1}, ScatterReduce::add)),
+      {0, 9, 2, 3, 13, 5});
   const array all = grid({1, 2, 3, 4, 5, 6}, {2, 3});
-  EXPECT_EQ(slice_update(x, all, {0, 0}, {1, 1}).node(), all.node());
+  EXPECT_EQ(sized_slice_update(x, all, {0, 0}, {1, 1}).node(), all.node());
 }
 
 TEST(Matmul, ShapesAndValues) {

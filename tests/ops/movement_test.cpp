@@ -47,11 +47,11 @@ TEST(BroadcastTo, RepeatsAxesOfSizeOne) {
 
 TEST(Slice, StartsAndSteps) {
   const array x = counting({3, 4});
-  expect_near(values(slice(x, {2, 3}, {-2, -1}, {2, 3})), {11, 10, 9, 3, 2, 1});
-  expect_near(values(slice(x, {0, 1}, {1, 2}, {3, 2})), {1, 3, 5, 7, 9, 11});
-  EXPECT_EQ(slice(x, {0, 0}, {1, 1}, {3, 4}).node(), x.node());
-  EXPECT_EQ(slice(x, {9, 0}, {1, 1}, {0, 4}).shape(), (Shape{0, 4}));
-  EXPECT_NE(message_of([&] { slice(x, {1, 0}, {1, 1}, {3, 4}); }).find("leave axis 0"),
+  expect_near(values(sized_slice(x, {2, 3}, {-2, -1}, {2, 3})), {11, 10, 9, 3, 2, 1});
+  expect_near(values(sized_slice(x, {0, 1}, {1, 2}, {3, 2})), {1, 3, 5, 7, 9, 11});
+  EXPECT_EQ(sized_slice(x, {0, 0}, {1, 1}, {3, 4}).node(), x.node());
+  EXPECT_EQ(sized_slice(x, {9, 0}, {1, 1}, {0, 4}).shape(), (Shape{0, 4}));
+  EXPECT_NE(message_of([&] { sized_slice(x, {1, 0}, {1, 1}, {3, 4}); }).find("leave axis 0"),
             std::string::npos);
 }
 
@@ -63,7 +63,7 @@ TEST(Flip, Reverses) {
 TEST(Views, AgreeWithPulledCoordinates) {
   const array x = counting({2, 3, 4});
   const array moved[] = {transpose(x, AxisList{2, 0, 1}), flip(x, AxisList{0, 2}),
-                         slice(x, {1, 2, 3}, {-1, -1, -2}, {2, 3, 2}), reshape(x, {6, 4}),
+                         sized_slice(x, {1, 2, 3}, {-1, -1, -2}, {2, 3, 2}), reshape(x, {6, 4}),
                          broadcast_to(reshape(x, {2, 3, 4, 1}), {2, 3, 4, 2})};
   for (const array& a : moved) {
     const Node& node = *a.node();

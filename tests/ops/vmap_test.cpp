@@ -17,7 +17,7 @@ array item_of(const array& a, int64_t i) {
   std::vector<int64_t> start(a.ndim(), 0);
   start[0] = i;
   shape.dim(0) = 1;
-  return squeeze(slice(a, start, std::vector<int64_t>(a.ndim(), 1), shape), AxisList{0});
+  return squeeze(sized_slice(a, start, std::vector<int64_t>(a.ndim(), 1), shape), AxisList{0});
 }
 
 // The node's row batched: inputs[k] has a batch axis at 0 where batched[k].
@@ -76,8 +76,8 @@ TEST(Vmap, Movement) {
   check("transpose", [](const Arrays& in) { return transpose(in[0]); }, {{2, 3}}, {kFloat});
   check("broadcast_to", [](const Arrays& in) { return broadcast_to(in[0], {4, 2, 3}); }, {{2, 1}},
         {kFloat});
-  check("slice", [](const Arrays& in) { return slice(in[0], {1, 2}, {-1, -2}, {2, 2}); }, {{2, 3}},
-        {kFloat});
+  check("slice", [](const Arrays& in) { return sized_slice(in[0], {1, 2}, {-1, -2}, {2, 2}); },
+        {{2, 3}}, {kFloat});
   check("flip", [](const Arrays& in) { return flip(in[0], AxisList{1}); }, {{2, 3}}, {kFloat});
   check("pad", [](const Arrays& in) { return pad(in[0], {{1, 0}, {0, 2}}, in[1]); }, {{2, 3}, {}},
         {kFloat, kFloat});
@@ -118,7 +118,8 @@ TEST(Vmap, Writing) {
         return scatter_along_axis(in[0], in[1], in[2], 0, ScatterReduce::maximum);
       },
       {{3, 2}, {4, 2}, {4, 2}}, {kFloat, kInt, kFloat}, 3);
-  check("slice_update", [](const Arrays& in) { return slice_update(in[0], in[1], {1, 0}, {1, 2}); },
+  check("slice_update",
+        [](const Arrays& in) { return sized_slice_update(in[0], in[1], {1, 0}, {1, 2}); },
         {{3, 3}, {2, 2}}, {kFloat, kFloat});
 }
 

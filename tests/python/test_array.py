@@ -7,6 +7,7 @@ import pickle
 import threading
 
 import cermet.core as mx
+import mlx.core
 import numpy as np
 import pytest
 from mlx_oracle import same, same_values
@@ -68,6 +69,23 @@ def test_dtypes_that_the_wheel_lacks():
     assert mx.array(2**63, dtype=mx.float32).item() == 2.0**63
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "m.array([m.array([1, 2]), m.array([3, 4])])",
+        "m.array([[m.array(1), 2], [3.5, m.array(4)]])",
+        "m.array([m.array([1.0, 2]), [3, 4]])",
+        "m.array([m.array([1, 2], m.int8), m.array([3, 4], m.uint8)])",
+        "m.array([m.array([1, 2], m.float16), m.array([3, 4], m.bfloat16)])",
+        "m.array((m.array([1]), m.array([2])), m.float16)",
+        "m.array([m.array([[1, 2]]), m.array([[3, 4]])])",
+        "m.array([[m.array([True, False])], [m.array([1, 0])]])",
+    ],
+)
+def test_nested_lists_of_arrays(text):
+    assert repr(eval(text, {"m": mx})) == repr(eval(text, {"m": mlx.core}))
+
+
 BAD = [
     ("mx.array('a')", TypeError, "str"),
     ("mx.array(None)", TypeError, "NoneType"),
@@ -75,6 +93,8 @@ BAD = [
     ("mx.array([1, [2]])", ValueError, "ragged"),
     ("mx.array([[1, 2], [3]])", ValueError, "ragged"),
     ("mx.array([[1], 2])", ValueError, "ragged"),
+    ("mx.array([mx.array([1, 2]), mx.array([3])])", ValueError, r"ragged.*\(1,\).*\(2,\)"),
+    ("mx.array([mx.array(1), mx.array([2])])", ValueError, "ragged"),
     ("mx.array(300, mx.uint8)", OverflowError, "300 does not fit uint8"),
     ("mx.array([1, -1], mx.uint16)", OverflowError, "-1 does not fit uint16"),
     ("mx.array(2**70)", OverflowError, "does not fit 64 bits"),

@@ -618,3 +618,16 @@ def test_error_in_a_replay_is_reported():
     with pytest.raises(IndexError):
         mx.eval(compiled(x, mx.array([5])))
     assert compiled(x, mx.array([0])).tolist() == [2]
+
+
+def test_globals_without_a_module():
+    """A function made by exec in a bare dict has no module; its globals are state all the same."""
+    names = {"mx": mx, "state": {"count": mx.array(0)}}
+    code = """
+def count():
+    state["count"] = state["count"] + 1
+    return state["count"]
+"""
+    exec(code, names)
+    count = mx.compile(names["count"])
+    assert [count().item() for _ in range(3)] == [1, 2, 3]

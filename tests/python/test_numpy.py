@@ -201,7 +201,6 @@ REFUSED = [
     ("mx.asarray([1], copy=False)", ValueError, "no memory to share"),
     ("mx.asarray(2.0, copy=False)", ValueError, "no memory to share"),
     ("mx.asarray(np.zeros(2), dtype=mx.int8, copy=False)", ValueError, "without a copy"),
-    ("mx.asarray(b'abc', copy=False)", ValueError, "read-only"),
     ("mx.asarray(np.zeros(2, '>f4'), copy=False)", ValueError, "native order"),
     ("mx.asarray(np.zeros(3, 'i1,f4')['f1'], copy=False)", ValueError, "copy=True"),
     ("mx.array(np.zeros(2, 'M8[s]'))", (TypeError, ValueError), ""),
@@ -278,6 +277,23 @@ def test_dlpack_shares():
     assert "dltensor_versioned" in repr(mx.ones((1,)).__dlpack__(max_version=(1, 0)))
     with pytest.raises(BufferError):
         mx.ones((1,)).__dlpack__(dl_device=(2, 0))
+
+
+def test_read_only_memory_is_shared_and_stays_read_only():
+    x = np.arange(4.0)
+    x.flags.writeable = False
+    a = mx.asarray(x, copy=False)
+    view = np.asarray(a)
+    assert np.shares_memory(view, x) and not view.flags.writeable
+    assert memoryview(a).readonly and not np.from_dlpack(a).flags.writeable
+    assert not np.asarray(a[1:]).flags.writeable
+    b = a + 1
+    a += 1
+    mx.eval(a, b)
+    assert x.tolist() == [0, 1, 2, 3] and a.tolist() == b.tolist() == [1, 2, 3, 4]
+    assert np.asarray(a).flags.writeable
+    assert np.array(mx.asarray(x, copy=False)).flags.writeable
+    assert mx.asarray(b"abc", copy=False).tolist() == [97, 98, 99]
 
 
 def test_numpy_functions_take_arrays():

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+#include "transform/custom_op.h"
+
+#include <algorithm>
+#include <cctype>
+#include <list>
+#include <memory>
+#include <mutex>
+
+#include "base/error.h"
+#include "base/format.h"
+#include "transform/transform.h"
+
+namespace cermet {
+
+namespace {
+
+struct Registered {
+  Registered(CustomOp given, OpId id);
+  CustomOp op;
+  OpRow row;  // points at strings of the op
+};
+
+std::mutex& registry_lock() {
+  static auto* lock = new std::mutex;
+  return *lock;
+}
+
+std::list<Registered>& registry() {
+  static auto* list = new std::list<Registered>;  // rows are pointed to until the very end
+  return *list;
+}
+
+const CustomOp& op_of(const OpRow& row) {
+  const std::lock_guard guard(registry_lock());
+  for (const Registered& r : registry())
+    if (&r.row == &row) return r.op;
+  throw_internal(__FILE__, __LINE__, fmt::format("{} is no registered op", row.name.value));
+}
+
+bool is_taken(const std::string& name) {
+  const auto is_it = [&](const char* other) { return name == other; };
+  for (const OpRow* row : all_rows())
+    if (is_it(row->name)) return true;
+  return std::ranges::any_of(registry(), [&](const Registered& r) { return is_it(r.row.name); });
+}
+
+Dtype reference_dtype(const OpCall& c) { return op_of(c.row).reference.value(c).dtype(); }
+Shape reference_shape(const OpCall& c) { return op_of(c.row).reference.value(c).shape(); }
+
+// The reference on arguments that stand for the call's, to be differentiated.
+struct TracedReference {
+  explicit TracedReference(const OpCall& c)
+      : inputs(trace_inputs(c.inputs)),
+        result(op_of(c.row).reference.value(OpCall{c.row, c.params, inputs})) {}
+  Arrays inputs;
+  array result;
+};
+
+array derived_jvp(const OpCall& c, const array&, int k, const array& tangent) {
+  const TracedReference traced(c);
+  const array& input = traced.inputs[static_cast<size_t>(k)];
+  return jvp_of({&traced.result, 1}, {&input, 1}, {&tangent, 1})[0];
+}
+
+array derived_vjp(const OpCall& c, const array&, int k, const array& cotangent) {
+  const TracedReference traced(c);
+  const array& input = traced.inputs[static_cast<size_t>(k)];
+  return vjp_of({&traced.result, 1}, {&cotangent, 1}, {&input, 1})[0];
+}
+
+OpRow row_for(const CustomOp& op, OpId id) {
+  const bool has_kernel = op.kernel != nullptr;
+  const bool is_derived = has_kernel && std::holds_alternative<Derived>(op.derivative);
+  return OpRow{
+      .id = id,
+      .name = op.name.value.c_str(),
+      .accepts = op.accepts,
+      .dtype = has_kernel ? ResultDtype(rules::same_dtype) : ResultDtype(reference_dtype),
+      .shape = has_kernel ? ResultShape(rules::same_shape) : ResultShape(reference_shape),
+      .derivative = is_derived ? Derivative(Opaque{derived_jvp, derived_vjp}) : op.derivative,
+      .vmap = has_kernel ? Vmap(BroadcastVmap{}) : Vmap(DerivedVmap{}),
+      .lowering = has_kernel ? Lowering(MapLowering{op.kernel})
+                             : Lowering(CompositeLowering{op.reference.value}),
+      .effect = Effect::none,
+      .domain = op.domain,
+      .max_ulp = op.max_ulp,
+      .doc = op.doc.c_str(),
+  };
+}
+
+Registered::Registered(CustomOp given, OpId id) : op(std::move(given)), row(row_for(op, id)) {}
+
+}  // namespace
+
+const OpRow& register_op(CustomOp op) {
+  const std::string& name = op.name;
+  const bool is_name =
+      !name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) == 0 &&
+      std::ranges::all_of(name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+  CERMET_CHECK(is_name, value, "register_op",
+               "'{}' is no name for an op; it must be letters, digits and _", name);
+  CERMET_CHECK(op.reference.value != nullptr, value, "register_op",
+               "{} has no reference; it must say what the op means", name);
+  const std::lock_guard guard(registry_lock());
+  CERMET_CHECK(!is_taken(name), value, "register_op", "there is an op {} already", name);
+  const auto id = static_cast<OpId>(static_cast<size_t>(OpId::kCount) + registry().size());
+  return registry().emplace_back(std::move(op), id).row;
+}
+
+const OpRow* find_op(std::string_view name) {
+  const std::lock_guard guard(registry_lock());
+  for (const Registered& r : registry())
+    if (name == r.row.name.value) return &r.row;
+  return nullptr;
+}
+
+array call_op(const OpRow& row, const Arrays& arguments, const StreamOrDevice& s) {
+  CERMET_CHECK(!arguments.empty(), value, row.name, "no arguments were given");
+  if (op_of(row).kernel == nullptr) return make_node(row, arguments, NoParams{}, s);
+  Dtype dtype = arguments[0].dtype();
+  for (const array& a : arguments) dtype = promote(dtype, a.dtype());
+  Arrays inputs;
+  for (const array& a : broadcast_arrays(arguments, s)) inputs.push_back(astype(a, dtype, s));
+  return make_node(row, std::move(inputs), NoParams{}, s);
+}
+
+array reference_of(const OpRow& row, const Arrays& arguments) {
+  return op_of(row).reference.value(OpCall{row, NoParams{}, arguments});
+}
+
+}  // namespace cermet
