@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "runtime/stream_queue.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -53,7 +55,7 @@ struct StreamQueue::State {
 
 namespace {
 
-constexpr std::chrono::seconds kPause{1};
+constexpr std::chrono::seconds kPause{5};
 
 // All queues, for fork and exit.
 struct Queues {
@@ -187,6 +189,20 @@ struct QueueControl {
   }
 };
 
+namespace {
+
+// The objects of the main thread are destroyed before all static ones. Of those the code generator makes
+// some while a task runs, which at exit would go before what was registered earlier.
+struct MainThreadEnd {
+  ~MainThreadEnd() {
+    if (getpid() == gettid()) QueueControl::exit();
+  }
+  void watch() {}
+};
+thread_local MainThreadEnd main_thread_end;
+
+}  // namespace
+
 StreamQueue::StreamQueue() : state_(std::make_unique<State>()) {
   [[maybe_unused]] static const bool registered = [] {
     on_fork(ForkLevel::queues, {QueueControl::prepare, QueueControl::parent, QueueControl::child});
@@ -222,6 +238,7 @@ void StreamQueue::stop() {
 }
 
 void StreamQueue::enqueue(Task task, Task lost) {
+  main_thread_end.watch();
   CERMET_CHECK(!allocation_fails(), memory, "stream",
                "out of memory: the place of a task in the queue is made to fail");
   {

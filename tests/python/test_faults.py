@@ -92,7 +92,6 @@ def test_every_allocation_of_a_step_fails_once(compiled, tmp_path):
     earlier."""
     script = f"""
     compiled, right_path = {compiled}, {str(tmp_path / "right")!r}
-    left = int(os.environ["CERMET_FAIL_ALLOC"])
 
     def save_right():
         open(right_path, "wb").write(step(compiled))
@@ -108,12 +107,15 @@ def test_every_allocation_of_a_step_fails_once(compiled, tmp_path):
     assert in_child(save_right) == 0
     right = open(right_path, "rb").read()
     failed = 0
-    while left > 1:
-        for _ in range(1 if failed else 5):
-            mx.array([1.0])
-            left -= 1
+    while True:
+        try:
+            for _ in range(1 if failed else 5):
+                mx.array([1.0])
+        except MemoryError:
+            break
         status = in_child(attempt)
-        assert status == 0 or (status == 1 and not failed), f"allocation {{left}}: {{status}}"
+        # 1: a stream's task met it, and the arrays were evaluated again.
+        assert status in (0, 1), f"{{failed}} failed, then: {{status}}"
         failed += status == 0
     print(failed)
     """
@@ -188,7 +190,7 @@ def test_a_thousand_forks_compute(busy):
             f"""
             import threading
 
-            x = mx.arange(1000).astype(mx.float32)
+            x = mx.arange(1000)
             mx.eval(x)
             over = threading.Event()
 
@@ -201,34 +203,40 @@ def test_a_thousand_forks_compute(busy):
             if {busy}:
                 thread.start()
             for n in range(1000):
-                child = in_child(lambda: 0 if mx.sum(x * n).item() == 499500.0 * n else 1)
+                child = in_child(lambda: 0 if mx.sum(x * n).item() == 499500 * n else 1)
                 assert child == 0, (n, child)
             over.set()
             if {busy}:
                 thread.join()
             """
-        ).replace("499500.0 * n", "float(sum(float(i * n) for i in range(1000)))")
+        )
     )
+
+
+EXITS = """
+import os, sys
+import cermet.core as mx
+
+x = mx.array([[0.01 * (i - j) for i in range(128)] for j in range(128)])
+for n in range({count}):
+    child = os.fork()
+    if child == 0:
+        y = x
+        for i in range({length}):
+            y = mx.tanh(y @ x) if i % 2 else mx.sin(y * 3 + mx.exp(y - {change})) / (2 + n)
+        mx.async_eval(y)
+        sys.exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status == 0, (n, status)
+"""
 
 
 def test_a_thousand_exits_with_work_queued():
     """What is queued is dropped at the end of a process, which is neither held up nor killed."""
-    run(
-        """
-        import os, sys
-        import cermet.core as mx
+    run(EXITS.format(count=1000, length=20, change=1))
 
-        x = mx.random.normal((256, 256))
-        mx.eval(x)
-        for n in range(1000):
-            child = os.fork()
-            if child == 0:
-                y = x
-                for _ in range(20):
-                    y = mx.tanh(y @ x)
-                mx.async_eval(y)
-                sys.exit(0)
-            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            assert status == 0, (n, status)
-        """
-    )
+
+def test_exits_while_kernels_are_compiled():
+    """The parent has not used the code generator, which its children leave at work."""
+    script = EXITS.format(count=100, length=6, change="n / 7 * mx.cos(y)")
+    run(script, CERMET_KERNEL_CACHE="off", CERMET_TIER="fused")
