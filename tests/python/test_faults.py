@@ -199,7 +199,7 @@ def test_a_thousand_forks_compute(busy):
                 while not over.is_set():
                     mx.eval(y @ y)
 
-            thread = threading.Thread(target=work)
+            thread = threading.Thread(target=work, daemon=True)
             if {busy}:
                 thread.start()
             for n in range(1000):
