@@ -15,6 +15,8 @@
 
 namespace cermet::codegen {
 
+void (*set_up_aarch64)() = nullptr;
+
 namespace {
 
 const char* triple_of(CpuLevel level) {
@@ -62,10 +64,8 @@ const llvm::Target& x86() {
 
 const llvm::Target& aarch64() {
   static const llvm::Target& target = []() -> const llvm::Target& {
-    LLVMInitializeAArch64TargetInfo();
-    LLVMInitializeAArch64Target();
-    LLVMInitializeAArch64TargetMC();
-    LLVMInitializeAArch64AsmPrinter();
+    CERMET_INTERNAL_CHECK(set_up_aarch64 != nullptr, "add_neon() was not called");
+    set_up_aarch64();
     return find_target(CpuLevel::neon);
   }();
   return target;

@@ -29,6 +29,9 @@ class Pipeline {
   std::unique_ptr<State> state_;
 };
 
+// Null unless AArch64's code generator is linked (add_neon).
+extern void (*set_up_aarch64)();
+
 // This thread's.
 Pipeline& pipeline(CpuLevel level);
 

@@ -56,5 +56,7 @@ const Target& cuda_target();  // text only: compile gives CUDA C++ source
 CpuLevel cpu_level();
 ir::TargetFacts cpu_facts(CpuLevel level);
 Object compile_cpu(const ir::Kernel& tiled, CpuLevel level);
+// Before kernels are compiled for the level neon.
+void add_neon();
 
 }  // namespace cermet
