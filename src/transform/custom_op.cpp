@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "runtime/fork.h"
 #include "transform/transform.h"
 
 namespace cermet {
@@ -22,8 +23,8 @@ struct Registered {
 };
 
 std::mutex& registry_lock() {
-  static auto* lock = new std::mutex;
-  return *lock;
+  static std::mutex& lock = make_fork_safe<std::mutex>(ForkLevel::leaf);
+  return lock;
 }
 
 std::list<Registered>& registry() {
