@@ -6,12 +6,11 @@ sides have, strided ones too; a shared array is not written by us.
 import gc
 
 import cermet.core as mx
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
-jax = pytest.importorskip("jax")
-jnp = pytest.importorskip("jax.numpy")
+import torch
 
 TORCH = "bool uint8 int8 int16 int32 int64 uint16 uint32 uint64".split()
 TORCH += "float16 bfloat16 float32 float64 complex64 complex128".split()

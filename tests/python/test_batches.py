@@ -10,6 +10,7 @@ import cermet.optimizers as optim
 import numpy as np
 import pytest
 from cermet.utils import tree_flatten
+from test_memory import peak_of_making
 
 SHAPES = [(64, 128), (128, 64), (128,), (64,), (4, 8, 16)]
 LAYERS = 12  # 60 parameters of 5 shapes
@@ -326,16 +327,6 @@ def test_the_first_of_several_errors():
 # --- memory ---
 
 
-def peak_of(f):
-    """Bytes beyond what was alive before, while what f() gives is evaluated."""
-    mx.synchronize()
-    mx.clear_cache()
-    before = mx.get_active_memory()
-    mx.reset_peak_memory()
-    mx.eval(f())
-    return mx.get_peak_memory() - before
-
-
 def test_updates_in_place():
     weights = arrays_of([(200_000 + 1000 * i,) for i in range(10)])
     steps = arrays_of([w.shape for w in weights], 1)
@@ -348,7 +339,7 @@ def test_updates_in_place():
 
     before = launches()
     results = []
-    assert peak_of(lambda: results.extend(update()) or results) < MIB
+    assert peak_of_making(lambda: results.extend(update()) or results) < MIB
     assert launches() - before == 1
     for r, e in zip(results, expected, strict=True):
         np.testing.assert_array_equal(r, e)
@@ -368,7 +359,7 @@ def test_slices_written_in_place():
         return caches
 
     before = launches()
-    assert peak_of(write) < MIB
+    assert peak_of_making(write) < MIB
     assert launches() - before == 1
     for cache, e in zip(caches, expected, strict=True):
         np.testing.assert_array_equal(cache, e)
@@ -386,13 +377,13 @@ def test_updates_that_may_take_the_place_of_some_inputs():
             results += [w - a / (mx.sqrt(mx.abs(b)) + 1), a, b]
         return results
 
-    assert peak_of(update) < sum(w.nbytes for w in p) + MIB
+    assert peak_of_making(update) < sum(w.nbytes for w in p) + MIB
 
 
 def test_what_is_given_away_is_freed_on_the_way():
     """Thirty-two casts at once would hold all inputs and all results."""
     xs = arrays_of([(MIB // 4,)] * 32)
-    assert peak_of(lambda: [xs.pop(0).astype(mx.float16) for _ in range(32)]) <= MIB
+    assert peak_of_making(lambda: [xs.pop(0).astype(mx.float16) for _ in range(32)]) <= MIB
 
 
 def test_large_values_do_not_wait_for_each_other():
@@ -404,7 +395,7 @@ def test_large_values_do_not_wait_for_each_other():
         noise = [mx.random.uniform(shape=(MIB // 4,), key=key) for key in keys]
         return [mx.sum(mx.cumsum(x)) for x in noise]
 
-    assert peak_of(f) <= 4 * MIB
+    assert peak_of_making(f) <= 4 * MIB
 
 
 # --- threads ---

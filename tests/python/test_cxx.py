@@ -3,6 +3,7 @@
 examples.
 """
 
+import hashlib
 import os
 import pathlib
 import shutil
@@ -13,7 +14,8 @@ import cxx_api
 import pytest
 
 ROOT = cxx_api.ROOT
-LISTING = ROOT.parent / "shared/api/cxx.txt"
+# Of all 938 declarations of MLX 0.32.4's C++ API, sorted: none may go from both lists.
+LISTING_SHA256 = "5ad389dfd0af98354e0672990d66f42ee6dde25289e1f804c1261d43959910df"
 
 
 def test_served_declarations_compile(tmp_path):
@@ -26,20 +28,16 @@ def test_missing_declarations_are_missing(tmp_path):
     assert not now_served, "move these to served.txt"
 
 
-@pytest.mark.skipif(not LISTING.exists(), reason="the listing is not beside this checkout")
 def test_the_two_lists_are_the_listing():
-    listed = {
-        line
-        for line in LISTING.read_text().splitlines()
-        if line.strip() and not line.startswith("# ")
-    }
-    assert set(cxx_api.lines("served.txt")) | set(cxx_api.lines("missing.txt")) == listed
+    served, missing = (set(cxx_api.lines(f)) for f in ("served.txt", "missing.txt"))
+    assert not served & missing
+    listed = "\n".join(sorted(served | missing))
+    assert hashlib.sha256(listed.encode()).hexdigest() == LISTING_SHA256
 
 
 # --- examples and the package, of the build folder that the extension is from ---
 
 BUILD = pathlib.Path(mx.__file__).parents[2]
-SANITIZED = (BUILD / "preload").read_text() != ""
 
 
 def run(*command, **arguments):
@@ -58,7 +56,6 @@ def test_example_runs(example):
     assert "FAILED" not in out
 
 
-@pytest.mark.skipif(SANITIZED, reason="a user's project is not built under sanitizers")
 @pytest.mark.parametrize("tree", ["build", "installed"])
 def test_a_project_finds_the_package(tree, tmp_path):
     where = BUILD
