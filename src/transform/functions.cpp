@@ -115,8 +115,10 @@ class CompiledFunction {
     const auto graph = trace(inputs);
     CERMET_INTERNAL_CHECK(graph->prepare(inputs, sizes, call),
                           "a trace does not hold for the call that made it");
-    const std::lock_guard guard(lock_);
-    graphs_[structure].push_back(graph);
+    {
+      const std::lock_guard guard(lock_);
+      graphs_[structure].push_back(graph);
+    }
     return graph->run(call, inputs);
   }
 
