@@ -68,6 +68,14 @@ Lane ComplexMath::exp(Lane a) {
   return {b_.mul(size, call(Code::cos, a.im)), b_.select(is_real, a.im, im)};
 }
 
+Lane ComplexMath::expm1(Lane a) {
+  // e^x cos y - 1 = (e^x - 1) cos y - 2 sin²(y/2): small where z is.
+  const E half = call(Code::sin, b_.mul(constant(0.5), a.im));
+  const E re = b_.sub(b_.mul(call(Code::expm1, a.re), call(Code::cos, a.im)),
+                      b_.mul(constant(2), b_.mul(half, half)));
+  return {re, exp(a).im};
+}
+
 Lane ComplexMath::log(Lane a) {
   return {call(Code::log, abs(a)), b_.op(Code::atan2, dtype_, {a.im, a.re})};
 }

@@ -27,6 +27,7 @@ class ComplexMath {
   Lane sign(Lane a);  // a / |a|, 0 for 0
   Lane sqrt(Lane a);
   Lane exp(Lane a);
+  Lane expm1(Lane a);
   Lane log(Lane a);
   Lane log1p(Lane a);
   Lane pow(Lane a, Lane b);

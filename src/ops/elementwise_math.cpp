@@ -41,7 +41,7 @@ constexpr double kInvLn10 = std::numbers::log10e;
     "e to the power x.", y)                                                                        \
   X(Exp2, exp2, kFloats, -10, 10, 1, unary_code<Code::exp2>, "2 to the power x.",                  \
     y * std::numbers::ln2)                                                                         \
-  X(Expm1, expm1, kFloats, -5, 5, 2, unary_code<Code::expm1>,                                      \
+  X(Expm1, expm1, kInexact, -5, 5, 2, (math_lane<Code::expm1, &ComplexMath::expm1>),               \
     "exp(x) - 1, accurate near 0.", y + 1)                                                         \
   X(Log, log, kInexact, 0.01, 10, 2, (math_lane<Code::log, &ComplexMath::log>),                    \
     "The natural logarithm.", cermet::reciprocal(x))                                               \

@@ -275,7 +275,11 @@ def test_unary(rng, name):
             with np.errstate(all="ignore"):
                 check(row, got, reference(f, x), dtype, f"{name}({dtype}, {layout})")
         theirs = wheel_dtype(lambda m, x: getattr(m, name)(x), dtype)
-        assert theirs in (None, NAMES[got.dtype]), f"{name}({dtype})"
+        ours_alone = name in COMPLEX_HERE and kind(dtype) == "c"
+        assert theirs in (None, "refused" if ours_alone else NAMES[got.dtype]), f"{name}({dtype})"
+
+
+COMPLEX_HERE = {"expm1"}  # the wheel refuses complex arguments, NumPy takes them
 
 
 def reference(f, *args):
