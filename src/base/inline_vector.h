@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <type_traits>
@@ -18,6 +19,7 @@ class InlineVector {
  public:
   InlineVector() {}
   explicit InlineVector(std::span<const T> values) { append(values); }
+  InlineVector(std::initializer_list<T> values) { append({values.begin(), values.size()}); }
   InlineVector(const InlineVector& other) : InlineVector(std::span<const T>(other)) {}
   InlineVector(InlineVector&& other) noexcept { take(other); }
   InlineVector& operator=(const InlineVector& other) { return *this = InlineVector(other); }
@@ -43,6 +45,13 @@ class InlineVector {
     if (size_ == capacity_) grow(2 * capacity_);
     std::construct_at(begin() + size_++, value);
   }
+  void append(std::span<const T> values) {
+    if (size_ + values.size() > capacity_) {
+      grow(std::max(size_ + static_cast<uint32_t>(values.size()), 2 * capacity_));
+    }
+    std::uninitialized_copy(values.begin(), values.end(), end());
+    size_ += static_cast<uint32_t>(values.size());
+  }
   void insert(T* at, T value) {
     const auto index = at - begin();
     push_back(value);
@@ -52,15 +61,15 @@ class InlineVector {
     std::copy(at + 1, end(), at);
     --size_;
   }
+  void clear() { size_ = 0; }
+  // The first `size` elements, of which there are more.
+  void shrink(size_t size) { size_ = static_cast<uint32_t>(size); }
+  bool operator==(const InlineVector& other) const {
+    return std::equal(begin(), end(), other.begin(), other.end());
+  }
 
  private:
   bool is_inside() const { return capacity_ == N; }
-
-  void append(std::span<const T> values) {
-    if (values.size() > capacity_) grow(static_cast<uint32_t>(values.size()));
-    std::uninitialized_copy(values.begin(), values.end(), end());
-    size_ += static_cast<uint32_t>(values.size());
-  }
 
   void grow(uint32_t capacity) {
     T* larger = std::allocator<T>().allocate(capacity);

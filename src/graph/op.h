@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/inline_vector.h"
 #include "graph/array.h"
 #include "kernel/builder.h"
 
@@ -90,7 +91,12 @@ struct Lane {
 };
 // A coordinate: Σ coefficient · axis + offset, or any int64 expression.
 struct Coord {
-  std::vector<std::pair<ir::AxisId, int64_t>> terms;
+  struct Term {
+    ir::AxisId axis;
+    int64_t coefficient;
+    auto operator<=>(const Term&) const = default;
+  };
+  InlineVector<Term, 2> terms;
   int64_t offset = 0;
   ir::ExprId expr = ir::kNone;  // set: the coordinate is this expression (plus offset), terms empty
 };

@@ -244,7 +244,7 @@ array isclose(const array& a, const array& b, double rtol, double atol, bool equ
   const array allowed = add(constant(atol), multiply(constant(rtol), abs(y, s), s), s);
   const array finite = logical_and(isfinite(x, s), isfinite(y, s), s);
   const array near = less_equal(abs(subtract(x, y, s), s), allowed, s);
-  const array close = where(finite, near, equal(x, y, s), s);
+  array close = where(finite, near, equal(x, y, s), s);
   if (!equal_nan) return close;
   return logical_or(close, logical_and(isnan(x, s), isnan(y, s), s), s);
 }

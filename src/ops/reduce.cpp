@@ -13,7 +13,6 @@ namespace cermet {
 using namespace rules;
 using ir::Code;
 using ir::ExprId;
-using ir::FoldState;
 
 namespace {
 

@@ -62,7 +62,7 @@ Coord combine(LowerContext& cx, std::span<const Coord> coords,
     if (coords[i].expr == ir::kNone) {
       sum.offset += coefficients[i] * coords[i].offset;
       for (const auto& [axis, factor] : coords[i].terms)
-        sum.terms.emplace_back(axis, factor * coefficients[i]);
+        sum.terms.push_back({axis, factor * coefficients[i]});
     }
   }
   ir::Builder& b = cx.builder();

@@ -50,12 +50,10 @@ bool folds_over(const PlanGraph& graph, Id id, const std::vector<int64_t>& sizes
   }
   const auto* fold = n.lowering<FoldLowering>();
   if (fold == nullptr) return false;
-  std::vector<Dtype> dtypes;
-  std::vector<const Shape*> shapes;
-  const NodeView view = view_of(graph, id, dtypes, shapes);
+  const PlanNodeView view(graph, id);
   std::vector<int64_t> folded;
   for (int d : fold->axes(view)) {
-    if ((*shapes[0])[d] != 1) folded.push_back((*shapes[0])[d]);
+    if ((*view->input_shapes[0])[d] != 1) folded.push_back((*view->input_shapes[0])[d]);
   }
   return !folded.empty() && folded == sizes;
 }

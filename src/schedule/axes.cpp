@@ -37,7 +37,7 @@ void AxisTable::roll_back(Mark mark) {
   entries_.resize(mark.entries, Entry{1});
 }
 
-void AxisTable::append_live(AxisId axis, std::vector<AxisId>& to) const {
+void AxisTable::append_live(AxisId axis, LiveAxes& to) const {
   while (entries_[axis].alias >= 0) axis = entries_[axis].alias;
   if (entries_[axis].outer < 0) {
     to.push_back(axis);
@@ -48,7 +48,7 @@ void AxisTable::append_live(AxisId axis, std::vector<AxisId>& to) const {
 }
 
 std::vector<AxisId> AxisTable::normalize(const std::vector<AxisId>& axes) const {
-  std::vector<AxisId> live;
+  LiveAxes live;
   for (AxisId axis : axes) append_live(axis, live);
   std::vector<AxisId> once;
   for (AxisId axis : live) {
@@ -62,24 +62,26 @@ Coord AxisTable::normalize(const Coord& coord) const {
   Coord result;
   result.offset = coord.offset;
   result.expr = coord.expr;
-  std::vector<AxisId> live;
+  LiveAxes live;
   for (auto [axis, coefficient] : coord.terms) {
     live.clear();
     append_live(axis, live);
     for (size_t i = live.size(); i-- > 0;) {
-      if (size(live[i]) != 1) result.terms.emplace_back(live[i], coefficient);
+      if (size(live[i]) != 1) result.terms.push_back({live[i], coefficient});
       coefficient *= size(live[i]);
     }
   }
   std::sort(result.terms.begin(), result.terms.end());
   size_t kept = 0;
   for (size_t i = 0; i < result.terms.size(); i++) {
-    if (kept > 0 && result.terms[kept - 1].first == result.terms[i].first)
-      result.terms[kept - 1].second += result.terms[i].second;
+    if (kept > 0 && result.terms[kept - 1].axis == result.terms[i].axis)
+      result.terms[kept - 1].coefficient += result.terms[i].coefficient;
     else result.terms[kept++] = result.terms[i];
   }
-  result.terms.resize(kept);
-  std::erase_if(result.terms, [](const auto& term) { return term.second == 0; });
+  result.terms.shrink(kept);
+  const auto end = std::remove_if(result.terms.begin(), result.terms.end(),
+                                  [](const Coord::Term& term) { return term.coefficient == 0; });
+  result.terms.shrink(static_cast<size_t>(end - result.terms.begin()));
   return result;
 }
 
@@ -127,7 +129,7 @@ bool place_term(AxisTable& axes, AxisId axis, int64_t coefficient,
         return place_term(axes, outer, above, strides, to) &&
                place_term(axes, inner, coefficient, strides, to);
       }
-      to[j].terms.emplace_back(axis, coefficient / strides[j]);
+      to[j].terms.push_back({axis, coefficient / strides[j]});
       return true;
     }
   }
@@ -172,10 +174,10 @@ std::optional<Coords> reshape_coords(AxisTable& axes, const Coords& out, const S
     Coord linear;
     auto take_out = [&] {
       const int64_t n = out_shape[o];
-      for (auto& term : linear.terms) term.second *= n;
+      for (auto& term : linear.terms) term.coefficient *= n;
       linear.offset *= n;
       const Coord c = axes.normalize(out[o]);
-      linear.terms.insert(linear.terms.end(), c.terms.begin(), c.terms.end());
+      linear.terms.append(c.terms);
       linear.offset += c.offset;
       out_size *= n;
       o++;
@@ -198,7 +200,7 @@ std::optional<Coords> reshape_coords(AxisTable& axes, const Coords& out, const S
 
 bool unify_coords(AxisTable& axes, const Coords& a, const Coords& b) {
   if (a.size() != b.size() || !is_affine(a) || !is_affine(b)) return false;
-  auto by_coefficient = [](const auto& x, const auto& y) { return x.second < y.second; };
+  auto by_coefficient = [](const auto& x, const auto& y) { return x.coefficient < y.coefficient; };
   for (size_t d = 0; d < a.size(); d++) {
     for (;;) {
       Coord x = axes.normalize(a[d]), y = axes.normalize(b[d]);
@@ -234,7 +236,7 @@ bool covers_once(const AxisTable& axes, const Coords& coords, const Shape& shape
     Coord c = axes.normalize(coords[d]);
     if (c.offset != 0) return false;
     std::sort(c.terms.begin(), c.terms.end(),
-              [](const auto& x, const auto& y) { return x.second < y.second; });
+              [](const auto& x, const auto& y) { return x.coefficient < y.coefficient; });
     int64_t expected = 1;
     for (auto [axis, coefficient] : c.terms) {
       if (coefficient != expected || std::find(seen.begin(), seen.end(), axis) != seen.end())

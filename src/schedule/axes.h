@@ -41,7 +41,8 @@ class AxisTable {
     AxisId alias = -1;
     AxisId outer = -1, inner = -1;
   };
-  void append_live(AxisId axis, std::vector<AxisId>& to) const;
+  using LiveAxes = InlineVector<AxisId, 4>;
+  void append_live(AxisId axis, LiveAxes& to) const;
 
   std::vector<Entry> entries_;
   std::vector<std::pair<AxisId, Entry>> changes_;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "kernel/rebuild.h"
@@ -26,7 +27,10 @@ class Emitter {
         region_(regions.regions[region]),
         number_(region),
         collapse_(std::move(collapse)),
-        builder_("k") {}
+        builder_("k") {
+    for (const Member& member : region_.members) by_node_.push_back(&member);
+    std::ranges::stable_sort(by_node_, {}, &Member::node);
+  }
 
   EmittedKernel emit();
   // After a trial: axes that every access walks as one with the next inner axis.
@@ -75,7 +79,8 @@ class Emitter {
   EmittedKernel out_;
   std::vector<AxisId> axes_, row_, column_;  // live, before collapsing
   std::map<AxisId, ir::AxisId> ir_axis_;     // of axes that are not collapsed away
-  std::map<Id, std::vector<Known>> known_;
+  std::vector<const Member*> by_node_;
+  std::unordered_map<Id, std::vector<Known>> known_;
   std::map<std::tuple<Id, int64_t, bool>, ir::ParamId> buffers_;
   std::vector<Walk> walks_;
   std::vector<std::vector<AxisId>> stages_;  // axes used by each stage
@@ -115,7 +120,7 @@ class Emitter::Context : public LowerContext {
     const int site = static_cast<int>(e_.out_.sites.size());
     e_.out_.sites.push_back({e_.node(id_).row().name, axis, size, extent, id_});
     Coords all(1);
-    for (AxisId a : e_.axes_) all[0].terms.emplace_back(a, 1);
+    for (AxisId a : e_.axes_) all[0].terms.push_back({a, 1});
     e_.append(e_.stage_axes(all), ir::Check{ok, site, index});
   }
   ir::ExprId size(int k, int axis) override {
@@ -157,7 +162,8 @@ ir::ExprId Emitter::coordinate(const Coord& coord) {
   const Coord c = r_.axes.normalize(coord);
   ir::ExprId sum = c.expr;
   auto add = [&](ir::ExprId term) { sum = sum == ir::kNone ? term : builder_.add(sum, term); };
-  Walk walk(c.terms.begin(), c.terms.end());
+  Walk walk;
+  for (auto [axis, coefficient] : c.terms) walk[axis] += coefficient;
   for (auto [axis, coefficient] : c.terms) {
     if (collapse_.contains(axis)) continue;
     const ir::ExprId at = builder_.axis_ref(ir_axis_.at(axis));
@@ -268,8 +274,8 @@ Lane Emitter::value(Id id, const Coords& given, ir::ExprId mask) {
   }
   const PlanNode& n = node(id);
   const Member* member = nullptr;
-  for (const Member& m : region_.members) {
-    if (m.node == id && equal(r_.axes.normalize(m.at), at)) member = &m;
+  for (const Member* m : std::ranges::equal_range(by_node_, id, {}, &Member::node)) {
+    if (equal(r_.axes.normalize(m->at), at)) member = m;
   }
   const bool pulled = !n.leaf && !n.border && n.lowering<MoveLowering>() != nullptr &&
                       !r_.loads.contains({id, number_});
@@ -286,13 +292,11 @@ Lane Emitter::compute(Id id, const Coords& at, const Member* member, ir::ExprId 
   if (n.lowering<FoldLowering>() != nullptr) return compute_fold(id, *member);
   if (n.lowering<ScanLowering>() != nullptr) return compute_scan(id, *member, mask);
   if (n.lowering<ContractLowering>() != nullptr) return compute_contract(id, *member);
-  std::vector<Dtype> dtypes;
-  std::vector<const Shape*> shapes;
-  const NodeView view = view_of(r_.graph, id, dtypes, shapes);
+  const PlanNodeView view(r_.graph, id);
   Context context(*this, id, mask);
   if (const auto* move = n.lowering<MoveLowering>()) {
     if (move->row_major && mask == ir::kNone) {
-      if (auto in = reshape_coords(r_.axes, at, view.shape, *shapes[0]))
+      if (auto in = reshape_coords(r_.axes, at, view->shape, *view->input_shapes[0]))
         return value(n.inputs[0], *in, mask);
     }
     return move->pull(context, view, at);
@@ -344,9 +348,7 @@ std::vector<ir::ExprId> Emitter::parts_of(ir::ValueId value, size_t count) {
 }
 
 Lane Emitter::compute_fold(Id id, const Member& member) {
-  std::vector<Dtype> dtypes;
-  std::vector<const Shape*> shapes;
-  const NodeView view = view_of(r_.graph, id, dtypes, shapes);
+  const PlanNodeView view(r_.graph, id);
   const auto* fold = node(id).lowering<FoldLowering>();
   Context context(*this, id, ir::kNone);
   const Coords in = r_.axes.normalize(member.in[0]);
@@ -354,8 +356,8 @@ Lane Emitter::compute_fold(Id id, const Member& member) {
 
   Coord position;  // in the folded range, row-major over the folded dims
   for (int d : fold->axes(view)) {
-    for (auto& term : position.terms) term.second *= (*shapes[0])[d];
-    position.terms.insert(position.terms.end(), in[d].terms.begin(), in[d].terms.end());
+    for (auto& term : position.terms) term.coefficient *= (*view->input_shapes[0])[d];
+    position.terms.append(in[d].terms);
   }
   const auto states = fold->states(context, view, element, coordinate(position));
   std::vector<ir::AxisId> axes = stage_axes(in);
@@ -372,16 +374,14 @@ Lane Emitter::compute_fold(Id id, const Member& member) {
 }
 
 Lane Emitter::compute_scan(Id id, const Member& member, ir::ExprId mask) {
-  std::vector<Dtype> dtypes;
-  std::vector<const Shape*> shapes;
-  const NodeView view = view_of(r_.graph, id, dtypes, shapes);
+  const PlanNodeView view(r_.graph, id);
   const auto* scan = node(id).lowering<ScanLowering>();
   Context context(*this, id, mask);
   const Coords at = r_.axes.normalize(member.at);
   std::vector<Lane> elements;
   for (Id input : node(id).inputs) elements.push_back(value(input, at, mask));
   std::vector<ir::FoldState> states = scan->states(context, view, elements);
-  scanned_ = axes_of({at[view.get<AxisParams>().axis]});
+  scanned_ = axes_of({at[view->get<AxisParams>().axis]});
   std::vector<ir::AxisId> along;
   for (AxisId axis : axes_)
     if (has(scanned_, axis) && !collapse_.contains(axis)) along.push_back(ir_axis_.at(axis));
@@ -508,9 +508,7 @@ void Emitter::store_lane(Id id, const Lane& lane, const Coords& at, const Coords
 void Emitter::emit_update(Id id) {
   const Member& member = region_.members[0];
   const Coords at = r_.axes.normalize(member.at);
-  std::vector<Dtype> dtypes;
-  std::vector<const Shape*> shapes;
-  const NodeView view = view_of(r_.graph, id, dtypes, shapes);
+  const PlanNodeView view(r_.graph, id);
   const auto* update = node(id).lowering<UpdateLowering>();
   Context context(*this, id, ir::kNone);
   const Lane lane = value(node(id).inputs.back(), at, ir::kNone);

@@ -171,16 +171,19 @@ PlanGraph make_plan_graph(std::span<const NodeRef> inputs, std::span<const NodeR
   return Maker(inputs, scalar_nodes).make(outputs, inputs);
 }
 
-NodeView view_of(const PlanGraph& graph, Id id, std::vector<Dtype>& dtypes,
-                 std::vector<const Shape*>& shapes) {
-  const PlanNode& plan = graph.nodes[id];
-  dtypes.clear();
-  shapes.clear();
-  for (Id input : plan.inputs) {
-    dtypes.push_back(graph.nodes[input].node->dtype);
-    shapes.push_back(&graph.nodes[input].node->shape);
+PlanNodeView::PlanNodeView(const PlanGraph& graph, Id id)
+    : view_{graph.nodes[id].row(),
+            graph.nodes[id].node->params,
+            graph.nodes[id].node->dtype,
+            graph.nodes[id].node->shape,
+            {},
+            {}} {
+  for (Id input : graph.nodes[id].inputs) {
+    dtypes_.push_back(graph.nodes[input].node->dtype);
+    shapes_.push_back(&graph.nodes[input].node->shape);
   }
-  return {plan.row(), plan.node->params, plan.node->dtype, plan.node->shape, dtypes, shapes};
+  view_.input_dtypes = dtypes_;
+  view_.input_shapes = shapes_;
 }
 
 }  // namespace cermet::schedule

@@ -43,7 +43,18 @@ struct PlanGraph {
 PlanGraph make_plan_graph(std::span<const NodeRef> inputs, std::span<const NodeRef> outputs,
                           std::span<const NodeRef> scalar_nodes);
 
-NodeView view_of(const PlanGraph& graph, Id id, std::vector<Dtype>& dtypes,
-                 std::vector<const Shape*>& shapes);
+// A node as the rules of its row see it, with the lists that the view looks at.
+class PlanNodeView {
+ public:
+  PlanNodeView(const PlanGraph& graph, Id id);
+  PlanNodeView(const PlanNodeView&) = delete;
+  operator const NodeView&() const { return view_; }
+  const NodeView* operator->() const { return &view_; }
+
+ private:
+  InlineVector<Dtype, 4> dtypes_;
+  InlineVector<const Shape*, 4> shapes_;
+  NodeView view_;
+};
 
 }  // namespace cermet::schedule

@@ -73,9 +73,7 @@ int op_cost(const PlanGraph& graph, Id id) {
   const auto key = std::make_pair(&graph.nodes[id].row(), graph.nodes[id].node->dtype);
   auto [it, fresh] = known.emplace(key, 0);
   if (!fresh) return it->second;
-  std::vector<Dtype> dtypes;
-  std::vector<const Shape*> shapes;
-  const NodeView view = view_of(graph, id, dtypes, shapes);
+  const PlanNodeView view(graph, id);
   AnalysisContext context(view, [](int, const Coords&, bool) {});
   std::vector<Lane> arguments;
   for (size_t k = 0; k < graph.nodes[id].inputs.size(); k++)

@@ -169,9 +169,7 @@ class Cutter {
         return true;
       }
     }
-    std::vector<Dtype> dtypes;
-    std::vector<const Shape*> shapes;
-    const NodeView view = view_of(r_.graph, id, dtypes, shapes);
+    const PlanNodeView view(r_.graph, id);
     AnalysisContext context(view, [&](int k, const Coords& in, bool masked) {
       uses_[n.inputs[k]].push_back(
           {use.region, r_.axes.normalize(in), use.masked || masked, use.operand, use.alone});
@@ -260,18 +258,17 @@ class Cutter {
       add_member(id, own, at, operand);
       return;
     }
-    std::vector<Dtype> dtypes;
-    std::vector<const Shape*> shapes;
-    const Axes folded = fold->axes(view_of(r_.graph, id, dtypes, shapes));
-    const bool keepdims = shapes[0]->ndim() == shape(id).ndim();
+    const PlanNodeView view(r_.graph, id);
+    const Axes folded = fold->axes(view);
+    const bool keepdims = view->input_shapes[0]->ndim() == shape(id).ndim();
     Coords in;
     int o = 0;
-    for (int d = 0; d < shapes[0]->ndim(); d++) {
+    for (int d = 0; d < view->input_shapes[0]->ndim(); d++) {
       if (std::ranges::find(folded, d) == folded.end()) {
         in.push_back(at[o++]);
         continue;
       }
-      r.row_axes.push_back(r_.axes.add((*shapes[0])[d]));
+      r.row_axes.push_back(r_.axes.add((*view->input_shapes[0])[d]));
       r.axes.push_back(r.row_axes.back());
       in.push_back({.terms = {{r.row_axes.back(), 1}}});
       o += keepdims ? 1 : 0;
@@ -381,7 +378,7 @@ class Cutter {
     for (int d = 0; d < space.ndim(); d++) {
       const AxisId axis = r_.axes.add(space[d]);
       Coord c;
-      c.terms.emplace_back(axis, d == reversed ? -1 : 1);
+      c.terms.push_back({axis, d == reversed ? -1 : 1});
       if (d == reversed) c.offset = space[d] - 1;
       if (space[d] != 1) region(own).axes.push_back(axis);
       at.push_back(r_.axes.normalize(c));
@@ -538,9 +535,7 @@ class Cutter {
   void add_update(Id id, int own, const Coords& at) {
     const PlanNode& n = node(id);
     region(own).members.push_back({id, at, {}});
-    std::vector<Dtype> dtypes;
-    std::vector<const Shape*> shapes;
-    const NodeView view = view_of(r_.graph, id, dtypes, shapes);
+    const PlanNodeView view(r_.graph, id);
     AnalysisContext context(view, [&](int k, const Coords& in, bool masked) {
       uses_[n.inputs[k]].push_back({own, r_.axes.normalize(in), masked, false});
     });
@@ -581,11 +576,9 @@ class Cutter {
     Region& r = region(into);
     if (r.contract >= 0 || r.update >= 0) return false;
     const PlanNode& n = node(id);
-    std::vector<Dtype> dtypes;
-    std::vector<const Shape*> shapes;
-    const NodeView view = view_of(r_.graph, id, dtypes, shapes);
+    const PlanNodeView view(r_.graph, id);
     const Axes folded = n.lowering<FoldLowering>()->axes(view);
-    const Shape& in_shape = *shapes[0];
+    const Shape& in_shape = *view->input_shapes[0];
     const bool keepdims = in_shape.ndim() == shape(id).ndim();
     std::vector<AxisId> axes = r_.axes.normalize(r.axes);
     const std::vector<AxisId> kept = axes_of(at), free = without(axes, kept);
@@ -605,7 +598,7 @@ class Cutter {
             r_.axes.size(free[bound.size()]) == in_shape[d])
           axis = free[bound.size()];
         else axis = r_.axes.add(in_shape[d]);
-        c.terms.emplace_back(axis, 1);
+        c.terms.push_back({axis, 1});
         if (in_shape[d] != 1) {
           bound.push_back(axis);
           in_order.push_back(axis);
@@ -613,7 +606,7 @@ class Cutter {
         if (keepdims) o++;
       } else {
         c = at[o++];
-        for (const auto& term : c.terms) in_order.push_back(term.first);
+        for (const auto& term : c.terms) in_order.push_back(term.axis);
         if (!c.terms.empty() && !bound.empty()) trailing = false;
       }
       in.push_back(r_.axes.normalize(c));
@@ -775,10 +768,8 @@ std::optional<Layout> view_layout(const PlanGraph& graph, Id id, const Layout& i
   const auto* move = graph.nodes[id].lowering<MoveLowering>();
   if (move == nullptr || move->view == nullptr || graph.nodes[id].inputs.size() != 1)
     return std::nullopt;
-  std::vector<Dtype> dtypes;
-  std::vector<const Shape*> shapes;
-  const NodeView view = view_of(graph, id, dtypes, shapes);
-  return move->view(view, *shapes[0], input);
+  const PlanNodeView view(graph, id);
+  return move->view(view, *view->input_shapes[0], input);
 }
 
 }  // namespace cermet::schedule
