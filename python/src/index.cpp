@@ -110,7 +110,7 @@ array fit(const array& value, const Shape& shape) {
   while (value.ndim() - static_cast<int>(leading.size()) > shape.ndim() &&
          value.shape(static_cast<int>(leading.size())) == 1)
     leading.push_back(static_cast<int64_t>(leading.size()));
-  const array fitted = leading.empty() ? value : squeeze(value, leading);
+  array fitted = leading.empty() ? value : squeeze(value, leading);
   if (fitted.shape() == shape) return fitted;
   CERMET_CHECK(broadcast_shapes("index", fitted.shape(), shape) == shape, value, "index",
                "a value of shape {} for a selection of shape {}; counted from the last axis, its "

@@ -164,7 +164,7 @@ class GradientCall {
         is_array(first), type, op_,
         "the function gives a {}; its value (or the first of several) must be a scalar array",
         nb::type_name(first.type()).c_str());
-    const array loss = nb::cast<array>(first);
+    array loss = nb::cast<array>(first);
     CERMET_CHECK(
         loss.size() == 1, value, op_,
         "the function's value has shape {}; a gradient needs a scalar, e.g. its sum or mean",

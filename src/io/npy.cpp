@@ -114,7 +114,7 @@ class HeaderParser {
     if (quote != '\'' && quote != '"') broken();
     const size_t end = text_.find(quote, at_ + 1);
     if (end == std::string_view::npos) broken();
-    const std::string result(text_.substr(at_ + 1, end - at_ - 1));
+    std::string result(text_.substr(at_ + 1, end - at_ - 1));
     at_ = end + 1;
     return result;
   }

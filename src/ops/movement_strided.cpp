@@ -128,7 +128,7 @@ array strided_positions(const StridedParams& p) {
 
 array transpose_strided(const OpCall& c, int, const array& g) {
   const StridedParams& p = c.get<StridedParams>();
-  const array zero = zeros(c.inputs[0].shape(), g.dtype());
+  array zero = zeros(c.inputs[0].shape(), g.dtype());
   if (p.shape.size() == 0) return zero;
   const array updates = reshape(g, {g.shape().count(), 1});
   return scatter(zero, {flatten(strided_positions(p))}, updates, {0}, ScatterReduce::add);

@@ -221,7 +221,7 @@ array recurrence_vjp(const OpCall& c, const array& y, int k, const array& g) {
 // it is exclusive.
 array scanned(const OpRow& row, const array& a, std::optional<int64_t> axis, bool reverse,
               bool inclusive, const Number& start, const S& s) {
-  const array x = axis ? a : flatten(a, 0, -1, s);
+  array x = axis ? a : flatten(a, 0, -1, s);
   const int along = normalize_axis(row.name, axis.value_or(0), x.ndim());
   if (is_zero(x.shape().count())) return x;
   return scan(row, inclusive ? x : moved_on(x, along, reverse, start, s), along, reverse, s);
