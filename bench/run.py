@@ -16,11 +16,11 @@ import re
 import sys
 import time
 
-import case as cases_of
-from case import THREADS, duration, median, shape_text
+from case import THREADS, all_cases, duration, median, shape_text
 from harness import STEADY, Bench
 from peers import NAMES
 from tqdm import tqdm
+from worst import worst
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -59,6 +59,7 @@ def row_of(case, result):
         "dtype": case.dtype,
         "gate": case.gate.text(case),
         "key": case.key,
+        "brief": getattr(case, "brief", False),
     }
     if result.error:
         return {**row, "verdict": "MISS", "error": result.error}
@@ -69,7 +70,8 @@ def row_of(case, result):
     row["ceiling_moved"] = result.moved
     row["value"], row["relative"] = result.value, result.relative
     row["unit"] = getattr(case, "unit", None)
-    row["peak_mb"] = result.peak_mb
+    row["peak_mb"], row["kernels"] = result.peak_mb, result.kernels
+    row["moved_mb"], row["least_mb"] = result.moved_mb, getattr(case, "bytes", 0) * 1e-6
     if result.times:
         row["min_ms"], row["median_ms"] = result.best * 1e3, median(result.times) * 1e3
     row["peers"] = {name: vars(peer) for name, peer in result.peers.items()}
@@ -135,6 +137,12 @@ def print_table(rows):
             print(f"{row['key']}: {row['error']}")
 
 
+def print_worst(rows):
+    lines = worst([row for row in rows if row["brief"] and not row.get("error")])
+    if lines:
+        print("\nThe slowest ops beside a peer's:", *lines, sep="\n  ")
+
+
 LEGEND = """
 A peer's cell: its ms, and its time over ours (above 1: ours is faster), median of interleaved
 pairs; (n): so few pairs because one call is long. ~: the ceiling never stood still within 10 %."""
@@ -144,7 +152,7 @@ def write_results(path, cpu, rows, versions):
     """Rows measured before and not now stay."""
     old = json.loads(path.read_text()) if path.exists() else {"rows": [], "versions": {}}
     merged = {row["key"]: row for row in old["rows"]} | {row["key"]: row for row in rows}
-    order = {key: i for i, key in enumerate(cases_of.all_cases())}
+    order = {key: i for i, key in enumerate(all_cases())}
     kept = sorted((r for r in merged.values() if r["key"] in order), key=lambda r: order[r["key"]])
     document = {
         "cpu": cpu,
@@ -162,10 +170,9 @@ def measure_all(chosen, ceiling):
         with tqdm(chosen, unit="case", bar_format="{l_bar}{bar:20}{r_bar}") as bar:
             for case in bar:
                 bar.set_postfix_str(case.key)
-                module = getattr(case, "build", None) or case.measure
-                if module.__module__ != family:
+                if case.family != family:
                     bench.end_workers()
-                    family = module.__module__
+                    family = case.family
                 rows.append(row_of(case, bench.measure(case)))
     finally:
         bench.close()
@@ -175,7 +182,7 @@ def measure_all(chosen, ceiling):
 def main():
     arguments = parse_arguments()
     pattern = re.compile(arguments.only, re.IGNORECASE)
-    chosen = [c for key, c in cases_of.all_cases().items() if pattern.search(key)]
+    chosen = [c for key, c in all_cases().items() if pattern.search(key)]
     if arguments.list:
         print("\n".join(c.key for c in chosen))
         return 0
@@ -187,6 +194,7 @@ def main():
     cpu = cpu_name()
     print_table(rows)
     print(LEGEND)
+    print_worst(rows)
     print(" · ".join(f"{name} {version}" for name, version in versions.items()))
     write_results(arguments.results / f"{slug(cpu)}.json", cpu, rows, versions)
     missed = sum(row["verdict"] == "MISS" for row in rows)
