@@ -377,7 +377,8 @@ class Jax(Lib):
 
     def modules(self):
 
-        return [self.xp, self.jax.lax, self.jax.nn, self.jax.scipy.special]
+        special = importlib.import_module("jax.scipy.special")
+        return [self.xp, self.jax.lax, self.jax.nn, special]
 
     def array(self, values, dtype="f32"):
         return self.xp.array(typed(values, dtype), self.dtype(dtype))

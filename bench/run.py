@@ -15,6 +15,7 @@ import platform
 import re
 import sys
 import time
+from dataclasses import replace
 
 from case import THREADS, all_cases, duration, median, shape_text
 from harness import STEADY, Bench
@@ -29,6 +30,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ceiling", type=pathlib.Path, required=True, help="program bench_ceiling")
     parser.add_argument("--only", default="", help="cases whose name matches this pattern")
+    parser.add_argument("--peers", default=",".join(NAMES), help="those to run, by commas")
     parser.add_argument("--list", action="store_true", help="print the names of the cases")
     parser.add_argument("--results", type=pathlib.Path, default=HERE / "results")
     return parser.parse_args()
@@ -164,7 +166,7 @@ def write_results(path, cpu, rows, versions):
     path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
-def measure_all(chosen, ceiling):
+def measure_all(chosen, ceiling, peers):
     bench, rows, family = Bench(ceiling), [], None
     try:
         with tqdm(chosen, unit="case", bar_format="{l_bar}{bar:20}{r_bar}") as bar:
@@ -173,6 +175,8 @@ def measure_all(chosen, ceiling):
                 if case.family != family:
                     bench.end_workers()
                     family = case.family
+                if hasattr(case, "peers"):
+                    case = replace(case, peers=tuple(n for n in case.peers if n in peers))
                 rows.append(row_of(case, bench.measure(case)))
     finally:
         bench.close()
@@ -190,7 +194,7 @@ def main():
         print(f"no case matches {arguments.only!r}")
         return 2
     begin = time.perf_counter()
-    rows, versions = measure_all(chosen, arguments.ceiling)
+    rows, versions = measure_all(chosen, arguments.ceiling, arguments.peers.split(","))
     cpu = cpu_name()
     print_table(rows)
     print(LEGEND)

@@ -38,7 +38,7 @@ def rope(x, offset=0):
     angles = (offset + jnp.arange(x.shape[1]))[:, None] * 10_000 ** (-jnp.arange(half) / half)
     cos, sin = jnp.cos(angles)[:, None], jnp.sin(angles)[:, None]
     a, b = jnp.split(x, 2, -1)
-    return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], -1)
+    return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], -1).astype(x.dtype)
 
 
 def attention(weights, x, heads):

@@ -18,7 +18,7 @@ class Rope(nn.Module):
 
     def forward(self, x):
         a, b = x.chunk(2, -1)
-        return torch.cat([a * self.cos - b * self.sin, a * self.sin + b * self.cos], -1)
+        return torch.cat([a * self.cos - b * self.sin, a * self.sin + b * self.cos], -1).to(x.dtype)
 
 
 class Attention(nn.Module):

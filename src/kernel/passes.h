@@ -57,7 +57,12 @@ Kernel tile(const Kernel& kernel, const TargetFacts& target);
 // attention.
 std::string_view form_of(const Kernel& kernel, const TargetFacts& target);
 
-// simplify, expand, tile, simplify: ready for codegen.
+// A lane loop that selects by what does not change in it becomes a loop for each choice, of which all but
+// one find no work: loads that are not chosen are then not made. Masked off, they are slow where their
+// addresses lie in memory that is not there.
+Kernel unswitch(const Kernel& kernel, const TargetFacts& target);
+
+// simplify, expand, tile, unswitch, simplify: ready for codegen.
 Kernel lower(const Kernel& kernel, const TargetFacts& target);
 
 }  // namespace cermet::ir
