@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Lane loops without choices that are the same for all lanes: a row of a concatenation along an outer
-// axis is read from the one array it comes from. The rest of the loop is repeated for each choice, so
-// there is a limit to their number.
+// Lane loops without choices between memories: a row of a concatenation along an outer axis is read
+// from the one array it comes from, one along the lanes in a loop for each part. The rest of the loop
+// is repeated for each choice, so there is a limit to their number.
 #include <algorithm>
 #include <set>
 
@@ -38,18 +38,31 @@ class Unswitcher {
     out.push_back(std::move(stmt));
   }
 
+  // What a loop is divided by: a condition, and where in the loop it begins (ends) to hold, if it does.
+  struct Choice {
+    ExprId condition = kNone;
+    ExprId bound = kNone;     // kNone: the same for all lanes
+    ExprId opposite = kNone;  // its opposite, spelled as a comparison
+  };
+
   // `room`: loops that may be made besides.
   void divide(For loop, int& room, std::vector<Stmt>& out) {
-    const ExprId choice = room > 0 ? choice_in(loop) : kNone;
-    if (choice == kNone) return out.push_back(std::move(loop));
+    const Choice choice = room > 0 ? choice_in(loop) : Choice{};
+    if (choice.condition == kNone) return out.push_back(std::move(loop));
     --room;
-    const ExprId end = loop.end;
+    const ExprId begin = loop.begin, end = loop.end;
     For other = copy_of(loop);
+    const Choice of_other = in_copy(choice, loop, other);
     decide(loop, choice, true);
-    decide(other, choice, false);
-    loop.end = named(to_.select(choice, end, loop.begin), out);
+    decide(other, of_other, false);
+    if (choice.bound == kNone) {
+      loop.end = named(to_.select(choice.condition, end, begin), out);
+      other.end = named(to_.select(choice.condition, begin, end), out);
+    } else {
+      loop.end = named(to_.max(begin, to_.min(choice.bound, end)), out);
+      other.begin = loop.end;
+    }
     divide(std::move(loop), room, out);
-    other.end = named(to_.select(choice, other.begin, end), out);
     divide(std::move(other), room, out);
   }
 
@@ -59,42 +72,63 @@ class Unswitcher {
     return to_.ref(value);
   }
 
-  // A select's condition that is the same for all lanes and keeps a load from being made.
-  ExprId choice_in(const For& loop) {
-    std::set<ValueId> inside;
+  // A select's condition that says in a simple way which lanes make a load.
+  Choice choice_in(const For& loop) {
+    Scope scope{.variable = to_.axis_ref(loop.axes[0])};
     for (const Stmt& stmt : loop.body) {
-      if (const Let* let = std::get_if<Let>(&stmt)) inside.insert(let->value);
-      else if (!std::holds_alternative<Store>(stmt)) return kNone;
+      if (const Let* let = std::get_if<Let>(&stmt)) scope.inside.insert(let->value);
+      else if (!std::holds_alternative<Store>(stmt)) return {};
     }
-    std::set<ExprId> seen;
-    ExprId found = kNone;
-    for (const Stmt& stmt : loop.body)
-      for_each_expr(stmt, [&](ExprId id) { look(id, inside, seen, found); });
-    return seen.size() <= kMostExpressions ? found : kNone;
+    for (const Stmt& stmt : loop.body) for_each_expr(stmt, [&](ExprId id) { look(id, scope); });
+    return scope.seen.size() <= kMostExpressions ? scope.found : Choice{};
   }
 
-  bool is_same(ExprId id, const std::set<ValueId>& inside) const {
-    return to_[id].kind == ExprKind::ref && !inside.contains(to_[id].id);
+  struct Scope {
+    ExprId variable;
+    std::set<ValueId> inside = {};
+    std::set<ExprId> seen = {};
+    Choice found = {};
+  };
+
+  bool is_same(ExprId id, const Scope& scope) const {
+    const Expr& e = to_[id];
+    if (e.kind == ExprKind::ref) return !scope.inside.contains(e.id);
+    return e.kind == ExprKind::scalar || e.kind == ExprKind::constant;
+  }
+
+  Choice choice_of(ExprId id, const Scope& scope) {
+    if (is_same(id, scope)) return to_[id].kind == ExprKind::ref ? Choice{id} : Choice{};
+    const Expr e = to_[id];
+    if (e.kind != ExprKind::op || e.code != Code::lt || e.operands[0] != scope.variable ||
+        !is_same(e.operands[1], scope))
+      return {};
+    return {id, e.operands[1], to_.compare(Code::le, e.operands[1], scope.variable)};
   }
 
   // Outer selects come first: deciding one may leave the inner ones out.
-  void look(ExprId id, const std::set<ValueId>& inside, std::set<ExprId>& seen, ExprId& found) {
-    if (!seen.insert(id).second) return;
-    const Expr& e = to_[id];
-    if (found == kNone && e.kind == ExprKind::op && e.code == Code::select &&
-        is_same(e.operands[0], inside) &&
-        (has_guarded_load(e.operands[1], inside) || has_guarded_load(e.operands[2], inside)))
-      found = e.operands[0];
-    for_each_operand(e, [&](ExprId operand) { look(operand, inside, seen, found); });
+  void look(ExprId id, Scope& scope) {
+    if (!scope.seen.insert(id).second) return;
+    const Expr e = to_[id];
+    if (scope.found.condition == kNone && e.kind == ExprKind::op && e.code == Code::select) {
+      const Choice choice = choice_of(e.operands[0], scope);
+      if (choice.condition != kNone &&
+          (makes_by(e.operands[1], choice, scope) || makes_by(e.operands[2], choice, scope)))
+        scope.found = choice;
+    }
+    for_each_operand(e, [&](ExprId operand) { look(operand, scope); });
   }
 
-  bool has_guarded_load(ExprId id, const std::set<ValueId>& inside) const {
+  // Whether a load in the expression is made by the choice, or by another that is the same for all lanes.
+  bool makes_by(ExprId id, const Choice& choice, const Scope& scope) const {
     const Expr& e = to_[id];
-    if (e.kind == ExprKind::load)
-      return !e.operands.empty() && e.operands[0] != kNone && is_same(e.operands[0], inside);
-    bool has = false;
-    for_each_operand(e, [&](ExprId operand) { has = has || has_guarded_load(operand, inside); });
-    return has;
+    if (e.kind == ExprKind::load) {
+      const ExprId mask = e.operands.empty() ? kNone : e.operands[0];
+      return mask != kNone && (mask == choice.condition || mask == choice.opposite ||
+                               (choice.bound == kNone && is_same(mask, scope)));
+    }
+    bool makes = false;
+    for_each_operand(e, [&](ExprId operand) { makes = makes || makes_by(operand, choice, scope); });
+    return makes;
   }
 
   // The loop with a variable and values of its own.
@@ -115,8 +149,19 @@ class Unswitcher {
     return copy;
   }
 
-  void decide(For& loop, ExprId choice, bool which) {
-    ExprMap memo{{choice, to_.integer(Dtype::boolean, which ? 1 : 0)}};
+  // The choice by the copy's variable.
+  Choice in_copy(Choice choice, const For& loop, const For& copy) {
+    if (choice.bound == kNone) return choice;
+    ExprMap memo{{to_.axis_ref(loop.axes[0]), to_.axis_ref(copy.axes[0])}};
+    choice.condition = rebuild_expr(to_, to_.kernel(), choice.condition, memo);
+    choice.opposite = rebuild_expr(to_, to_.kernel(), choice.opposite, memo);
+    return choice;
+  }
+
+  void decide(For& loop, const Choice& choice, bool which) {
+    const auto truth = [&](bool is) { return to_.integer(Dtype::boolean, is ? 1 : 0); };
+    ExprMap memo{{choice.condition, truth(which)}};
+    if (choice.opposite != kNone) memo[choice.opposite] = truth(!which);
     for (Stmt& stmt : loop.body) rewrite(stmt, memo);
   }
 

@@ -94,6 +94,34 @@ TEST(Lower, RowsOfAConcatenationAreReadFromWhereTheyComeFrom) {
   EXPECT_EQ(got, want);
 }
 
+TEST(Lower, PartsOfAConcatenatedRowAreReadInLoopsOfTheirOwn) {
+  const Kernel kernel = parse(R"(kernel {
+  param p0 int64 scalar
+  param p1 float32 in
+  param p2 float32 in
+  param p3 float32 out
+  axis a0
+  for stage (a0) {
+    %0 = lt(a0, p0)
+    store p3[a0] = select(%0, load(p1[a0], mask %0, else float32(0)), load(p2[sub(a0, p0)], mask le(p0, a0), else float32(0)))
+  }
+})");
+  const Kernel lowered = lower(kernel, TargetFacts{.name = "cpu"});
+  EXPECT_EQ(lane_loops(lowered.body), 2);
+  EXPECT_EQ(print(lowered).find("mask"), std::string::npos);
+  for (const int64_t first : {0, 1, 4096, 4100, 9000}) {
+    std::vector<float> a(static_cast<size_t>(first)), b(static_cast<size_t>(9000 - first)), want;
+    for (float& x : a) want.push_back(x = static_cast<float>(want.size() + 1));
+    for (float& x : b) want.push_back(x = static_cast<float>(want.size() + 1));
+    std::vector<float> got(9000, -1);
+    const std::vector<Argument> arguments{scalar_argument<int64_t>(first), argument(a), argument(b),
+                                          argument(got)};
+    const std::vector<int64_t> extents{9000};
+    interpret(lowered, arguments, extents, {}, Arithmetic::exact);
+    EXPECT_EQ(got, want);
+  }
+}
+
 const char* kText = R"(kernel "k" {
   param p0 float32 in
   param p1 float32 out
