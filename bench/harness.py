@@ -31,7 +31,7 @@ CEILINGS = {
 }
 STEADY = 0.10  # a ceiling may move so much
 TAKES = 5
-SAMPLE_SECONDS, SAMPLE_LEAST, SAMPLE_MOST = 0.4, 9, 200
+SAMPLE_SECONDS, SAMPLE_LEAST, SAMPLE_MOST, SAMPLE_OF_LONG = 0.4, 9, 200, 3
 PAIR_BUDGET_SECONDS = 12.0  # a peer slower than that over all pairs is timed fewer times
 CLEARLY = 1.6  # times so far apart that one pair tells which is shorter
 PAUSE_SECONDS = 0.005  # spinning threads of the other process go to sleep
@@ -220,6 +220,7 @@ class Bench:
         seconds = ours.ask(do="time", part="build", batches=3)["times"]
         batch = max(median(seconds) * case.calls, 2e-3)
         batches = min(max(SAMPLE_LEAST, round(SAMPLE_SECONDS / batch)), SAMPLE_MOST)
+        batches = min(batches, max(SAMPLE_OF_LONG, round(PAIR_BUDGET_SECONDS / batch)))
         before = self.ceilings.measure(kind) if kind else None
         for _ in range(TAKES):
             times = ours.ask(do="time", part="build", batches=batches)["times"]

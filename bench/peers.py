@@ -273,6 +273,7 @@ class Torch(Lib):
         "bitwise_invert": "bitwise_not",
         "conjugate": "conj_physical",
         "degrees": "rad2deg",
+        "equal": "eq",
         "left_shift": "bitwise_left_shift",
         "max": "amax",
         "min": "amin",

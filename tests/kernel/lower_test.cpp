@@ -45,12 +45,13 @@ const char* kRows = R"(kernel {
   param p5 float32 out
   axis a0
   axis a1
+  strides 1
   for stage (a0, a1) {
     %0 = lt(a0, p0)
     %1 = lt(a0, p1)
-    %2 = select(%1, load(p3[sub(a0, p0)*1024 + a1], mask %1, else float32(0)), load(p4[sub(a0, p1)*1024 + a1], mask le(p1, a0), else float32(0)))
-    %3 = select(%0, load(p2[a0*1024 + a1], mask %0, else float32(0)), %2)
-    store p5[a0*1024 + a1] = add(mul(%3, %3), %3)
+    %2 = select(%1, load(p3[sub(a0, p0)*s0 + a1], mask %1, else float32(0)), load(p4[sub(a0, p1)*s0 + a1], mask le(p1, a0), else float32(0)))
+    %3 = select(%0, load(p2[a0*s0 + a1], mask %0, else float32(0)), %2)
+    store p5[a0*s0 + a1] = add(mul(%3, %3), %3)
   }
 })";
 
@@ -85,8 +86,8 @@ TEST(Lower, RowsOfAConcatenationAreReadFromWhereTheyComeFrom) {
                                     scalar_argument<int64_t>(kCounts[0] + kCounts[1])};
     for (std::vector<float>& part : parts) arguments.push_back(argument(part));
     arguments.push_back(argument(out));
-    const std::vector<int64_t> extents{9, kWidth};
-    interpret(of, arguments, extents, {}, Arithmetic::exact);
+    const std::vector<int64_t> extents{9, kWidth}, strides{kWidth};
+    interpret(of, arguments, extents, strides, Arithmetic::exact);
   };
   run(kernel, before);
   run(lowered, got);
