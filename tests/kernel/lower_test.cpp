@@ -49,7 +49,7 @@ const char* kRows = R"(kernel {
   for stage (a0, a1) {
     %0 = lt(a0, p0)
     %1 = lt(a0, p1)
-    %2 = select(%1, load(p3[sub(a0, p0)*s0 + a1], mask %1, else float32(0)), load(p4[sub(a0, p1)*s0 + a1], mask le(p1, a0), else float32(0)))
+    %2 = select(%1, load(p3[sub(a0, p0)*s0 + a1], mask bit_and(le(p0, a0), %1), else float32(0)), load(p4[sub(a0, p1)*s0 + a1], mask le(p1, a0), else float32(0)))
     %3 = select(%0, load(p2[a0*s0 + a1], mask %0, else float32(0)), %2)
     store p5[a0*s0 + a1] = add(mul(%3, %3), %3)
   }
