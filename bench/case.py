@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the bench measures and what counts as enough: cases and gates.
+"""What the bench measures: cases, and what measuring them gives.
 
 A case names its work once, for all libraries, as `build(lib)`: it makes the inputs with an adapter
 of peers.py and returns the step that is timed. Cases are plain data, so this module and those of
@@ -7,14 +7,13 @@ cases/ import no library; both the bench and its workers read them.
 """
 
 import importlib
-import math
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 THREADS = 2
 ARRAY_PEERS = ("mlx", "torch", "jax", "numpy")
-DTYPE_BYTES = {"f32": 4, "bf16": 2}
+DTYPE_BYTES = {"bool": 1, "f16": 2, "bf16": 2, "f32": 4, "i32": 4, "u32": 4, "c64": 8}
 
 
 @dataclass
@@ -28,6 +27,8 @@ class Result:
     relative: float | None = None  # time over the baseline's, median of pairs
     peers: dict = field(default_factory=dict)  # name -> PeerResult
     peak_mb: float | None = None
+    kernels: int | None = None  # launched by one call
+    moved_mb: float | None = None  # read and written by them
     error: str | None = None
 
     @property
@@ -46,148 +47,6 @@ class PeerResult:
     absent: str | None = None
 
 
-# --- gates: text() says the limit; passed() and share() look at a result ---
-
-
-@dataclass(frozen=True)
-class Share:
-    """At least this share of a ceiling: bytes (or flops) a second over what the machine can do."""
-
-    least: float
-    ceiling: str  # copy, read (GB/s) or fma (GFLOP/s)
-
-    def text(self, case):
-        return f"≥ {self.least:.0%} of {self.ceiling}"
-
-    def share(self, case, result):
-        work = case.flops if self.ceiling == "fma" else case.bytes
-        return work / result.best * 1e-9 / result.ceiling
-
-    def passed(self, case, result):
-        return self.share(case, result) >= self.least
-
-
-@dataclass(frozen=True)
-class ShareOrBestPeer(Share):
-    """As Share, or not slower than the fastest peer."""
-
-    def text(self, case):
-        return f"{super().text(case)} or ≥ 1.0× best peer"
-
-    def passed(self, case, result):
-        ratios = [p.ratio for p in result.peers.values() if p.ratio is not None]
-        return super().passed(case, result) or bool(ratios) and max(ratios) <= 1
-
-
-@dataclass(frozen=True)
-class PerElement:
-    """Time at most ns·elements/threads, or `copies` times a copy of the same bytes if longer."""
-
-    ns: float
-    copies: float
-    ceiling: str = "copy"
-
-    def limit(self, case, result):
-        copy = case.bytes * 1e-9 / result.ceiling
-        return max(self.ns * 1e-9 * math.prod(case.shape) / THREADS, self.copies * copy)
-
-    def text(self, case):
-        return f"≤ {self.ns} ns/element/thread or {self.copies}× copy"
-
-    def share(self, case, result):
-        return case.bytes / result.best * 1e-9 / result.ceiling
-
-    def passed(self, case, result):
-        return result.best <= self.limit(case, result)
-
-
-@dataclass(frozen=True)
-class TimeAtMost:
-    """Seconds of one call, by the median."""
-
-    seconds: float
-    ceiling: str | None = None
-
-    def text(self, case):
-        return f"≤ {duration(self.seconds)}"
-
-    def share(self, case, result):
-        return None
-
-    def passed(self, case, result):
-        return median(result.times) <= self.seconds
-
-
-@dataclass(frozen=True)
-class ValueAtMost:
-    """A probe's median value in the case's unit."""
-
-    limit: float
-    ceiling: str | None = None
-
-    def text(self, case):
-        return f"≤ {self.limit:g} {case.unit}"
-
-    def share(self, case, result):
-        return None
-
-    def passed(self, case, result):
-        return result.value <= self.limit
-
-
-@dataclass(frozen=True)
-class RelativeAtMost:
-    """Time over that of the case's baseline, median of interleaved pairs."""
-
-    limit: float
-    baseline: str
-    ceiling: str | None = None
-
-    def text(self, case):
-        return f"≤ {self.limit:g}× of {self.baseline}"
-
-    def share(self, case, result):
-        return None
-
-    def passed(self, case, result):
-        return result.relative <= self.limit
-
-
-@dataclass(frozen=True)
-class SpeedupAtLeast:
-    """Time of one thread over that of two."""
-
-    least: float
-    ceiling: str | None = None
-
-    def text(self, case):
-        return f"≥ {self.least:g}× from 1 to {THREADS} threads"
-
-    def share(self, case, result):
-        return None
-
-    def passed(self, case, result):
-        return result.relative >= self.least
-
-
-@dataclass(frozen=True)
-class RateAtLeast:
-    """Flops a second as a share of the baseline's, median of interleaved pairs."""
-
-    least: float
-    baseline: str
-    ceiling: str | None = None
-
-    def text(self, case):
-        return f"≥ {self.least:.0%} of {self.baseline}"
-
-    def share(self, case, result):
-        return case.flops / case.baseline_flops / result.relative
-
-    def passed(self, case, result):
-        return self.share(case, result) >= self.least
-
-
 # --- cases ---
 
 
@@ -195,7 +54,8 @@ class RateAtLeast:
 class Case:
     """A step timed warm. bytes and flops are the least that one call must move and compute;
     `calls`: how many things one step does, where the time of one is wanted; `waits`: the result is
-    waited for (else the step itself does that, or nothing is to be computed)."""
+    waited for (else the step itself does that, or nothing is to be computed). `brief`: one of very
+    many, in which a peer that is clearly slower or faster is timed once."""
 
     name: str
     shape: tuple
@@ -209,11 +69,17 @@ class Case:
     peers: tuple = ARRAY_PEERS
     baseline: Callable | None = None
     baseline_flops: int = 0
+    baseline_threads: int = THREADS
     pairs: int = 9
+    brief: bool = False
 
     @property
     def key(self):
         return f"{self.name} {shape_text(self.shape)} {self.dtype}".replace("  ", " ")
+
+    @property
+    def family(self):
+        return family_of(self.build)
 
 
 @dataclass(frozen=True)
@@ -235,6 +101,14 @@ class Probe:
     def key(self):
         return self.name
 
+    @property
+    def family(self):
+        return family_of(self.measure)
+
+
+def family_of(function):
+    return function.__module__.rpartition(".")[2]
+
 
 _registry = {}
 
@@ -253,10 +127,22 @@ FAMILIES = (
     "scans",
     "gemm",
     "matvec",
+    "attention",
+    "model_parts",
+    "indexing",
+    "randomness",
     "latency",
     "cold",
     "training",
+    "decode",
+    "ops",
 )
+
+
+def cases_of(family):
+    """{key: case} of one file of cases/ and of those that it builds on."""
+    importlib.import_module(f"cases.{family}")
+    return _registry
 
 
 def all_cases():
@@ -264,9 +150,10 @@ def all_cases():
     import cases
 
     found = {module.name for module in pkgutil.iter_modules(cases.__path__)}
-    for name in [f for f in FAMILIES if f in found]:
-        importlib.import_module(f"cases.{name}")
-    return dict(_registry)
+    for family in [f for f in FAMILIES if f in found]:
+        cases_of(family)
+    order = {family: i for i, family in enumerate(FAMILIES)}
+    return dict(sorted(_registry.items(), key=lambda item: order[item[1].family]))
 
 
 # --- words ---

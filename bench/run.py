@@ -15,12 +15,13 @@ import platform
 import re
 import sys
 import time
+from dataclasses import replace
 
-import case as cases_of
-from case import THREADS, duration, median, shape_text
+from case import THREADS, all_cases, duration, median, shape_text
 from harness import STEADY, Bench
 from peers import NAMES
 from tqdm import tqdm
+from worst import worst
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -29,6 +30,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ceiling", type=pathlib.Path, required=True, help="program bench_ceiling")
     parser.add_argument("--only", default="", help="cases whose name matches this pattern")
+    parser.add_argument("--peers", default=",".join(NAMES), help="those to run, by commas")
     parser.add_argument("--list", action="store_true", help="print the names of the cases")
     parser.add_argument("--results", type=pathlib.Path, default=HERE / "results")
     return parser.parse_args()
@@ -59,6 +61,7 @@ def row_of(case, result):
         "dtype": case.dtype,
         "gate": case.gate.text(case),
         "key": case.key,
+        "brief": getattr(case, "brief", False),
     }
     if result.error:
         return {**row, "verdict": "MISS", "error": result.error}
@@ -69,7 +72,8 @@ def row_of(case, result):
     row["ceiling_moved"] = result.moved
     row["value"], row["relative"] = result.value, result.relative
     row["unit"] = getattr(case, "unit", None)
-    row["peak_mb"] = result.peak_mb
+    row["peak_mb"], row["kernels"] = result.peak_mb, result.kernels
+    row["moved_mb"], row["least_mb"] = result.moved_mb, getattr(case, "bytes", 0) * 1e-6
     if result.times:
         row["min_ms"], row["median_ms"] = result.best * 1e3, median(result.times) * 1e3
     row["peers"] = {name: vars(peer) for name, peer in result.peers.items()}
@@ -135,6 +139,12 @@ def print_table(rows):
             print(f"{row['key']}: {row['error']}")
 
 
+def print_worst(rows):
+    lines = worst([row for row in rows if row["brief"] and not row.get("error")])
+    if lines:
+        print("\nThe slowest ops beside a peer's:", *lines, sep="\n  ")
+
+
 LEGEND = """
 A peer's cell: its ms, and its time over ours (above 1: ours is faster), median of interleaved
 pairs; (n): so few pairs because one call is long. ~: the ceiling never stood still within 10 %."""
@@ -144,7 +154,7 @@ def write_results(path, cpu, rows, versions):
     """Rows measured before and not now stay."""
     old = json.loads(path.read_text()) if path.exists() else {"rows": [], "versions": {}}
     merged = {row["key"]: row for row in old["rows"]} | {row["key"]: row for row in rows}
-    order = {key: i for i, key in enumerate(cases_of.all_cases())}
+    order = {key: i for i, key in enumerate(all_cases())}
     kept = sorted((r for r in merged.values() if r["key"] in order), key=lambda r: order[r["key"]])
     document = {
         "cpu": cpu,
@@ -156,16 +166,17 @@ def write_results(path, cpu, rows, versions):
     path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
-def measure_all(chosen, ceiling):
+def measure_all(chosen, ceiling, peers):
     bench, rows, family = Bench(ceiling), [], None
     try:
         with tqdm(chosen, unit="case", bar_format="{l_bar}{bar:20}{r_bar}") as bar:
             for case in bar:
                 bar.set_postfix_str(case.key)
-                module = getattr(case, "build", None) or case.measure
-                if module.__module__ != family:
+                if case.family != family:
                     bench.end_workers()
-                    family = module.__module__
+                    family = case.family
+                if hasattr(case, "peers"):
+                    case = replace(case, peers=tuple(n for n in case.peers if n in peers))
                 rows.append(row_of(case, bench.measure(case)))
     finally:
         bench.close()
@@ -175,7 +186,7 @@ def measure_all(chosen, ceiling):
 def main():
     arguments = parse_arguments()
     pattern = re.compile(arguments.only, re.IGNORECASE)
-    chosen = [c for key, c in cases_of.all_cases().items() if pattern.search(key)]
+    chosen = [c for key, c in all_cases().items() if pattern.search(key)]
     if arguments.list:
         print("\n".join(c.key for c in chosen))
         return 0
@@ -183,10 +194,11 @@ def main():
         print(f"no case matches {arguments.only!r}")
         return 2
     begin = time.perf_counter()
-    rows, versions = measure_all(chosen, arguments.ceiling)
+    rows, versions = measure_all(chosen, arguments.ceiling, arguments.peers.split(","))
     cpu = cpu_name()
     print_table(rows)
     print(LEGEND)
+    print_worst(rows)
     print(" · ".join(f"{name} {version}" for name, version in versions.items()))
     write_results(arguments.results / f"{slug(cpu)}.json", cpu, rows, versions)
     missed = sum(row["verdict"] == "MISS" for row in rows)

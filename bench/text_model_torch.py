@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The model of examples/text_model in torch, for the bench; `sizes`: the module cases.training."""
+"""The model of examples/text_model in torch, for the bench; `sizes`: Sizes of cases.training."""
 
 import torch
 import torch.nn.functional as F
@@ -9,25 +9,25 @@ from torch import nn
 class Rope(nn.Module):
     """Rotary positions, halves rotated, base 10 000."""
 
-    def __init__(self, dims, context):
+    def __init__(self, dims, context, offset=0):
         super().__init__()
         frequencies = 10_000 ** (-torch.arange(0, dims // 2) * 2 / dims)
-        angles = torch.arange(context)[:, None] * frequencies
+        angles = torch.arange(offset, offset + context)[:, None] * frequencies
         self.register_buffer("cos", torch.cos(angles))
         self.register_buffer("sin", torch.sin(angles))
 
     def forward(self, x):
         a, b = x.chunk(2, -1)
-        return torch.cat([a * self.cos - b * self.sin, a * self.sin + b * self.cos], -1)
+        return torch.cat([a * self.cos - b * self.sin, a * self.sin + b * self.cos], -1).to(x.dtype)
 
 
 class Attention(nn.Module):
     def __init__(self, sizes):
         super().__init__()
-        self.heads = sizes.HEADS
-        linear = [nn.Linear(sizes.DIMS, sizes.DIMS, bias=False) for _ in range(4)]
+        self.heads = sizes.heads
+        linear = [nn.Linear(sizes.dims, sizes.dims, bias=False) for _ in range(4)]
         self.query, self.key, self.value, self.out = linear
-        self.rope = Rope(sizes.DIMS // sizes.HEADS, sizes.CONTEXT)
+        self.rope = Rope(sizes.dims // sizes.heads, sizes.context)
 
     def forward(self, x):
         B, T, D = x.shape
@@ -44,11 +44,11 @@ class Block(nn.Module):
     def __init__(self, sizes):
         super().__init__()
         self.attention = Attention(sizes)
-        self.norm1 = nn.RMSNorm(sizes.DIMS, eps=1e-5)
-        self.norm2 = nn.RMSNorm(sizes.DIMS, eps=1e-5)
-        self.gate = nn.Linear(sizes.DIMS, sizes.HIDDEN, bias=False)
-        self.up = nn.Linear(sizes.DIMS, sizes.HIDDEN, bias=False)
-        self.down = nn.Linear(sizes.HIDDEN, sizes.DIMS, bias=False)
+        self.norm1 = nn.RMSNorm(sizes.dims, eps=1e-5)
+        self.norm2 = nn.RMSNorm(sizes.dims, eps=1e-5)
+        self.gate = nn.Linear(sizes.dims, sizes.hidden, bias=False)
+        self.up = nn.Linear(sizes.dims, sizes.hidden, bias=False)
+        self.down = nn.Linear(sizes.hidden, sizes.dims, bias=False)
 
     def forward(self, x):
         x = x + self.attention(self.norm1(x))
@@ -59,10 +59,10 @@ class Block(nn.Module):
 class TextModel(nn.Module):
     def __init__(self, sizes):
         super().__init__()
-        self.embedding = nn.Embedding(sizes.VOCABULARY, sizes.DIMS)
-        self.blocks = nn.ModuleList([Block(sizes) for _ in range(sizes.LAYERS)])
-        self.norm = nn.RMSNorm(sizes.DIMS, eps=1e-5)
-        self.head = nn.Linear(sizes.DIMS, sizes.VOCABULARY, bias=False)
+        self.embedding = nn.Embedding(sizes.vocabulary, sizes.dims)
+        self.blocks = nn.ModuleList([Block(sizes) for _ in range(sizes.layers)])
+        self.norm = nn.RMSNorm(sizes.dims, eps=1e-5)
+        self.head = nn.Linear(sizes.dims, sizes.vocabulary, bias=False)
 
     def forward(self, tokens):
         x = self.embedding(tokens)
@@ -75,7 +75,7 @@ def step(lib, sizes):
     """A training step; lib.compile compiles loss and gradients, or does nothing."""
     model = TextModel(sizes)
     optimizer = torch.optim.AdamW(
-        model.parameters(), sizes.LEARNING_RATE, sizes.BETAS, weight_decay=sizes.WEIGHT_DECAY
+        model.parameters(), sizes.learning_rate, sizes.betas, weight_decay=sizes.weight_decay
     )
     text = torch.from_numpy(sizes.tokens()).long()
     x, y = text[:, :-1].contiguous(), text[:, 1:].contiguous()
@@ -90,7 +90,7 @@ def step(lib, sizes):
             optimizer.zero_grad()
             loss = loss_of(x, y)
             loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), sizes.CLIP)
+            nn.utils.clip_grad_norm_(model.parameters(), sizes.clip)
             optimizer.step()
         return loss.detach()
 

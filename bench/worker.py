@@ -2,10 +2,11 @@
 """One process of the bench: loads one library and times steps on request, or measures a probe.
 
 Requests and answers are lines of JSON on stdin and stdout; what libraries print goes to stderr.
-    {"do": "build", "case": key, "part": "build" | "baseline"}   makes inputs, warms up
-    {"do": "time", "part": ..., "batches": n}                    n times of one call, in seconds
-    {"do": "drop"}                                               forgets the case; its peak MB
-`worker.py LIBRARY` serves; `worker.py --probe KEY [--prepare]` prints a probe's value.
+    {"do": "build", "case": key, "family": its file, "part": "build" | "baseline"}   warms up
+    {"do": "time", "part": ..., "batches": n}     n times of one call, in seconds
+    {"do": "facts"}                               what one call launches and moves, of ours
+    {"do": "drop"}                                forgets the case; its peak MB
+`worker.py LIBRARY` serves; `worker.py --probe FAMILY KEY [--prepare]` prints a probe's value.
 """
 
 import ctypes
@@ -15,6 +16,8 @@ import os
 import sys
 import time
 import traceback
+
+from case import cases_of
 
 BATCH_SECONDS = 2e-3  # a call shorter than this is timed in batches
 WARM_SECONDS = 0.15
@@ -59,24 +62,33 @@ class Step:
 
 
 class Server:
-    def __init__(self, lib, cases):
-        self.lib, self.cases, self.steps, self.before = lib, cases, {}, 0.0
+    def __init__(self, lib):
+        self.lib, self.steps, self.before = lib, {}, 0.0
 
     def build(self, request):
         if not self.steps:
             gc.collect()
             self.before = memory_mb("VmRSS")
             reset_peak()
-        case = self.cases[request["case"]]
+        case = cases_of(request["family"])[request["case"]]
         if request["part"] == "build":
             step = Step(self.lib, case.build, case.calls, case.waits)
         else:
-            step = Step(self.lib, case.baseline)
+            step = Step(self.lib, case.baseline, case.calls, case.waits)
         self.steps[request["part"]] = step
         return {"seconds": step.seconds}
 
     def time(self, request):
         return {"times": self.steps[request["part"]].times(request["batches"])}
+
+    def facts(self, request):
+        """Of all that one call does, evaluations in the step itself included."""
+        step = self.steps["build"]
+        self.lib.xp.counters(reset=True)
+        step.timed(1)
+        counters = self.lib.xp.counters()
+        moved = counters["bytes_read"] + counters["bytes_written"]
+        return {"kernels": counters["kernels_launched"], "moved_mb": moved * 1e-6}
 
     def drop(self, request):
         peak = max(memory_mb("VmHWM") - self.before, 0.0)
@@ -107,7 +119,6 @@ def reset_peak():
 
 
 def serve(name, reply):
-    import case
     import peers
 
     try:
@@ -116,7 +127,7 @@ def serve(name, reply):
         reply({"absent": "not installed"})
         return
     reply({"version": lib.version})
-    server = Server(lib, case.all_cases())
+    server = Server(lib)
     for line in sys.stdin:
         reply(server.answer(json.loads(line)))
 
@@ -129,9 +140,7 @@ def main():
         print(json.dumps(answer), file=out, flush=True)
 
     if sys.argv[1] == "--probe":
-        import case
-
-        probe = case.all_cases()[sys.argv[2]]
+        probe = cases_of(sys.argv[2])[sys.argv[3]]
         value = (probe.prepare if "--prepare" in sys.argv else probe.measure)()
         reply({"value": value})
     else:

@@ -8,7 +8,8 @@ import random
 import re
 import time
 
-from case import Probe, ValueAtMost, add
+from case import Probe, add
+from gates import ValueAtMost
 
 PLAIN_MAPS = ("abs", "square", "sqrt", "floor", "ceil", "negative")  # one IR op each
 MAPS = ("exp", "sin", "cos", "tanh", "sigmoid", "abs", "square", "erf", "floor", "negative")

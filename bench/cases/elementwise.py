@@ -3,7 +3,8 @@
 
 import math
 
-from case import ARRAY_PEERS, Case, PerElement, Share, SpeedupAtLeast, add
+from case import ARRAY_PEERS, Case, add
+from gates import PerElement, Share, SpeedupAtLeast
 
 PEERS = ("mlx", "torch", "torch_compiled", "jax", "numpy")
 GELU_SHAPES = ((4096, 4096), (1024, 1024), (256, 256))

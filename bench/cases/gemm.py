@@ -3,12 +3,13 @@
 
 import math
 
-from case import Case, RelativeAtMost, Share, ShareOrBestPeer, add
+from case import Case, add
+from gates import RelativeAtMost, Share, ShareOrBestPeer
 
 
-def product(n, transpose_a=False, transpose_b=False):
+def product(n, transpose_a=False, transpose_b=False, dtype="f32"):
     def build(lib):
-        a, b = lib.normal(n, n, seed=1), lib.normal(n, n, seed=2)
+        a, b = (lib.normal(n, n, seed=i, dtype=dtype) for i in (1, 2))
         f = lib.call(
             lambda a, b: lib.xp.matmul(a.T if transpose_a else a, b.T if transpose_b else b)
         )
@@ -59,3 +60,9 @@ add(
         peers=("mlx", "torch", "torch_compiled", "jax", "numpy"),
     )
 )
+for dtype in ("f16", "bf16"):
+    for n in (1024, 4096):
+        gate = Share(0.85, "dot")
+        build = product(n, dtype=dtype)
+        peers = ("torch", "jax") if n == 4096 else ("mlx", "torch", "jax")
+        add(Case("x@w", (n, n, n), build, gate, dtype, flops=2 * n**3, peers=peers))

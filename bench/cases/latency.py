@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """What a call costs when there is next to nothing to compute."""
 
-from case import ARRAY_PEERS, Case, TimeAtMost, add
+from case import ARRAY_PEERS, Case, add
+from gates import TimeAtMost
 
 US = 1e-6
 BUILT_OPS = 100

@@ -6,7 +6,8 @@ The weights are as many matrices, used in turn, as no cache can hold.
 
 import itertools
 
-from case import DTYPE_BYTES, Case, Share, add
+from case import DTYPE_BYTES, Case, add
+from gates import Share
 from peers import normal_values
 
 N = 4096

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Layer norm, RMS norm and softmax, forward and backward, in plain ops and as library ops."""
 
-from case import ARRAY_PEERS, Case, Share, add
+from case import ARRAY_PEERS, Case, add
+from gates import Share
 
 SHAPE = ROWS, DIMS = 4096, 4096
 ONE = 4 * ROWS * DIMS  # bytes of one array

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Running sums over rows and over everything: read once, or twice, and written once."""
 
-from case import Case, Share, add
+from case import Case, add
+from gates import Share
 
 SHAPE = (8192, 8192)
 

@@ -1,67 +1,97 @@
 # SPDX-License-Identifier: MIT
-"""A training step of the text model of examples/: forward, backward, clipping, AdamW.
+"""Training steps of two models: forward, backward, clipping, AdamW. Both are the text model of
+examples/, in its own size and as a larger transformer.
 
-Its matmuls are nearly all of its arithmetic, so its rate is judged by that of one matmul of our
-own. The peers run the same model, written in their own style.
+Their matmuls are nearly all of their arithmetic, so the rate is judged by that of one matmul of our
+own, or by the peers, which run the same model written in their own style.
 """
 
 import importlib
 import pathlib
 import sys
+from dataclasses import dataclass
 
-from case import Case, RateAtLeast, add
+from case import Case, add
+from gates import All, Faster, PeakAtMostPeers, RateAtLeast
+
+from cases.gemm import product
 
 EXAMPLE = pathlib.Path(__file__).resolve().parent.parent.parent / "examples/text_model"
-BATCH, CONTEXT, VOCABULARY = 16, 256, 256
-LAYERS, DIMS, HEADS, HIDDEN = 4, 256, 4, 683  # the defaults of the example
-LEARNING_RATE, BETAS, WEIGHT_DECAY, CLIP = 2e-3, (0.9, 0.98), 0.1, 1.0
 SQUARE = 1024
+PEERS = ("mlx", "torch", "torch_compiled", "jax")
 
 
-def step_flops():
-    """Multiplications and additions of a step: a matmul's backward is twice its forward; attention
-    multiplies whole squares, which the mask then covers by half, in every library here."""
-    weights = LAYERS * (4 * DIMS * DIMS + 3 * DIMS * HIDDEN) + DIMS * VOCABULARY
-    attention = LAYERS * BATCH * 4 * CONTEXT * CONTEXT * DIMS
-    return 3 * (2 * weights * BATCH * CONTEXT + attention)
+@dataclass(frozen=True)
+class Sizes:
+    """Of the model, with the names of the example's Config, and of the step."""
+
+    batch: int
+    layers: int
+    dims: int
+    heads: int
+    hidden: int
+    context: int = 256
+    vocabulary: int = 256
+    learning_rate: float = 2e-3
+    betas: tuple = (0.9, 0.98)
+    weight_decay: float = 0.1
+    clip: float = 1.0
+
+    def config(self, example):
+        names = ("vocabulary", "context", "layers", "dims", "heads", "hidden")
+        return example.Config(**{name: getattr(self, name) for name in names})
+
+    def tokens(self):
+        """Random bytes (B, T + 1); what they are does not matter for the speed."""
+        import numpy as np
+
+        shape = self.batch, self.context + 1
+        return np.random.default_rng(0).integers(0, self.vocabulary, shape, dtype=np.int32)
+
+    def flops(self):
+        """Multiplications and additions of a step: a matmul's backward is twice its forward;
+        attention multiplies whole squares, which the mask then covers by half, in every library
+        here."""
+        block = 4 * self.dims * self.dims + 3 * self.dims * self.hidden
+        weights = self.layers * block + self.dims * self.vocabulary
+        positions = self.batch * self.context
+        attention = self.layers * positions * 4 * self.context * self.dims
+        return 3 * (2 * weights * positions + attention)
 
 
-def tokens():
-    """Random bytes (BATCH, CONTEXT + 1); what they are does not matter for the speed."""
-    import numpy as np
+def training_step(sizes):
+    def build(lib):
+        if lib.name in ("cermet", "mlx"):
+            return mlx_style_step(lib, sizes)
+        name = "jax" if lib.name == "jax" else "torch"
+        return importlib.import_module(f"text_model_{name}").step(lib, sizes)
 
-    return np.random.default_rng(0).integers(0, VOCABULARY, (BATCH, CONTEXT + 1), dtype=np.int32)
-
-
-def build(lib):
-    if lib.name in ("cermet", "mlx"):
-        return mlx_style_step(lib)
-    name = "jax" if lib.name == "jax" else "torch"
-    return importlib.import_module(f"text_model_{name}").step(lib, sys.modules[__name__])
+    return build
 
 
-def mlx_style_step(lib):
+def mlx_style_step(lib, sizes):
     mx, root = lib.xp, lib.name
     if root == "mlx":  # the example runs on MLX under other names
         for name in ("", ".core", ".nn", ".optimizers", ".utils"):
             sys.modules["cermet" + name] = importlib.import_module("mlx" + name)
     sys.path.insert(0, str(EXAMPLE))
     example = importlib.import_module("model")
-    nn = importlib.import_module(f"{root}.nn")
     optimizers = importlib.import_module(f"{root}.optimizers")
 
-    model = example.TextModel(example.Config())
-    optimizer = optimizers.AdamW(LEARNING_RATE, betas=list(BETAS), weight_decay=WEIGHT_DECAY)
+    model = example.TextModel(sizes.config(example))
+    optimizer = optimizers.AdamW(
+        sizes.learning_rate, betas=list(sizes.betas), weight_decay=sizes.weight_decay
+    )
     optimizer.init(model.trainable_parameters())
-    loss_and_gradients = nn.value_and_grad(model, lambda x, y: example.loss_fn(model, x, y))
+    loss_and_gradients = lib.nn.value_and_grad(model, lambda x, y: example.loss_fn(model, x, y))
     state = [model.state, optimizer.state]
     mx.eval(state)
-    text = mx.array(tokens())
+    text = mx.array(sizes.tokens())
     x, y = text[:, :-1], text[:, 1:]
 
     def step(x, y):
         loss, gradients = loss_and_gradients(x, y)
-        gradients, _ = optimizers.clip_grad_norm(gradients, CLIP)
+        gradients, _ = optimizers.clip_grad_norm(gradients, sizes.clip)
         optimizer.update(model, gradients)
         return loss
 
@@ -75,20 +105,26 @@ def mlx_style_step(lib):
     return run
 
 
-def square_matmul(lib):
-    a, b = lib.normal(SQUARE, SQUARE, seed=1), lib.normal(SQUARE, SQUARE, seed=2)
-    return lambda: lib.xp.matmul(a, b)
-
-
-add(
-    Case(
+TEXT_MODEL = Sizes(batch=16, layers=4, dims=256, heads=4, hidden=683)
+TRANSFORMER = Sizes(batch=8, layers=12, dims=512, heads=8, hidden=2048)
+RATE = RateAtLeast(0.65, f"x@w {SQUARE}³")
+for name, sizes, gate, rest in (
+    (
         "text model, training step",
-        (BATCH, CONTEXT),
-        build,
-        RateAtLeast(0.65, f"x@w {SQUARE}³"),
-        flops=step_flops(),
-        peers=("mlx", "torch", "torch_compiled", "jax"),
-        baseline=square_matmul,
-        baseline_flops=2 * SQUARE**3,
+        TEXT_MODEL,
+        RATE,
+        {"baseline": product(SQUARE), "baseline_flops": 2 * SQUARE**3},
+    ),
+    ("12 layers, training step", TRANSFORMER, All(Faster(), PeakAtMostPeers()), {}),
+):
+    add(
+        Case(
+            name,
+            (sizes.batch, sizes.context),
+            training_step(sizes),
+            gate,
+            flops=sizes.flops(),
+            peers=PEERS,
+            **rest,
+        )
     )
-)

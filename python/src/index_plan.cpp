@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "ops/nonzero.h"
+
 namespace cermet::python {
 
 namespace {
@@ -204,38 +206,10 @@ void check_mask(const array& a, const array& mask, int axis) {
                  mask.shape().to_string(), axis, axis + mask.ndim() - 1, a.shape().to_string());
 }
 
-// One index array for each axis of the mask: where it holds, in row-major order.
-Arrays nonzero(const array& mask) {
-  const array data = contiguous(mask);
-  if (!data.is_ready())
-    without_gil([&] {
-      data.eval();
-      return 0;
-    });
-  const bool* flags = data.data<bool>();
-  const int ndim = std::max(mask.ndim(), 1);
-  std::vector<std::vector<int64_t>> found(static_cast<size_t>(ndim));
-  std::vector<int64_t> at(static_cast<size_t>(mask.ndim()), 0);
-  for (int64_t i = 0; i < mask.size(); i++) {
-    if (flags[i]) {
-      if (mask.ndim() == 0) found[0].push_back(0);
-      for (size_t k = 0; k < at.size(); k++) found[k].push_back(at[k]);
-    }
-    for (size_t k = at.size(); k-- > 0;) {
-      if (++at[k] < mask.shape()[static_cast<int>(k)]) break;
-      at[k] = 0;
-    }
-  }
-  Arrays result;
-  for (const auto& f : found)
-    result.push_back(
-        array::from_data(f.data(), Shape{static_cast<int64_t>(f.size())}, Dtype::int64));
-  return result;
-}
-
 void append_mask(const array& a, const array& mask, int axis, IndexPlan& plan) {
   if (mask.ndim() > 0) check_mask(a, mask, axis);
-  for (const array& found : nonzero(mask)) plan.entries.push_back(indices_entry(found, axis++));
+  const Arrays found = without_gil([&] { return nonzero(mask); });
+  for (const array& at : found) plan.entries.push_back(indices_entry(at, axis++));
 }
 
 void append(const array& a, const Item& item, int axis, IndexPlan& plan) {

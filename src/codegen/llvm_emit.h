@@ -154,6 +154,7 @@ class Emitter {
   llvm::Value* load(const ir::Expr& expr);
   void store(const ir::Store& store);
   void update(const ir::Update& update);
+  bool update_unit(const ir::Update& update);
   llvm::Value* merge_source(ir::LocalId local, ir::ExprId at, ir::ExprId stride, llvm::Value* i);
   // The first `count` elements (active: the same as a mask) of a vector from or to contiguous memory;
   // no other element is touched. The other lanes read are undefined.

@@ -311,7 +311,32 @@ void Emitter::store_scalar(const Store& s) {
   b_.SetInsertPoint(join);
 }
 
-// Lane after lane, as several may mean one element.
+// Contiguous elements at once; false if that is not to be had.
+bool Emitter::update_unit(const Update& s) {
+  const Lanes& l = *lanes();
+  const Dtype dtype = dtype_of(s.buffer);
+  llvm::Type* type = with_width(memory_type(s.buffer), l.width);
+  const bool native = masked_is_native(type->getScalarType());
+  if (s.imag != kNone || l.analysis->access(s.index).kind != AccessKind::unit ||
+      (s.mask != kNone && !native))
+    return false;
+  Value* value = ops_.from_memory(dtype, ops_.to_memory(dtype, vector(s.value)));
+  Value* mask = active_mask(s.mask);
+  Value* pointer = address(s.buffer, s.index);
+  const llvm::Align align = element_align(type);
+  Value* old =
+      mask == nullptr ? b_.CreateAlignedLoad(type, pointer, align)
+      : native ? b_.CreateMaskedLoad(type, pointer, align, mask, llvm::Constant::getNullValue(type))
+               : load_first(type, pointer, l.active, l.count);
+  const std::array operands{ops_.from_memory(dtype, old), value};
+  Value* made = ops_.to_memory(dtype, ops_.op(s.code, dtype, dtype, operands));
+  if (mask == nullptr) b_.CreateAlignedStore(made, pointer, align);
+  else if (native) b_.CreateMaskedStore(made, pointer, align, mask);
+  else store_first(made, pointer, l.active, l.count);
+  return true;
+}
+
+// Elsewhere lane after lane.
 void Emitter::update(const Update& s) {
   const Dtype dtype = dtype_of(s.buffer);
   const auto load = [&](Value* pointer) {
@@ -334,6 +359,7 @@ void Emitter::update(const Update& s) {
   };
   const Lanes* l = lanes();
   if (l != nullptr && l->width > 1) {
+    if (update_unit(s)) return;
     Value* value = ops_.to_memory(dtype, vector(s.value));
     const Access access = l->analysis->access(s.index);
     Value* pointers = access.kind == AccessKind::uniform

@@ -25,6 +25,7 @@ constexpr Pass kPasses[] = {
     {"simplify", true, false, simplify_for},
     {"expand", false, true, expand},
     {"tile", false, true, tile},
+    {"unswitch", true, true, unswitch},
     {"simplify_tiled", true, true, simplify_for},
 };
 

@@ -57,7 +57,12 @@ Kernel tile(const Kernel& kernel, const TargetFacts& target);
 // attention.
 std::string_view form_of(const Kernel& kernel, const TargetFacts& target);
 
-// simplify, expand, tile, simplify: ready for codegen.
+// A lane loop that selects between loads, by what does not change in it or by a bound on its variable,
+// becomes a loop for each choice: loads that are not chosen are then not made. Masked off, they take
+// time, and much where their addresses lie in memory that is not there.
+Kernel unswitch(const Kernel& kernel, const TargetFacts& target);
+
+// simplify, expand, tile, unswitch, simplify: ready for codegen.
 Kernel lower(const Kernel& kernel, const TargetFacts& target);
 
 }  // namespace cermet::ir

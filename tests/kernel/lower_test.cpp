@@ -9,6 +9,7 @@
 
 #include "kernel/random_faults.h"
 #include "kernel/run.h"
+#include "kernel/walk.h"
 
 namespace cermet::ir {
 namespace {
@@ -34,6 +35,94 @@ TEST(Lower, NothingIsLeftOfStoresThatNeverHappen) {
   EXPECT_TRUE(lowered.is_tiled());
 }
 
+// Rows of three arrays one after the other, with a chain behind them.
+const char* kRows = R"(kernel {
+  param p0 int64 scalar
+  param p1 int64 scalar
+  param p2 float32 in
+  param p3 float32 in
+  param p4 float32 in
+  param p5 float32 out
+  axis a0
+  axis a1
+  strides 1
+  for stage (a0, a1) {
+    %0 = lt(a0, p0)
+    %1 = lt(a0, p1)
+    %2 = select(%1, load(p3[sub(a0, p0)*s0 + a1], mask bit_and(le(p0, a0), %1), else float32(0)), load(p4[sub(a0, p1)*s0 + a1], mask le(p1, a0), else float32(0)))
+    %3 = select(%0, load(p2[a0*s0 + a1], mask %0, else float32(0)), %2)
+    store p5[a0*s0 + a1] = add(mul(%3, %3), %3)
+  }
+})";
+
+int lane_loops(const std::vector<Stmt>& body) {
+  int count = 0;
+  for_each_stmt(body, [&](const Stmt& stmt) {
+    const For* loop = std::get_if<For>(&stmt);
+    count += loop != nullptr && loop->kind == ForKind::lane ? 1 : 0;
+  });
+  return count;
+}
+
+TEST(Lower, RowsOfAConcatenationAreReadFromWhereTheyComeFrom) {
+  const Kernel kernel = parse(kRows);
+  const Kernel lowered = lower(kernel, TargetFacts{.name = "cpu"});
+  verify(lowered, true);
+  EXPECT_EQ(lane_loops(lowered.body), 3);
+  EXPECT_EQ(lane_loops(lower(kernel, TargetFacts{.name = "cuda"}).body), 1);
+
+  constexpr int64_t kWidth = 1024, kCounts[] = {3, 1, 5};
+  std::vector<std::vector<float>> parts;
+  std::vector<float> want, got(9 * kWidth, -1), before(got);
+  for (const int64_t rows : kCounts) {
+    std::vector<float>& part = parts.emplace_back();
+    for (int64_t i = 0; i < rows * kWidth; ++i) {
+      part.push_back(static_cast<float>(want.size() % 977));
+      want.push_back(part.back() * part.back() + part.back());
+    }
+  }
+  const auto run = [&](const Kernel& of, std::vector<float>& out) {
+    std::vector<Argument> arguments{scalar_argument<int64_t>(kCounts[0]),
+                                    scalar_argument<int64_t>(kCounts[0] + kCounts[1])};
+    for (std::vector<float>& part : parts) arguments.push_back(argument(part));
+    arguments.push_back(argument(out));
+    const std::vector<int64_t> extents{9, kWidth}, strides{kWidth};
+    interpret(of, arguments, extents, strides, Arithmetic::exact);
+  };
+  run(kernel, before);
+  run(lowered, got);
+  EXPECT_EQ(before, want);
+  EXPECT_EQ(got, want);
+}
+
+TEST(Lower, PartsOfAConcatenatedRowAreReadInLoopsOfTheirOwn) {
+  const Kernel kernel = parse(R"(kernel {
+  param p0 int64 scalar
+  param p1 float32 in
+  param p2 float32 in
+  param p3 float32 out
+  axis a0
+  for stage (a0) {
+    %0 = lt(a0, p0)
+    store p3[a0] = select(%0, load(p1[a0], mask %0, else float32(0)), load(p2[sub(a0, p0)], mask le(p0, a0), else float32(0)))
+  }
+})");
+  const Kernel lowered = lower(kernel, TargetFacts{.name = "cpu"});
+  EXPECT_EQ(lane_loops(lowered.body), 2);
+  EXPECT_EQ(print(lowered).find("mask"), std::string::npos);
+  for (const int64_t first : {0, 1, 4096, 4100, 9000}) {
+    std::vector<float> a(static_cast<size_t>(first)), b(static_cast<size_t>(9000 - first)), want;
+    for (float& x : a) want.push_back(x = static_cast<float>(want.size() + 1));
+    for (float& x : b) want.push_back(x = static_cast<float>(want.size() + 1));
+    std::vector<float> got(9000, -1);
+    const std::vector<Argument> arguments{scalar_argument<int64_t>(first), argument(a), argument(b),
+                                          argument(got)};
+    const std::vector<int64_t> extents{9000};
+    interpret(lowered, arguments, extents, {}, Arithmetic::exact);
+    EXPECT_EQ(got, want);
+  }
+}
+
 const char* kText = R"(kernel "k" {
   param p0 float32 in
   param p1 float32 out
@@ -53,7 +142,8 @@ TEST(LowerDeathTest, DumpsAfterEachPass) {
     lower(kernel, TargetFacts{});
     const std::string stem = (folder / hash_of(kernel).hex()).string();
     bool all = true;
-    for (const char* pass : {"0_given", "1_simplify", "2_expand", "3_tile", "4_simplify_tiled"})
+    for (const char* pass :
+         {"0_given", "1_simplify", "2_expand", "3_tile", "4_unswitch", "5_simplify_tiled"})
       all = all && std::filesystem::exists(fmt::format("{}.{}.ir", stem, pass));
     std::filesystem::remove_all(folder);
     std::exit(all ? 0 : 1);

@@ -266,6 +266,40 @@ def test_masked_assignment_of_rows():
     check_equal(y, want, "first rows")
 
 
+@pytest.mark.parametrize("share", [0, 0.01, 0.5, 1])
+@pytest.mark.parametrize("shape", [(1,), (4095,), (4096,), (70_001,), (130, 257), (9, 40, 41)])
+def test_masks_larger_than_a_block(rng, shape, share):
+    """What a mask chooses is counted and numbered block by block."""
+    x, mask = rng.standard_normal(shape).astype(np.float32), rng.random(shape) < share
+    a, m = mx.array(x), mx.array(mask)
+    check_equal(a[m], x[mask], "all axes")
+    if len(shape) > 1:
+        first = (slice(None), *[0] * (len(shape) - 1))
+        check_equal(a[m[first]], x[mask[first]], "leading axis")
+        check_equal(a[:, m[0]], x[:, mask[0]], "behind a slice")
+        check_equal(a.T[m.T], x.T[mask.T], "transposed")
+    values = np.arange(np.count_nonzero(mask), dtype=np.float32)
+    a[m], x[mask] = mx.array(values), values
+    check_equal(a, x, "assignment")
+
+
+@pytest.mark.parametrize("width", [100, 128, 129, 1000])
+@pytest.mark.parametrize("rows", [1, 3, 700])
+def test_wide_rows_at_repeated_indices(rng, rows, width):
+    """Sums round as if the updates came one after the other, whoever makes them."""
+    x = rng.standard_normal((rows, width)).astype(np.float32)
+    at = rng.integers(-rows, rows, size=500).astype(np.int32)
+    updates = rng.standard_normal((500, width)).astype(np.float32)
+    want = x.copy()
+    np.add.at(want, at, updates)
+    check_equal(mx.array(x).at[mx.array(at)].add(mx.array(updates)), want, "rows")
+    cubes, want = x.reshape(rows, 1, width).repeat(3, 1), x.reshape(rows, 1, width).repeat(3, 1)
+    inner = rng.integers(0, 3, size=500).astype(np.int32)
+    np.add.at(want, (at, inner), updates)
+    got = mx.array(cubes).at[mx.array(at), mx.array(inner)].add(mx.array(updates))
+    check_equal(got, want, "two index arrays")
+
+
 def test_assignment_moves_the_object_only():
     a = mx.zeros((3,))
     same, result = a, a * 1

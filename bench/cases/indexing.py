@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: MIT
+"""Moving data to other places: as fast as it can be copied."""
+
+from case import ARRAY_PEERS, Case, add
+from gates import Faster, Share
+
+TABLE, DIMS, ROWS = 32768, 1024, 8192
+SIDE = 4096
+ONE = 4 * SIDE * SIDE
+ELEMENTS = 1 << 24
+
+
+def gather(lib):
+    table, rows = lib.normal(TABLE, DIMS), lib.distinct(ROWS, TABLE)
+    f = lib.call(lambda table, rows: table[rows])
+    return lambda: f(table, rows)
+
+
+def scatter_add(lib):
+    """Into a table that nobody else holds; not even its last state is kept."""
+    held = [lib.normal(TABLE, DIMS)]
+    rows, updates = lib.distinct(ROWS, TABLE), lib.normal(ROWS, DIMS, seed=1)
+    f = lib.in_place(lib.add_rows)
+
+    def run():
+        held.append(f(held.pop(), rows, updates))
+        lib.wait(held[0])
+
+    return run
+
+
+def transposing_copy(lib):
+    x = lib.normal(SIDE, SIDE)
+    f = lib.call(lambda x: lib.contiguous(x.T))
+    return lambda: f(x)
+
+
+def concatenate(axis):
+    def build(lib):
+        parts = [lib.normal(*halved(axis), seed=i) for i in range(2)]
+        f = lib.call(lambda x, y: lib.xp.concatenate([x, y], axis))
+        return lambda: f(*parts)
+
+    return build
+
+
+def halved(axis):
+    return tuple(SIDE // 2 if i == axis else SIDE for i in range(2))
+
+
+def pad(lib):
+    """One row or column of zeros on every side."""
+    x = lib.normal(SIDE, SIDE)
+    if lib.name.startswith("torch"):
+        f = lib.call(lambda x: lib.functional.pad(x, (1, 1, 1, 1)))
+    else:
+        f = lib.call(lambda x: lib.xp.pad(x, 1))
+    return lambda: f(x)
+
+
+def mask_select(lib):
+    """The result's size depends on values: no library compiles that."""
+    x = lib.normal(ELEMENTS)
+    mask = x > 0
+    return lambda: x[mask]
+
+
+MOVED_ROWS = 4 * ROWS * DIMS
+for name, shape, build, moved, peers in (
+    ("gather of rows", (ROWS, TABLE, DIMS), gather, 2 * MOVED_ROWS, ARRAY_PEERS),
+    ("scatter-add, donated", (ROWS, TABLE, DIMS), scatter_add, 3 * MOVED_ROWS, ARRAY_PEERS),
+    ("transposing copy", (SIDE, SIDE), transposing_copy, 2 * ONE, ARRAY_PEERS),
+    ("concatenate, axis 0", (SIDE, SIDE), concatenate(0), 2 * ONE, ARRAY_PEERS),
+    ("concatenate, axis 1", (SIDE, SIDE), concatenate(1), 2 * ONE, ARRAY_PEERS),
+    ("pad", (SIDE, SIDE), pad, 2 * ONE, ARRAY_PEERS),
+):
+    waits = build is not scatter_add
+    add(Case(name, shape, build, Share(0.70, "copy"), bytes=moved, peers=peers, waits=waits))
+add(Case("boolean mask select", (ELEMENTS,), mask_select, Faster(3), peers=("numpy",)))

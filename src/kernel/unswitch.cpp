@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT
+// Lane loops without choices between memories: a row of a concatenation along an outer axis is read
+// from the one array it comes from, one along the lanes in a loop for each part. The rest of the loop
+// is repeated for each choice, so there is a limit to their number.
+#include <algorithm>
+#include <set>
+
+#include "kernel/passes.h"
+#include "kernel/rebuild.h"
+#include "kernel/walk.h"
+
+namespace cermet::ir {
+
+namespace {
+
+constexpr int kMostLoops = 8;            // made of one
+constexpr size_t kMostExpressions = 96;  // of a loop that is divided
+
+class Unswitcher {
+ public:
+  explicit Unswitcher(const Kernel& kernel) : rebuilder_(kernel), to_(rebuilder_.to()) {
+    for (const Stmt& stmt : kernel.body) statement(rebuilder_(stmt), to_.kernel().body);
+  }
+
+  Kernel take() { return rebuilder_.take(); }
+
+ private:
+  void statement(Stmt stmt, std::vector<Stmt>& out) {
+    For* loop = std::get_if<For>(&stmt);
+    if (loop == nullptr) return out.push_back(std::move(stmt));
+    if (loop->kind == ForKind::lane) {
+      int room = kMostLoops - 1;
+      return divide(std::move(*loop), room, out);
+    }
+    std::vector<Stmt> body = std::move(loop->body);
+    loop->body.clear();
+    for (Stmt& inner : body) statement(std::move(inner), loop->body);
+    out.push_back(std::move(stmt));
+  }
+
+  // What a loop is divided by: a condition, and where in the loop it begins (ends) to hold, if it does.
+  struct Choice {
+    ExprId condition = kNone;
+    ExprId bound = kNone;     // kNone: the same for all lanes
+    ExprId opposite = kNone;  // its opposite, spelled as a comparison
+  };
+
+  // `room`: loops that may be made besides.
+  void divide(For loop, int& room, std::vector<Stmt>& out) {
+    const Choice choice = room > 0 ? choice_in(loop) : Choice{};
+    if (choice.condition == kNone) return out.push_back(std::move(loop));
+    --room;
+    const ExprId begin = loop.begin, end = loop.end;
+    For other = copy_of(loop);
+    const Choice of_other = in_copy(choice, loop, other);
+    decide(loop, choice, true);
+    decide(other, of_other, false);
+    if (choice.bound == kNone) {
+      loop.end = named(to_.select(choice.condition, end, begin), out);
+      other.end = named(to_.select(choice.condition, begin, end), out);
+    } else {
+      loop.end = named(to_.max(begin, to_.min(choice.bound, end)), out);
+      other.begin = loop.end;
+    }
+    divide(std::move(loop), room, out);
+    divide(std::move(other), room, out);
+  }
+
+  ExprId named(ExprId expr, std::vector<Stmt>& out) {
+    const ValueId value = to_.value({Dtype::int64});
+    out.push_back(Let{value, expr});
+    return to_.ref(value);
+  }
+
+  // A select's condition that says in a simple way which lanes make a load.
+  Choice choice_in(const For& loop) {
+    Scope scope{.variable = to_.axis_ref(loop.axes[0])};
+    for (const Stmt& stmt : loop.body) {
+      if (const Let* let = std::get_if<Let>(&stmt)) scope.inside.insert(let->value);
+      else if (!std::holds_alternative<Store>(stmt)) return {};
+    }
+    for (const Stmt& stmt : loop.body) for_each_expr(stmt, [&](ExprId id) { look(id, scope); });
+    return scope.seen.size() <= kMostExpressions ? scope.found : Choice{};
+  }
+
+  struct Scope {
+    ExprId variable;
+    std::set<ValueId> inside = {};
+    std::set<ExprId> seen = {};
+    Choice found = {};
+  };
+
+  bool is_same(ExprId id, const Scope& scope) const {
+    const Expr& e = to_[id];
+    if (e.kind == ExprKind::ref) return !scope.inside.contains(e.id);
+    return e.kind == ExprKind::scalar || e.kind == ExprKind::constant;
+  }
+
+  Choice choice_of(ExprId id, const Scope& scope) {
+    if (is_same(id, scope)) return to_[id].kind == ExprKind::ref ? Choice{id} : Choice{};
+    const Expr e = to_[id];
+    if (e.kind != ExprKind::op || e.code != Code::lt || e.operands[0] != scope.variable ||
+        !is_same(e.operands[1], scope))
+      return {};
+    return {id, e.operands[1], to_.compare(Code::le, e.operands[1], scope.variable)};
+  }
+
+  // Outer selects come first: deciding one may leave the inner ones out.
+  void look(ExprId id, Scope& scope) {
+    if (!scope.seen.insert(id).second) return;
+    const Expr e = to_[id];
+    if (scope.found.condition == kNone && e.kind == ExprKind::op && e.code == Code::select) {
+      const Choice choice = choice_of(e.operands[0], scope);
+      if (choice.condition != kNone &&
+          (makes_by(e.operands[1], choice, scope) || makes_by(e.operands[2], choice, scope)))
+        scope.found = choice;
+    }
+    for_each_operand(e, [&](ExprId operand) { look(operand, scope); });
+  }
+
+  // Whether a load in the expression is made by the choice, or by another that is the same for all lanes.
+  bool makes_by(ExprId id, const Choice& choice, const Scope& scope) const {
+    const Expr& e = to_[id];
+    if (e.kind == ExprKind::load) {
+      const ExprId mask = e.operands.empty() ? kNone : e.operands[0];
+      return mask != kNone && (mask == choice.condition || mask == choice.opposite ||
+                               (choice.bound == kNone && is_same(mask, scope)));
+    }
+    bool makes = false;
+    for_each_operand(e, [&](ExprId operand) { makes = makes || makes_by(operand, choice, scope); });
+    return makes;
+  }
+
+  // The loop with a variable and values of its own.
+  For copy_of(const For& loop) {
+    For copy = loop;
+    const AxisId variable = to_.axis(to_.kernel().axes[loop.axes[0]].name, false);
+    copy.axes = {variable};
+    ExprMap memo{{to_.axis_ref(loop.axes[0]), to_.axis_ref(variable)}};
+    for (Stmt& stmt : copy.body) {
+      rewrite(stmt, memo);
+      Let* let = std::get_if<Let>(&stmt);
+      if (let == nullptr) continue;
+      const Value& value = to_.kernel().values[let->value];
+      const ValueId own = to_.value(value.dtypes, value.name);
+      memo[to_.ref(let->value)] = to_.ref(own);
+      let->value = own;
+    }
+    return copy;
+  }
+
+  // The choice by the copy's variable.
+  Choice in_copy(Choice choice, const For& loop, const For& copy) {
+    if (choice.bound == kNone) return choice;
+    ExprMap memo{{to_.axis_ref(loop.axes[0]), to_.axis_ref(copy.axes[0])}};
+    choice.condition = rebuild_expr(to_, to_.kernel(), choice.condition, memo);
+    choice.opposite = rebuild_expr(to_, to_.kernel(), choice.opposite, memo);
+    return choice;
+  }
+
+  void decide(For& loop, const Choice& choice, bool which) {
+    const auto truth = [&](bool is) { return to_.integer(Dtype::boolean, is ? 1 : 0); };
+    ExprMap memo{{choice.condition, truth(which)}};
+    if (choice.opposite != kNone) memo[choice.opposite] = truth(!which);
+    for (Stmt& stmt : loop.body) rewrite(stmt, memo);
+  }
+
+  void rewrite(Stmt& stmt, ExprMap& memo) {
+    for_each_expr(stmt, [&](ExprId& id) {
+      id = rebuild_expr(to_, to_.kernel(), id, memo, [](Builder& to, ExprId, Expr e) {
+        if (e.kind == ExprKind::op && e.code == Code::select &&
+            to[e.operands[0]].kind == ExprKind::constant)
+          return e.operands[to[e.operands[0]].bits != 0 ? 1 : 2];
+        return to.intern(std::move(e));
+      });
+    });
+  }
+
+  Rebuilder rebuilder_;
+  Builder& to_;
+};
+
+}  // namespace
+
+Kernel unswitch(const Kernel& kernel, const TargetFacts& target) {
+  // A block of GPU threads would run the loops one after the other.
+  return target.name == "cpu" ? Unswitcher(kernel).take() : kernel;
+}
+
+}  // namespace cermet::ir
