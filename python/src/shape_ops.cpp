@@ -2,6 +2,7 @@
 // Functions whose arguments are more than arrays and axes; those that are methods of array, too, are
 // bound to both from one definition.
 #include "bind.h"
+#include "ops/nonzero.h"
 
 namespace cermet::python {
 
@@ -352,7 +353,58 @@ void def_elementwise(nb::module_& m) {
       "dtype unless given.");
 }
 
+using Binary = array (*)(const array&, const array&, const S&);
+
+// Of real numbers; integers count as the default floating dtype.
+template <Binary f>
+void def_of_reals(nb::module_& m, const char* name, const char* doc) {
+  m.def(
+      name,
+      [name](handle a, handle b, handle s) {
+        auto [x, y] = to_operands(name, a, b);
+        return f(x, y, st(s));
+      },
+      arg("a"), arg("b"), kw_only(), arg("stream") = none(), doc);
+}
+
+void def_floats(nb::module_& m) {
+  m.def(
+      "signbit", [](handle a, handle s) { return signbit(to_array(a), st(s)); }, arg("a"),
+      kw_only(), arg("stream") = none(),
+      "Whether the sign is minus, that of zeros and NaN included.");
+  def_of_reals<&copysign>(m, "copysign", "The size of a with the sign of b.");
+  def_of_reals<&nextafter>(
+      m, "nextafter",
+      "The next number of the dtype after a in the direction of b; b if they are equal.");
+  def_of_reals<&hypot>(
+      m, "hypot",
+      "sqrt(a * a + b * b) without overflow; inf if either is infinite. Accurate to "
+      "2 ULP.");
+}
+
 void def_comparisons(nb::module_& m) {
+  m.def(
+      "isin",
+      [](handle a, handle values, bool invert, handle s) {
+        auto [x, y] = to_operands("isin", a, values);
+        return isin(x, y, invert, st(s));
+      },
+      arg("a"), arg("test_elements"), kw_only(), arg("invert") = false, arg("stream") = none(),
+      "Whether each element of a is among test_elements (invert: is not). Compares each with "
+      "each.");
+  m.def(
+      "nonzero",
+      [](handle a) {
+        const array x = to_array(a);
+        CERMET_CHECK(x.ndim() > 0, value, "nonzero",
+                     "the array has no axes; test it with `a != 0`, or give it one with `a[None]`");
+        const array mask = not_equal(x, full({}, Number(), x.dtype()));
+        return nb::tuple(nb::cast(without_gil([&] { return nonzero(mask); })));
+      },
+      arg("a"),
+      "For each axis the positions of the elements that are not zero, in row-major order: int32, "
+      "or "
+      "int64 of arrays larger than that counts. Evaluates the array.");
   m.def(
       "isclose",
       [](handle a, handle b, double rtol, double atol, bool equal_nan, handle s) {
@@ -590,6 +642,7 @@ void init_shape_ops(nb::module_& m) {
   def_sharing(m);
   def_rearranging(m);
   def_elementwise(m);
+  def_floats(m);
   def_comparisons(m);
   def_reductions(m);
   def_indexing(m);

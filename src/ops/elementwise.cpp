@@ -236,6 +236,64 @@ array nan_to_num(const array& a, double nan, std::optional<double> posinf,
   return where(isnan(a, s), constant(nan), both, s);
 }
 
+namespace {
+
+Dtype bits_of(const char* op, Dtype dtype) {
+  CERMET_CHECK(is_floating(dtype), value, op, "the arguments have dtype {}; it takes real numbers",
+               name_of(dtype));
+  return size_of(dtype) == 2 ? Dtype::int16 : size_of(dtype) == 4 ? Dtype::int32 : Dtype::int64;
+}
+
+// Of the inexact dtype that both promote to.
+std::pair<array, array> real_operands(const char* op, const array& a, const array& b, const S& s) {
+  const Dtype dtype = to_inexact(promote(a.dtype(), b.dtype()));
+  bits_of(op, dtype);
+  return broadcast_promote(op, astype(a, dtype, s), astype(b, dtype, s), s);
+}
+
+}  // namespace
+
+// The sign of zeros and NaN counts, too.
+array signbit(const array& a, const S& s) {
+  if (!is_inexact(a.dtype())) return less(a, full({}, number(0.0), a.dtype(), s), s);
+  const Dtype bits = bits_of("signbit", a.dtype());
+  return less(view(a, bits, s), full({}, number(0.0), bits, s), s);
+}
+
+array copysign(const array& a, const array& b, const S& s) {
+  const auto [x, y] = real_operands("copysign", a, b, s);
+  return where(equal(signbit(x, s), signbit(y, s), s), x, negative(x, s), s);
+}
+
+// Neighbours of a float are those of its bits as an integer, but around zero.
+array nextafter(const array& a, const array& b, const S& s) {
+  const auto [x, y] = real_operands("nextafter", a, b, s);
+  const Dtype dtype = x.dtype(), bits = bits_of("nextafter", dtype);
+  const auto constant = [&](double v, Dtype of) { return full({}, number(v), of, s); };
+  const array zero = constant(0, dtype);
+  const array away = equal(greater(y, x, s), greater(x, zero, s), s);
+  const array step = where(away, constant(1, bits), constant(-1, bits), s);
+  const array moved = view(add(view(x, bits, s), step, s), dtype, s);
+  const array least = copysign(view(constant(1, bits), dtype, s), y, s);
+  const array next = where(equal(x, zero, s), least, moved, s);
+  const array any_nan = logical_or(isnan(x, s), isnan(y, s), s);
+  return where(any_nan, add(x, y, s), where(equal(x, y, s), y, next, s), s);
+}
+
+array hypot(const array& a, const array& b, const S& s) {
+  const auto [x, y] = real_operands("hypot", a, b, s);
+  const Dtype dtype = x.dtype(), wide = size_of(dtype) == 2 ? Dtype::float32 : dtype;
+  const array length = abs(complex_of(astype(x, wide, s), astype(y, wide, s), s), s);
+  const array infinity = full({}, number(std::numeric_limits<double>::infinity()), dtype, s);
+  return where(logical_or(isinf(x, s), isinf(y, s), s), infinity, astype(length, dtype, s), s);
+}
+
+array isin(const array& a, const array& values, bool invert, const S& s) {
+  const array found =
+      any(equal(expand_dims(a, {-1}, s), flatten(values, 0, -1, s), s), {-1}, false, s);
+  return invert ? logical_not(found, s) : found;
+}
+
 array isclose(const array& a, const array& b, double rtol, double atol, bool equal_nan,
               const S& s) {
   const Dtype dtype = to_inexact(promote(a.dtype(), b.dtype()));

@@ -52,6 +52,11 @@ array complex_of(const array& re, const array& im,
                  const S& s = {});  // one floating dtype and shape
 array nan_to_num(const array& a, double nan = 0, std::optional<double> posinf = {},
                  std::optional<double> neginf = {}, const S& s = {});
+array signbit(const array& a, const S& s = {});
+array copysign(const array& a, const array& b, const S& s = {});
+array nextafter(const array& a, const array& b, const S& s = {});
+array hypot(const array& a, const array& b, const S& s = {});
+array isin(const array& a, const array& values, bool invert = false, const S& s = {});
 array isclose(const array& a, const array& b, double rtol = 1e-5, double atol = 1e-8,
               bool equal_nan = false, const S& s = {});
 array allclose(const array& a, const array& b, double rtol = 1e-5, double atol = 1e-8,

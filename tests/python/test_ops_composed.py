@@ -351,3 +351,56 @@ def test_nan_to_num_replaces():
             np.testing.assert_array_equal(got.astype(want.dtype), want, dtype)
     most = float(mx.nan_to_num(mx.array([inf], dtype=mx.bfloat16)).item())
     assert most == float(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_parts_of_floats(dtype):
+    edges = [0.0, 1, 1e-45, 6e-8, 1e-38, 2.5, 65504, 3.38e38, np.inf, np.nan]
+    with np.errstate(over="ignore"):
+        x, y = np.meshgrid(*[np.array([*edges, *np.negative(edges)], NUMPY[dtype])] * 2)
+    a, b = to_ours(x), to_ours(y)
+    np.testing.assert_array_equal(to_numpy(mx.signbit(a)), np.signbit(x))
+    compare_with_signs(mx.copysign(a, b), np.copysign(x, y))
+    compare_with_signs(mx.nextafter(a, b), np.where(x == y, y, np.nextafter(x, y)))
+    want = np.hypot(wide(x), wide(y))
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(
+            wide(to_numpy(mx.hypot(a, b))),
+            want.astype(x.dtype).astype(want.dtype),
+            rtol=4 * float(ml_dtypes.finfo(x.dtype).eps),
+            atol=float(ml_dtypes.finfo(x.dtype).smallest_subnormal),
+        )
+    assert mx.hypot(3, 4).item() == 5 and mx.copysign(2, -0.0).item() == -2
+
+
+def compare_with_signs(got, want):
+    got = to_numpy(got)
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(wide(got), wide(want))
+    numbers = ~np.isnan(want)
+    np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(want)[numbers])
+
+
+def test_parts_of_other_numbers():
+    whole = mx.array([-2, 0, 3])
+    np.testing.assert_array_equal(to_numpy(mx.signbit(whole)), [True, False, False])
+    np.testing.assert_array_equal(to_numpy(mx.copysign(whole, -1)), np.float32([-2, -0.0, -3]))
+    slope = mx.grad(lambda a: mx.copysign(a, -1.0).sum() + mx.hypot(a, 4.0).sum())
+    np.testing.assert_allclose(to_numpy(slope(mx.array([3.0, -3.0]))), [0.6 - 1, -0.6 + 1], 1e-6)
+    for f in (mx.copysign, mx.nextafter, mx.hypot):
+        with pytest.raises(ValueError, match="takes real numbers"):
+            f(mx.array([1j]), 1)
+
+
+def test_isin_and_nonzero(rng):
+    x, among = rng.integers(-5, 5, (7, 30)), rng.integers(-5, 5, (2, 2))
+    for values in (among, among[:0], [3], 2):
+        got = mx.isin(to_ours(x), to_ours(values) if isinstance(values, np.ndarray) else values)
+        np.testing.assert_array_equal(to_numpy(got), np.isin(x, values))
+    got = mx.isin(to_ours(x), to_ours(among), invert=True)
+    np.testing.assert_array_equal(to_numpy(got), np.isin(x, among, invert=True))
+    for a in (x, x[0], x[:0], x > 2, x.astype(np.float32), x * 1j):
+        for ours, theirs in zip(mx.nonzero(to_ours(a)), np.nonzero(a), strict=True):
+            np.testing.assert_array_equal(to_numpy(ours), theirs)
+    with pytest.raises(ValueError, match=r"\[nonzero\] the array has no axes"):
+        mx.nonzero(mx.array(1))

@@ -1023,6 +1023,32 @@ def nan_to_num(a: object, nan: float = 0, posinf: float | None = None, neginf: f
     NaN and the infinities replaced, the latter by the largest and the lowest number of the dtype unless given.
     """
 
+def signbit(a: object, *, stream: object | None = None) -> array:
+    """Whether the sign is minus, that of zeros and NaN included."""
+
+def copysign(a: object, b: object, *, stream: object | None = None) -> array:
+    """The size of a with the sign of b."""
+
+def nextafter(a: object, b: object, *, stream: object | None = None) -> array:
+    """
+    The next number of the dtype after a in the direction of b; b if they are equal.
+    """
+
+def hypot(a: object, b: object, *, stream: object | None = None) -> array:
+    """
+    sqrt(a * a + b * b) without overflow; inf if either is infinite. Accurate to 2 ULP.
+    """
+
+def isin(a: object, test_elements: object, *, invert: bool = False, stream: object | None = None) -> array:
+    """
+    Whether each element of a is among test_elements (invert: is not). Compares each with each.
+    """
+
+def nonzero(a: object) -> tuple:
+    """
+    For each axis the positions of the elements that are not zero, in row-major order: int32, or int64 of arrays larger than that counts. Evaluates the array.
+    """
+
 def isclose(a: object, b: object, rtol: float = 1e-05, atol: float = 1e-08, *, equal_nan: bool = False, stream: object | None = None) -> array:
     """
     Whether |a - b| <= atol + rtol * |b|, element by element; infinities equal themselves.
