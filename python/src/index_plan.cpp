@@ -175,7 +175,7 @@ IndexEntry slice_entry(nb::handle object, int axis, const Dim& dim) {
   check_bound(s->start, axis, size);
   check_bound(s->stop, axis, size);
   CERMET_CHECK(s->step == Py_None || to_int(kOp, "a slice's step", s->step) != 0, value, kOp,
-               "the step of a slice is 0; it must move, by a positive or negative step");
+               "the step of a slice is zero; it must be positive or negative");
   Py_ssize_t start = 0, stop = 0, step = 0;
   if (PySlice_Unpack(object.ptr(), &start, &stop, &step) < 0) nb::raise_python_error();
   e.size = PySlice_AdjustIndices(size, &start, &stop, step);

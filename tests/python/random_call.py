@@ -49,7 +49,7 @@ OTHERS_WORDS = re.compile(
     r"cannot be interpreted|int\(\) argument|dl_device|max_version|a data type|__round__|"
     r"__len__\(\) should|0-d array|can only concatenate|ufunc|scalar index|returned non-|"
     r"released memoryview|must not exceed|operands could not|expected number|"
-    r"string argument expected"
+    r"string argument expected|Tuple must have"
 )
 
 

@@ -86,7 +86,7 @@ ERRORS = [
     (f"mx.min({X}, mx.zeros((2**31,)))", ValueError, [str(2**31)]),
     (f"mx.split({X}, 'a')", TypeError, ["str"]),
     (f"mx.tensordot({X}, {X}, 'ab')", TypeError, ["str"]),
-    (f"{X}[::0]", ValueError, ["0"]),
+    (f"{X}[::0]", ValueError, ["zero"]),
     ("mx.array(mx.array)", TypeError, ["array"]),
     ("mx.exp(mx.array.__new__(mx.array))", TypeError, ["__new__"]),
     (f"{X} + mx.array.__new__(mx.array)", TypeError, ["__new__"]),
