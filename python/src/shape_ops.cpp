@@ -59,8 +59,13 @@ nb::list to_pylist(const Arrays& arrays) {
 
 nb::object split_arg(const array& a, handle sections, int64_t axis, handle stream) {
   constexpr const char* what = "indices_or_sections";
-  if (is_int(sections))
-    return to_pylist(split(a, to_int("split", what, sections), axis, st(stream)));
+  if (is_int(sections)) {
+    constexpr int64_t kMostParts = 1 << 20;  // an empty axis has as many as are asked for
+    const int64_t count = to_int("split", what, sections);
+    CERMET_CHECK(count <= kMostParts, value, "split", "{} sections are asked for; give at most {}",
+                 count, kMostParts);
+    return to_pylist(split(a, count, axis, st(stream)));
+  }
   return to_pylist(split(a, to_ints("split", what, sections), axis, st(stream)));
 }
 

@@ -84,6 +84,7 @@ ERRORS = [
     ("mx.concatenate(mx.array(3))", ValueError, ["()"]),
     ("mx.concatenate(mx.zeros((2**31,)))", ValueError, [str(2**31)]),
     (f"mx.min({X}, mx.zeros((2**31,)))", ValueError, [str(2**31)]),
+    ("mx.split(mx.zeros((0,)), 2**40)", ValueError, [str(2**40)]),
     (f"mx.split({X}, 'a')", TypeError, ["str"]),
     (f"mx.tensordot({X}, {X}, 'ab')", TypeError, ["str"]),
     (f"{X}[::0]", ValueError, ["zero"]),
