@@ -151,7 +151,7 @@ void def_conversions(nb::class_<array>& c) {
     return nb::steal(PyNumber_Index(to_python_scalar(a).ptr()));
   });
   c.def("__format__", [](nb::object self, const std::string& spec) -> nb::object {
-    const array& a = nb::cast<const array&>(self);
+    const array a = to_array(self);
     if (spec.empty()) return nb::str(self);
     CERMET_CHECK(a.ndim() == 0, type, "format",
                  "an array of shape {} has no format '{}'; only 0-d arrays have",

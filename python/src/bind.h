@@ -81,6 +81,24 @@ Number to_number(const char* op,
 Number to_symbolic_number(const char* op, nb::handle scalar);  // ... stays what it is
 Dim to_size(const char* op, nb::handle size);                  // an int, or a number of a trace
 nb::object size_object(const Dim& size);
+// An argument that must be an int or has __index__ (a number of a trace becomes a constant); `what` is
+// its name in the error.
+int64_t to_int(const char* op, const char* what, nb::handle value);
+std::optional<int64_t> to_optional_int(const char* op, const char* what, nb::handle value);
+bool to_flag(nb::handle value);  // None is false; what has no truth value raises
+// The items of a sequence as they are now: reading one may run code that changes the sequence.
+nb::tuple items_of(const char* op, const char* what, nb::handle sequence);
+std::vector<int64_t> to_ints(const char* op, const char* what, nb::handle sequence);
+// While it lives one level of a recursion over Python's objects is open; RecursionError when too many are.
+class RecursionLevel {
+ public:
+  RecursionLevel() {
+    if (Py_EnterRecursiveCall(" in nested arguments") != 0) nb::raise_python_error();
+  }
+  ~RecursionLevel() { Py_LeaveRecursiveCall(); }
+  RecursionLevel(const RecursionLevel&) = delete;
+  RecursionLevel& operator=(const RecursionLevel&) = delete;
+};
 // Arrays, scalars, nested sequences, buffers (NumPy), objects with __mlx_array__ or __dlpack__.
 array to_array(nb::handle object, std::optional<Dtype> dtype = {});
 // The two operands of a binary op: a Python scalar is weak beside an array.

@@ -16,10 +16,21 @@ namespace {
 
 bool is_numpy_scalar(nb::handle object) {
   // NumPy's scalars are no ints or floats (but float64 is a float); they have these three.
-  return !PyLong_Check(object.ptr()) && nb::hasattr(object, "dtype") &&
-         nb::hasattr(object, "item") && nb::hasattr(object, "ndim") &&
-         nb::cast<int>(object.attr("ndim")) == 0 && !nb::isinstance<array>(object) &&
-         !nb::hasattr(object, "__setitem__");
+  if (PyLong_Check(object.ptr()) || is_array(object) || PyType_Check(object.ptr()) ||
+      !nb::hasattr(object, "dtype") || !nb::hasattr(object, "item") ||
+      !nb::hasattr(object, "ndim") || nb::hasattr(object, "__setitem__"))
+    return false;
+  const nb::object ndim = object.attr("ndim");
+  return PyLong_Check(ndim.ptr()) && ndim.equal(nb::int_(0));
+}
+
+// The number that a NumPy scalar stands for; a date, a string or a long double stands for none.
+nb::object numpy_number(nb::handle object) {
+  nb::object number = object.attr("item")();
+  CERMET_CHECK(is_scalar(number), type, "array",
+               "a {} was given, whose item() is a {}; it must be a number",
+               nb::type_name(object.type()).c_str(), nb::type_name(number.type()).c_str());
+  return number;
 }
 
 // Beside an array, NumPy's arrays are as weak as numbers: they raise its dtype to their category only.
@@ -103,6 +114,8 @@ class NestedNumbers {
   bool read(nb::handle object, std::optional<Dtype> wanted) {
     wanted_ = wanted;
     for (nb::object inner = nb::borrow(object); is_sequence(inner); inner = inner[0]) {
+      CERMET_CHECK(shape_.size() < kDeepest, value, "array",
+                   "lists are nested more than {} deep; one of them may hold itself", kDeepest);
       shape_.push_back(static_cast<int64_t>(nb::len(inner)));
       if (nb::len(inner) == 0) break;
     }
@@ -118,6 +131,8 @@ class NestedNumbers {
   }
 
  private:
+  static constexpr size_t kDeepest = 1000;
+
   bool collect(nb::handle object, size_t depth) {
     if (is_sequence(object)) {
       const auto n = static_cast<int64_t>(nb::len(object));
@@ -125,7 +140,7 @@ class NestedNumbers {
                    "the nested lists are ragged: {} elements at depth {} where others have {}", n,
                    depth,
                    depth < shape_.size() ? fmt::format("{}", shape_[depth]) : std::string("none"));
-      for (nb::handle item : nb::borrow<nb::sequence>(object))
+      for (nb::handle item : items_of("array", "a list", object))
         if (!collect(item, depth + 1)) return false;
       return true;
     }
@@ -134,7 +149,7 @@ class NestedNumbers {
     CERMET_CHECK(depth == shape_.size(), value, "array",
                  "the nested lists are ragged: a single number at depth {} where others are lists",
                  depth);
-    add(from_numpy ? nb::object(object.attr("item")()) : nb::borrow(object));
+    add(from_numpy ? numpy_number(object) : nb::borrow(object));
     return true;
   }
 
@@ -158,11 +173,20 @@ class NestedNumbers {
   std::vector<Number> numbers_;
 };
 
+// Python refuses to write out an int of thousands of digits.
+std::string shown_int(nb::handle value) {
+  const nb::object text = nb::steal(PyObject_Str(value.ptr()));
+  if (text.is_valid()) return nb::cast<std::string>(text);
+  PyErr_Clear();
+  return "a very large int";
+}
+
 array from_sequence(nb::handle object, std::optional<Dtype> dtype) {
   NestedNumbers numbers;
   if (numbers.read(object, dtype)) return numbers.to_array();
+  const RecursionLevel level;
   Arrays parts;
-  for (nb::handle item : nb::borrow<nb::sequence>(object)) parts.push_back(to_array(item));
+  for (nb::handle item : items_of("array", "a list", object)) parts.push_back(to_array(item));
   for (const array& part : parts)
     CERMET_CHECK(part.shape() == parts[0].shape(), value, "array",
                  "the nested lists are ragged: an element of shape {} beside one of shape {}",
@@ -201,7 +225,9 @@ PyTypeObject* array_type() {
   return type;
 }
 
-bool is_array(nb::handle object) { return PyObject_TypeCheck(object.ptr(), array_type()) != 0; }
+bool is_array(nb::handle object) {
+  return PyObject_TypeCheck(object.ptr(), array_type()) != 0 && nb::inst_ready(object);
+}
 
 nb::object array_object(array a) {
   nb::object object = nb::inst_alloc(nb::handle(reinterpret_cast<PyObject*>(array_type())));
@@ -235,7 +261,7 @@ Number to_symbolic_number(const char* op, nb::handle scalar) {
   if (PyLong_Check(p)) {
     int overflow = 0;
     const long long v = PyLong_AsLongLongAndOverflow(p, &overflow);
-    CERMET_CHECK(overflow == 0, overflow, op, "{} does not fit 64 bits", nb::str(scalar).c_str());
+    CERMET_CHECK(overflow == 0, overflow, op, "{} does not fit 64 bits", shown_int(scalar));
     return number(static_cast<int64_t>(v));
   }
   if (PyFloat_Check(p)) return number(PyFloat_AS_DOUBLE(p));
@@ -247,19 +273,76 @@ Number to_symbolic_number(const char* op, nb::handle scalar) {
        nb::type_name(scalar.type()).c_str());
 }
 
+int64_t to_int(const char* op, const char* what, nb::handle value) {
+  const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
+  if (!index.is_valid()) {
+    if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) nb::raise_python_error();
+    PyErr_Clear();
+    fail(ErrorKind::type, op, "{} is a {}; it must be an int", what,
+         nb::type_name(value.type()).c_str());
+  }
+  int overflow = 0;
+  const long long n = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
+  CERMET_CHECK(overflow == 0, overflow, op, "{} is {}, which does not fit 64 bits", what,
+               shown_int(index));
+  return n;
+}
+
+std::optional<int64_t> to_optional_int(const char* op, const char* what, nb::handle value) {
+  if (value.is_none()) return std::nullopt;
+  return to_int(op, what, value);
+}
+
+bool to_flag(nb::handle value) {
+  const int truth = PyObject_IsTrue(value.ptr());
+  if (truth < 0) nb::raise_python_error();
+  return truth != 0;
+}
+
+nb::tuple items_of(const char* op, const char* what, nb::handle sequence) {
+  PyObject* p = sequence.ptr();
+  const bool other = PyUnicode_Check(p) || PyBytes_Check(p) || PyDict_Check(p) || PyType_Check(p);
+  CERMET_CHECK(!other && (PySequence_Check(p) != 0 || nb::hasattr(sequence, "__iter__")), type, op,
+               "{} is a {}; it must be a sequence", what, nb::type_name(sequence.type()).c_str());
+  constexpr int64_t kMostItems = 1 << 20;
+  if (is_array(sequence)) {
+    const array& a = array_of(sequence);
+    CERMET_CHECK(a.ndim() > 0 && a.shape(0) <= kMostItems, value, op,
+                 "{} is an array of shape {}; as a sequence it has 1 to {} items", what,
+                 a.shape().to_string(), kMostItems);
+  }
+  const nb::object items = nb::steal(PySequence_Tuple(p));
+  if (!items.is_valid()) nb::raise_python_error();
+  return nb::borrow<nb::tuple>(items);
+}
+
+std::vector<int64_t> to_ints(const char* op, const char* what, nb::handle sequence) {
+  std::vector<int64_t> ints;
+  for (nb::handle item : items_of(op, what, sequence)) ints.push_back(to_int(op, what, item));
+  return ints;
+}
+
 array to_array(nb::handle object, std::optional<Dtype> dtype) {
-  if (nb::isinstance<array>(object)) {
-    const array& a = nb::cast<const array&>(object);
+  if (is_array(object)) {
+    const array& a = array_of(object);
     return dtype ? astype(a, *dtype) : a;
   }
+  CERMET_CHECK(PyObject_TypeCheck(object.ptr(), array_type()) == 0, type, "array",
+               "an array was given that was never made (by __new__ alone); call array()");
   if (is_scalar(object)) {
     const PlainNumber n = to_plain_number("array", object, dtype);
     return full(Shape{}, n.number, n.dtype);
   }
   if (is_sequence(object)) return from_sequence(object, dtype);
-  if (nb::hasattr(object, "__mlx_array__")) return to_array(object.attr("__mlx_array__")(), dtype);
+  CERMET_CHECK(PyType_Check(object.ptr()) == 0, type, "array",
+               "the class {} was given; it must be a number, a list or an array",
+               nb::str(object.attr("__name__")).c_str());
+  if (nb::hasattr(object, "__mlx_array__")) {
+    const RecursionLevel level;
+    return to_array(object.attr("__mlx_array__")(), dtype);
+  }
   if (is_numpy_scalar(object) && !PyObject_CheckBuffer(object.ptr()))
-    return to_array(object.attr("item")(), dtype);
+    return to_array(numpy_number(object), dtype);
   return from_buffer_object(object, dtype);
 }
 
@@ -297,13 +380,12 @@ array to_array_like(const char* op, nb::handle object, const array& like) {
 
 OptionalAxes to_axes(const char* op, nb::handle axis) {
   if (axis.is_none()) return std::nullopt;
-  if (is_int(axis)) return AxisList{nb::cast<int64_t>(axis)};
-  CERMET_CHECK(nb::isinstance<nb::sequence>(axis) && !nb::isinstance<nb::str>(axis), type, op,
+  if (is_int(axis)) return AxisList{to_int(op, "axis", axis)};
+  CERMET_CHECK(PySequence_Check(axis.ptr()) != 0 && !nb::isinstance<nb::str>(axis), type, op,
                "axis is a {}; it must be None, an int or a sequence of ints",
                nb::type_name(axis.type()).c_str());
-  AxisList axes;
-  for (nb::handle item : nb::borrow<nb::sequence>(axis)) axes.push_back(nb::cast<int64_t>(item));
-  return axes;
+  const std::vector<int64_t> axes = to_ints(op, "axis", axis);
+  return AxisList(axes.begin(), axes.end());
 }
 
 Dim to_size(const char* op, nb::handle size) {
@@ -311,17 +393,7 @@ Dim to_size(const char* op, nb::handle size) {
     const Number n = traced_number(size);
     return {n.integer, n.expr};
   }
-  const nb::object index = nb::steal(PyNumber_Index(size.ptr()));
-  if (!index.is_valid()) {
-    PyErr_Clear();
-    fail(ErrorKind::type, op, "a size is a {}; sizes must be ints",
-         nb::type_name(size.type()).c_str());
-  }
-  int overflow = 0;
-  const long long v = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
-  CERMET_CHECK(overflow == 0, overflow, op, "a size of {} does not fit 64 bits",
-               nb::str(index).c_str());
-  return v;
+  return to_int(op, "a size", size);
 }
 
 nb::object size_object(const Dim& size) {
@@ -333,7 +405,7 @@ nb::object size_object(const Dim& size) {
 ShapeList to_shape_list(const char* op, nb::handle shape) {
   if (nb::isinstance<nb::list>(shape) || nb::isinstance<nb::tuple>(shape)) {
     ShapeList list;
-    for (nb::handle item : nb::borrow<nb::sequence>(shape)) list.push_back(to_size(op, item));
+    for (nb::handle item : items_of(op, "shape", shape)) list.push_back(to_size(op, item));
     return list;
   }
   return {to_size(op, shape)};

@@ -249,7 +249,7 @@ Arrays arrays_in(nb::handle object) {
                "a {} was given; give an array or a sequence of arrays",
                nb::type_name(object.type()).c_str());
   Arrays arrays;
-  for (nb::handle item : nb::borrow<nb::sequence>(object)) {
+  for (nb::handle item : items_of("depends", "an argument", object)) {
     CERMET_CHECK(is_array(item), type, "depends", "a sequence holds a {}; give arrays",
                  nb::type_name(item.type()).c_str());
     arrays.push_back(array_of(item));

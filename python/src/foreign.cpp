@@ -70,11 +70,25 @@ struct HeldBuffer {
   }
 };
 
+// NumPy gives the bytes of a date or a string, and says so nowhere in the buffer.
+bool is_of_bytes(nb::handle object, size_t itemsize) {
+  if (!nb::hasattr(object, "dtype") || !nb::hasattr(object.attr("dtype"), "itemsize")) return true;
+  return object.attr("dtype").attr("itemsize").equal(nb::int_(itemsize));
+}
+
+// Objects whose elements have no buffer, or whose memory is gone, say so by ValueError.
+[[noreturn]] void refuse_buffer(nb::handle object) {
+  nb::python_error error;
+  if (!error.matches(PyExc_ValueError)) throw error;
+  fail(ErrorKind::value, "array", "a {} gives no buffer ({}); give numbers",
+       nb::type_name(object.type()).c_str(), nb::str(error.value()).c_str());
+}
+
 ForeignView from_py_buffer(nb::handle object) {
   auto* raw = new Py_buffer;
   if (PyObject_GetBuffer(object.ptr(), raw, PyBUF_FULL_RO) != 0) {
     delete raw;
-    nb::raise_python_error();
+    refuse_buffer(object);
   }
   HeldBuffer held{raw};
   std::string_view format = raw->format == nullptr ? "B" : raw->format;
@@ -85,7 +99,7 @@ ForeignView from_py_buffer(nb::handle object) {
   }
   const auto dtype = dtype_of_format(format, static_cast<size_t>(raw->itemsize));
   CERMET_CHECK(
-      dtype.has_value(), type, "array",
+      dtype.has_value() && is_of_bytes(object, size_of(*dtype)), type, "array",
       "the elements of a {} have the format '{}'; they must be booleans, integers, floats or "
       "complex numbers",
       nb::type_name(object.type()).c_str(), format);
@@ -93,8 +107,13 @@ ForeignView from_py_buffer(nb::handle object) {
                "a buffer of pointers to rows was given");
   ForeignView view;
   view.data = static_cast<char*>(raw->buf);
-  view.shape.assign(raw->shape, raw->shape + raw->ndim);
-  view.strides.assign(raw->strides, raw->strides + raw->ndim);
+  if (raw->shape != nullptr) view.shape.assign(raw->shape, raw->shape + raw->ndim);
+  else if (raw->ndim == 1) view.shape.push_back(raw->len / raw->itemsize);
+  view.strides.resize(view.shape.size());
+  for (size_t i = view.shape.size(), step = static_cast<size_t>(raw->itemsize); i-- > 0;) {
+    view.strides[i] = raw->strides != nullptr ? raw->strides[i] : static_cast<int64_t>(step);
+    step *= static_cast<size_t>(view.shape[i]);
+  }
   view.dtype = *dtype;
   view.swapped = big && size_of(*dtype) > 1;
   view.read_only = raw->readonly != 0;

@@ -45,8 +45,9 @@ Item array_item(array values) {
 }
 
 Item numpy_item(nb::handle object) {
-  if (nb::cast<int>(object.attr("ndim")) == 0 && PyIndex_Check(object.ptr()) &&
-      nb::cast<std::string>(object.attr("dtype").attr("kind")) != "b")
+  if (object.attr("ndim").equal(nb::int_(0)) && PyIndex_Check(object.ptr()) &&
+      nb::hasattr(object.attr("dtype"), "kind") &&
+      !object.attr("dtype").attr("kind").equal(nb::str("b")))
     return {Item::Kind::integer, nb::borrow(object), {}};
   return array_item(to_array(object));
 }
@@ -58,7 +59,7 @@ Item to_item(nb::handle object) {
   if (PySlice_Check(p)) return {Item::Kind::slice, nb::borrow(object), {}};
   if (PyBool_Check(p)) return array_item(to_array(object));
   if (is_int(object)) return {Item::Kind::integer, nb::borrow(object), {}};
-  if (is_array(object)) return array_item(nb::cast<array>(object));
+  if (is_array(object)) return array_item(to_array(object));
   if (PyRange_Check(p)) return to_item(nb::list(object));
   if (PyList_Check(p) || PyTuple_Check(p)) {
     array values = to_array(object);
@@ -175,13 +176,16 @@ IndexEntry slice_entry(nb::handle object, int axis, const Dim& dim) {
   const int64_t size = dim;
   check_bound(s->start, axis, size);
   check_bound(s->stop, axis, size);
+  CERMET_CHECK(s->step == Py_None || to_int(kOp, "a slice's step", s->step) != 0, value, kOp,
+               "the step of a slice is zero; it must be positive or negative");
   Py_ssize_t start = 0, stop = 0, step = 0;
   if (PySlice_Unpack(object.ptr(), &start, &stop, &step) < 0) nb::raise_python_error();
   e.size = PySlice_AdjustIndices(size, &start, &stop, step);
   e.start = start;
   e.step = step;
   e.whole = e.start == 0 && e.step == 1 && static_cast<int64_t>(e.size) == size;
-  if (static_cast<int64_t>(e.size) == 0) e.start = 0, e.step = 1;
+  if (static_cast<int64_t>(e.size) == 0) e.start = 0;
+  if (static_cast<int64_t>(e.size) <= 1) e.step = 1;  // no step is made: a huge one must not count
   return e;
 }
 

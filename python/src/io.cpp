@@ -19,11 +19,13 @@ class PyWriter : public io::Writer {
       const size_t part = std::min(size, kPart);
       const nb::object written = write_(nb::bytes(from, part));
       // Unbuffered files may take less than all.
-      const size_t taken = PyLong_Check(written.ptr()) ? nb::cast<size_t>(written) : part;
-      CERMET_CHECK(taken > 0 && taken <= part, io, "save", "the file object took {} of {} bytes",
-                   taken, part);
+      const int64_t taken = PyLong_Check(written.ptr())
+                                ? to_int("save", "what write() gives", written)
+                                : static_cast<int64_t>(part);
+      CERMET_CHECK(taken > 0 && taken <= static_cast<int64_t>(part), io, "save",
+                   "the file object took {} of {} bytes", taken, part);
       from += taken;
-      size -= taken;
+      size -= static_cast<size_t>(taken);
     }
   }
 

@@ -176,7 +176,7 @@ nb::object dlpack_tensor(const array& a) {
 
 nb::object dlpack_capsule(const array& a, nb::handle stream, nb::handle max_version,
                           nb::handle device, nb::handle copy) {
-  const bool wants_copy = !copy.is_none() && nb::cast<bool>(copy);
+  const bool wants_copy = to_flag(copy);
   nb::dict keywords;
   if (!stream.is_none()) keywords["stream"] = stream;
   if (!max_version.is_none()) keywords["max_version"] = max_version;
@@ -190,7 +190,7 @@ enum class Copy { always, never, if_needed };
 
 Copy to_copy(nb::handle copy) {
   if (copy.is_none()) return Copy::if_needed;
-  return nb::cast<bool>(copy) ? Copy::always : Copy::never;
+  return to_flag(copy) ? Copy::always : Copy::never;
 }
 
 array shared_or_copied(const ForeignView& view, Copy copy) {
@@ -298,7 +298,7 @@ void def_exchange(nb::class_<array>& c) {
   c.def(
       "__array__",
       [](const array& a, nb::object dtype, nb::object copy) {
-        const bool wants_copy = !copy.is_none() && nb::cast<bool>(copy);
+        const bool wants_copy = to_flag(copy);
         nb::object result = to_numpy(a, wants_copy);
         return dtype.is_none() ? result
                                : nb::object(result.attr("astype")(dtype, nb::arg("copy") = false));
@@ -318,9 +318,15 @@ void def_exchange(nb::class_<array>& c) {
   c.def("__setstate__", [](array& a, nb::tuple state) {
     CERMET_CHECK(state.size() == 3, value, "array", "a pickled array has {} parts; 3 are needed",
                  state.size());
-    const auto dtype = dtype_from_name(nb::cast<std::string>(state[0]));
+    std::string name;
+    CERMET_CHECK(nb::try_cast(state[0], name) && nb::isinstance<nb::bytes>(state[2]), type, "array",
+                 "a pickled array holds a {} and a {}; it must be the dtype's name, the shape and "
+                 "the bytes",
+                 nb::type_name(nb::object(state[0]).type()).c_str(),
+                 nb::type_name(nb::object(state[2]).type()).c_str());
+    const auto dtype = dtype_from_name(name);
     CERMET_CHECK(dtype.has_value(), value, "array", "a pickled array has the unknown dtype '{}'",
-                 nb::cast<std::string>(state[0]));
+                 name);
     const Shape shape = to_shape("array", state[1]);
     const nb::bytes data = nb::cast<nb::bytes>(state[2]);
     check_size("array", shape, *dtype);

@@ -13,12 +13,19 @@ using nb::kw_only;
 S st(handle stream) { return to_stream_arg(stream); }
 
 array tensordot_arg(const array& a, const array& b, handle axes, handle stream) {
-  if (is_int(axes)) return tensordot(a, b, nb::cast<int64_t>(axes), st(stream));
-  std::vector<AxisList> lists;
-  CERMET_CHECK(nb::try_cast(axes, lists) && lists.size() == 2, type, "tensordot",
-               "axes is {}; give a number of axes, or a list of axes for each of the two arrays",
-               nb::cast<std::string>(nb::repr(axes)));
-  return tensordot(a, b, lists[0], lists[1], st(stream));
+  constexpr const char* op = "tensordot";
+  if (is_int(axes)) return tensordot(a, b, to_int(op, "axes", axes), st(stream));
+  const nb::tuple pair = items_of(op, "axes", axes);
+  CERMET_CHECK(pair.size() == 2, type, op,
+               "axes has {} parts; give a number of axes, or a list of axes for each of the two "
+               "arrays",
+               pair.size());
+  const auto axes_of = [&](handle part) {
+    const std::vector<int64_t> list =
+        is_int(part) ? std::vector{to_int(op, "axes", part)} : to_ints(op, "a list of axes", part);
+    return AxisList(list.begin(), list.end());
+  };
+  return tensordot(a, b, axes_of(pair[0]), axes_of(pair[1]), st(stream));
 }
 
 Arrays operands_of(const nb::args& operands) {
@@ -69,9 +76,7 @@ void def_products(nb::module_& m) {
 // A function of the module and a method of array, which has no dtype.
 template <typename F>
 void def_scan(nb::module_& m, const char* name, F f, const char* doc, bool has_dtype) {
-  const auto optional_axis = [](handle axis) {
-    return axis.is_none() ? std::nullopt : std::optional(nb::cast<int64_t>(axis));
-  };
+  const auto optional_axis = [name](handle axis) { return to_optional_int(name, "axis", axis); };
   if (has_dtype) {
     m.def(
         name,

@@ -16,38 +16,39 @@ constexpr auto none = [] { return nb::none(); };
 
 S st(handle stream) { return to_stream_arg(stream); }
 
-std::optional<int64_t> optional_int(handle value) {
-  if (value.is_none()) return std::nullopt;
-  return nb::cast<int64_t>(value);
-}
-
 std::vector<std::pair<int64_t, int64_t>> pad_widths(handle width, int ndim) {
   using Widths = std::vector<std::pair<int64_t, int64_t>>;
   if (is_int(width)) {
-    const int64_t n = nb::cast<int64_t>(width);
+    const int64_t n = to_int("pad", "pad_width", width);
     return Widths(static_cast<size_t>(ndim), {n, n});
   }
+  const auto pair_of = [](handle pair) {
+    const std::vector<int64_t> n = to_ints("pad", "a part of pad_width", pair);
+    CERMET_CHECK(n.size() == 1 || n.size() == 2, value, "pad",
+                 "a part of pad_width has {} numbers; give one, or one before and one after",
+                 n.size());
+    return std::pair(n.front(), n.back());
+  };
   Widths widths;
-  const nb::sequence list = nb::borrow<nb::sequence>(width);
-  const size_t n = nb::len(list);
-  if (n > 0 && is_int(nb::object(list[0]))) {
-    const int64_t low = nb::cast<int64_t>(list[0]);
-    return Widths(static_cast<size_t>(ndim), {low, n > 1 ? nb::cast<int64_t>(list[1]) : low});
-  }
-  for (size_t i = 0; i < n; i++) {
-    const nb::sequence pair = nb::borrow<nb::sequence>(nb::object(list[i]));
-    widths.emplace_back(nb::cast<int64_t>(pair[0]),
-                        nb::cast<int64_t>(nb::len(pair) > 1 ? pair[1] : pair[0]));
-  }
+  const nb::tuple list = items_of("pad", "pad_width", width);
+  if (list.size() > 0 && is_int(nb::object(list[0])))
+    return Widths(static_cast<size_t>(ndim), pair_of(list));
+  for (handle pair : list) widths.push_back(pair_of(pair));
   if (widths.size() == 1) widths.assign(static_cast<size_t>(ndim), widths[0]);
   return widths;
 }
 
-Arrays array_list(handle arrays) {
+Arrays array_list(const char* op, handle arrays) {
+  if (is_array(arrays)) {
+    const array a = to_array(arrays);
+    constexpr int64_t kMostParts = 1 << 20;
+    CERMET_CHECK(a.ndim() > 0 && a.shape(0) <= kMostParts, value, op,
+                 "an array of shape {} was given; give a sequence of at most {} arrays",
+                 a.shape().to_string(), kMostParts);
+    return split(a, a.shape(0), 0);
+  }
   Arrays list;
-  if (nb::isinstance<array>(arrays))
-    return split(nb::cast<const array&>(arrays), nb::cast<const array&>(arrays).shape(0), 0);
-  for (handle item : nb::borrow<nb::sequence>(arrays)) list.push_back(to_array(item));
+  for (handle item : items_of(op, "arrays", arrays)) list.push_back(to_array(item));
   return list;
 }
 
@@ -58,8 +59,15 @@ nb::list to_pylist(const Arrays& arrays) {
 }
 
 nb::object split_arg(const array& a, handle sections, int64_t axis, handle stream) {
-  if (is_int(sections)) return to_pylist(split(a, nb::cast<int64_t>(sections), axis, st(stream)));
-  return to_pylist(split(a, nb::cast<std::vector<int64_t>>(sections), axis, st(stream)));
+  constexpr const char* what = "indices_or_sections";
+  if (is_int(sections)) {
+    constexpr int64_t kMostParts = 1 << 20;  // an empty axis has as many as are asked for
+    const int64_t count = to_int("split", what, sections);
+    CERMET_CHECK(count <= kMostParts, value, "split", "{} sections are asked for; give at most {}",
+                 count, kMostParts);
+    return to_pylist(split(a, count, axis, st(stream)));
+  }
+  return to_pylist(split(a, to_ints("split", what, sections), axis, st(stream)));
 }
 
 // f as a function of the module and as a method of array.
@@ -157,7 +165,8 @@ void def_sharing(nb::module_& m) {
   m.def(
       "broadcast_arrays",
       [](nb::args arrays, handle s) {
-        return nb::tuple(to_pylist(broadcast_arrays(array_list(arrays), st(s))));
+        return nb::tuple(
+            to_pylist(broadcast_arrays(array_list("broadcast_arrays", arrays), st(s))));
       },
       arg("arrays"), arg("stream") = none());
   m.def("broadcast_shapes", [](nb::args shapes) {
@@ -169,7 +178,8 @@ void def_sharing(nb::module_& m) {
   m.def(
       "concatenate",
       [](handle arrays, handle axis, handle s) {
-        return concatenate(array_list(arrays), optional_int(axis), st(s));
+        return concatenate(array_list("concatenate", arrays),
+                           to_optional_int("concatenate", "axis", axis), st(s));
       },
       arg("arrays"), arg("axis") = 0, kw_only(), arg("stream") = none(),
       "Arrays joined along an axis.");
@@ -177,7 +187,8 @@ void def_sharing(nb::module_& m) {
   m.def(
       "stack",
       [](handle arrays, handle axis, handle s) {
-        return stack(array_list(arrays), optional_int(axis).value_or(0), st(s));
+        return stack(array_list("stack", arrays),
+                     to_optional_int("stack", "axis", axis).value_or(0), st(s));
       },
       arg("arrays"), arg("axis") = 0, kw_only(), arg("stream") = none(),
       "Arrays joined along a new axis.");
@@ -206,7 +217,7 @@ void def_sharing(nb::module_& m) {
   m.def(
       "repeat",
       [](handle a, int64_t repeats, handle axis, handle s) {
-        return repeat(to_array(a), repeats, optional_int(axis), st(s));
+        return repeat(to_array(a), repeats, to_optional_int("repeat", "axis", axis), st(s));
       },
       arg("array"), arg("repeats"), arg("axis") = none(), kw_only(), arg("stream") = none(),
       "Each element repeated along an axis.");
@@ -232,8 +243,8 @@ void def_rearranging(nb::module_& m) {
       "meshgrid",
       [](nb::args arrays, std::optional<bool> sparse, std::optional<std::string> indexing,
          handle s) {
-        return nb::tuple(to_pylist(
-            meshgrid(array_list(arrays), sparse.value_or(false), indexing.value_or("xy"), st(s))));
+        return nb::tuple(to_pylist(meshgrid(array_list("meshgrid", arrays), sparse.value_or(false),
+                                            indexing.value_or("xy"), st(s))));
       },
       arg("arrays"), kw_only(), arg("sparse") = false, arg("indexing") = "xy",
       arg("stream") = none(), "Coordinate arrays of the grid that the arrays span.");
@@ -449,8 +460,10 @@ void def_reductions(nb::module_& m) {
         m, name,
         [name, f](const array& a, handle axis, bool keepdims, int ddof, handle correction,
                   handle s) {
-          return f(a, to_axes(name, axis), keepdims,
-                   correction.is_none() ? ddof : nb::cast<int>(correction), st(s));
+          const int64_t subtracted = to_optional_int(name, "correction", correction).value_or(ddof);
+          CERMET_CHECK(subtracted == static_cast<int>(subtracted), overflow, name,
+                       "correction is {}, which does not fit 32 bits", subtracted);
+          return f(a, to_axes(name, axis), keepdims, static_cast<int>(subtracted), st(s));
         },
         arg("a"), arg("axis") = none(), arg("keepdims") = false, arg("ddof") = 0, kw_only(),
         arg("correction") = none(), arg("stream") = none());
@@ -464,8 +477,8 @@ void def_reductions(nb::module_& m) {
   auto def_arg = [&](const char* name, auto f) {
     def_both(
         m, name,
-        [f](const array& a, handle axis, bool keepdims, handle s) {
-          return f(a, optional_int(axis), keepdims, st(s));
+        [name, f](const array& a, handle axis, bool keepdims, handle s) {
+          return f(a, to_optional_int(name, "axis", axis), keepdims, st(s));
         },
         arg("a"), arg("axis") = none(), arg("keepdims") = false, kw_only(), arg("stream") = none());
   };
@@ -502,21 +515,21 @@ void def_indexing(nb::module_& m) {
   m.def(
       "take",
       [](handle a, handle indices, handle axis, handle s) {
-        return take(to_array(a), to_array(indices), optional_int(axis), st(s));
+        return take(to_array(a), to_array(indices), to_optional_int("take", "axis", axis), st(s));
       },
       arg("a"), arg("indices"), arg("axis") = none(), kw_only(), arg("stream") = none(),
       "Elements (or slices along the axis) at the indices.");
   m.def(
       "take_along_axis",
       [](const array& a, const array& i, handle axis, handle s) {
-        return take_along_axis(a, i, optional_int(axis), st(s));
+        return take_along_axis(a, i, to_optional_int("take_along_axis", "axis", axis), st(s));
       },
       arg("a"), arg("indices"), arg("axis") = -1, kw_only(), arg("stream") = none());
   m.def(
       "put_along_axis",
       [](const array& a, const array& i, handle values, handle axis, handle s) {
-        return put_along_axis(a, i, to_array_like("put_along_axis", values, a), optional_int(axis),
-                              st(s));
+        return put_along_axis(a, i, to_array_like("put_along_axis", values, a),
+                              to_optional_int("put_along_axis", "axis", axis), st(s));
       },
       arg("a"), arg("indices"), arg("values"), arg("axis") = none(), kw_only(),
       arg("stream") = none());
@@ -610,7 +623,8 @@ void def_creation(nb::module_& m) {
   m.def(
       "eye",
       [](int64_t n, handle cols, int64_t k, OptionalDtype dtype, handle s) {
-        return eye(n, optional_int(cols), k, to_dtype(dtype).value_or(Dtype::float32), st(s));
+        return eye(n, to_optional_int("eye", "m", cols), k,
+                   to_dtype(dtype).value_or(Dtype::float32), st(s));
       },
       arg("n"), arg("m") = none(), arg("k") = 0, arg("dtype") = none(), kw_only(),
       arg("stream") = none());
@@ -623,7 +637,8 @@ void def_creation(nb::module_& m) {
   m.def(
       "tri",
       [](int64_t n, handle cols, int64_t k, OptionalDtype dtype, handle s) {
-        return tri(n, optional_int(cols), k, to_dtype(dtype).value_or(Dtype::float32), st(s));
+        return tri(n, to_optional_int("tri", "m", cols), k,
+                   to_dtype(dtype).value_or(Dtype::float32), st(s));
       },
       arg("n"), arg("m") = none(), arg("k") = 0, arg("dtype") = none(), kw_only(),
       arg("stream") = none());

@@ -9,7 +9,7 @@ namespace {
 Arrays sequence_arrays(const char* op, nb::handle object) {
   if (is_array(object)) return {nb::cast<array>(object)};
   Arrays arrays;
-  for (nb::handle item : nb::borrow<nb::sequence>(object)) {
+  for (nb::handle item : items_of(op, "an argument", object)) {
     CERMET_CHECK(is_array(item), type, op, "a {} was given; it must be an array",
                  nb::type_name(item.type()).c_str());
     arrays.push_back(nb::cast<array>(item));
@@ -73,16 +73,19 @@ Wanted wanted_arguments(const char* op, nb::handle argnums, nb::handle argnames)
   if (nb::isinstance<nb::str>(argnames)) {
     wanted.argnames = {nb::cast<std::string>(argnames)};
   } else {
-    for (nb::handle name : nb::borrow<nb::sequence>(argnames))
+    for (nb::handle name : items_of(op, "argnames", argnames)) {
+      CERMET_CHECK(nb::isinstance<nb::str>(name), type, op,
+                   "argnames has a {}; give names of arguments",
+                   nb::type_name(name.type()).c_str());
       wanted.argnames.push_back(nb::cast<std::string>(name));
+    }
   }
   if (argnums.is_none()) {
     if (wanted.argnames.empty()) wanted.argnums = {0};
   } else if (PyLong_Check(argnums.ptr())) {
-    wanted.argnums = {nb::cast<int64_t>(argnums)};
+    wanted.argnums = {to_int(op, "argnums", argnums)};
   } else {
-    for (nb::handle n : nb::borrow<nb::sequence>(argnums))
-      wanted.argnums.push_back(nb::cast<int64_t>(n));
+    wanted.argnums = to_ints(op, "argnums", argnums);
   }
   CERMET_CHECK(!wanted.argnums.empty() || !wanted.argnames.empty(), value, op,
                "argnums and argnames are empty; name at least one argument to differentiate by");
@@ -228,19 +231,29 @@ nb::object call_transposed(const char* op, bool forward, nb::handle fun, nb::han
 void leaf_axes(const char* op, nb::handle tree, nb::handle axes, std::vector<int>& to) {
   if (axes.is_none() || PyLong_Check(axes.ptr())) {
     for (const array& leaf : tree_arrays(tree))
-      to.push_back(axes.is_none() ? -1 : normalize_axis(op, nb::cast<int64_t>(axes), leaf.ndim()));
+      to.push_back(axes.is_none() ? -1
+                                  : normalize_axis(op, to_int(op, "an axis", axes), leaf.ndim()));
     return;
   }
+  const RecursionLevel level;
+  const auto check = [op](bool fits) {
+    CERMET_CHECK(fits, value, op,
+                 "the axes do not have the structure of the arguments; give an int, None, or a "
+                 "tree like them");
+  };
+  const auto is_list = [](nb::handle o) { return PyTuple_Check(o.ptr()) || PyList_Check(o.ptr()); };
   if (nb::isinstance<nb::dict>(tree)) {
-    for (auto [key, value] : nb::borrow<nb::dict>(tree))
-      leaf_axes(op, value, nb::borrow<nb::dict>(axes)[key], to);
+    check(nb::isinstance<nb::dict>(axes));
+    const nb::dict each = nb::borrow<nb::dict>(axes);
+    for (auto [key, value] : nb::borrow<nb::dict>(tree)) {
+      check(each.contains(key));
+      leaf_axes(op, value, nb::object(each[key]), to);
+    }
     return;
   }
-  CERMET_CHECK(nb::isinstance<nb::sequence>(tree) && nb::len(tree) == nb::len(axes), value, op,
-               "the axes do not have the structure of the arguments; give an int, None, or a tree "
-               "like them");
-  const nb::sequence items = nb::borrow<nb::sequence>(tree), each = nb::borrow<nb::sequence>(axes);
-  for (size_t i = 0; i < nb::len(items); i++)
+  check(is_list(tree) && is_list(axes) && nb::len(tree) == nb::len(axes));
+  const nb::tuple items(tree), each(axes);
+  for (size_t i = 0; i < items.size(); i++)
     leaf_axes(op, nb::object(items[i]), nb::object(each[i]), to);
 }
 
@@ -271,9 +284,10 @@ nb::object call_vmap(nb::handle fun, nb::args args, nb::kwargs kwargs, nb::handl
   std::vector<int> out;
   if (out_axes.is_none() || PyLong_Check(out_axes.ptr())) {
     for (const array& o : outputs)
-      out.push_back(out_axes.is_none()
-                        ? -1
-                        : normalize_axis("vmap", nb::cast<int64_t>(out_axes), o.ndim() + 1));
+      out.push_back(
+          out_axes.is_none()
+              ? -1
+              : normalize_axis("vmap", to_int("vmap", "out_axes", out_axes), o.ndim() + 1));
   } else {
     leaf_axes("vmap", value, out_axes, out);
   }

@@ -13,6 +13,9 @@ bool is_named_tuple(nb::handle object) {
   return PyTuple_Check(object.ptr()) && nb::hasattr(object, "_fields");
 }
 
+// A copy, since the visit of a leaf may run code that changes the dict.
+nb::list pairs_of(nb::handle dict) { return nb::steal<nb::list>(PyDict_Items(dict.ptr())); }
+
 nb::object map_tuple(nb::handle tuple, const std::function<nb::object(nb::handle)>& map) {
   const auto n = static_cast<Py_ssize_t>(nb::len(tuple));
   nb::object items = nb::steal(PyTuple_New(n));
@@ -26,13 +29,14 @@ nb::object map_tuple(nb::handle tuple, const std::function<nb::object(nb::handle
 
 nb::object map_list(nb::handle list, const std::function<nb::object(nb::handle)>& map) {
   nb::list items;
-  for (nb::handle item : nb::borrow<nb::list>(list)) items.append(tree_map(item, map));
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.ptr()); i++)
+    items.append(tree_map(nb::borrow(PyList_GET_ITEM(list.ptr(), i)), map));
   return items;
 }
 
 nb::object map_dict(nb::handle dict, const std::function<nb::object(nb::handle)>& map) {
   nb::dict items;
-  for (auto [key, value] : nb::borrow<nb::dict>(dict)) items[key] = tree_map(value, map);
+  for (nb::handle pair : pairs_of(dict)) items[pair[0]] = tree_map(nb::object(pair[1]), map);
   return items;
 }
 
@@ -40,24 +44,25 @@ nb::object map_dict(nb::handle dict, const std::function<nb::object(nb::handle)>
 
 void tree_visit(nb::handle tree, const std::function<void(nb::handle leaf)>& visit) {
   PyObject* p = tree.ptr();
+  if (!PyList_Check(p) && !PyTuple_Check(p) && !PyDict_Check(p)) return visit(tree);
+  const RecursionLevel level;
   if (PyList_Check(p)) {
     // By position: the visit may run Python code that changes the list.
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(p); i++)
       tree_visit(nb::borrow(PyList_GET_ITEM(p, i)), visit);
   } else if (PyTuple_Check(p)) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p); i++) tree_visit(PyTuple_GET_ITEM(p, i), visit);
-  } else if (PyDict_Check(p)) {
-    for (auto [key, value] : nb::borrow<nb::dict>(tree)) tree_visit(value, visit);
   } else {
-    visit(tree);
+    for (nb::handle pair : pairs_of(tree)) tree_visit(nb::object(pair[1]), visit);
   }
 }
 
 nb::object tree_map(nb::handle tree, const std::function<nb::object(nb::handle leaf)>& map) {
-  if (PyList_Check(tree.ptr())) return map_list(tree, map);
-  if (PyTuple_Check(tree.ptr())) return map_tuple(tree, map);
-  if (PyDict_Check(tree.ptr())) return map_dict(tree, map);
-  return map(tree);
+  PyObject* p = tree.ptr();
+  if (!PyList_Check(p) && !PyTuple_Check(p) && !PyDict_Check(p)) return map(tree);
+  const RecursionLevel level;
+  if (PyList_Check(p)) return map_list(tree, map);
+  return PyTuple_Check(p) ? map_tuple(tree, map) : map_dict(tree, map);
 }
 
 Arrays tree_arrays(nb::handle tree) {

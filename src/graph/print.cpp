@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "graph/print.h"
 
+#include <algorithm>
 #include <cstring>
 #include <ostream>
 
@@ -80,7 +81,9 @@ class Printer {
 
 std::string PrintFormatter::text(double value) const {
   if (format_options.precision == -1) return fmt::format("{:g}", value);
-  const int digits = format_options.precision < 0 ? 6 : format_options.precision;
+  constexpr int kAllDigits = 1100;  // of the smallest double
+  const int digits =
+      format_options.precision < 0 ? 6 : std::min(format_options.precision, kAllDigits);
   return fmt::format("{:.{}f}", value, digits);
 }
 

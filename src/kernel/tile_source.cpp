@@ -30,8 +30,8 @@ Source::Source(const Kernel& kernel)
       let_orders_(kernel.values.size()),
       anchored_(kernel.values.size()),
       written_(kernel.params.size()) {
-  CERMET_INTERNAL_CHECK(kernel.axes.size() <= 60, "a kernel of {} axes; the tiler takes 60",
-                        kernel.axes.size());
+  CERMET_INTERNAL_CHECK(kernel.axes.size() <= kMaxAxes, "a kernel of {} axes; the tiler takes {}",
+                        kernel.axes.size(), kMaxAxes);
   for (const Stmt& stmt : builder_.kernel().body) {
     const For& stage = std::get<For>(stmt);
     for (const Stmt& inner : stage.body)

@@ -13,6 +13,7 @@
 namespace cermet::ir {
 
 using AxisSet = uint64_t;
+inline constexpr size_t kMaxAxes = 60;                   // of a kernel: one bit each
 inline constexpr AxisSet kStateAxis = AxisSet{1} << 63;  // set: depends on State or Other
 inline AxisSet axis_bit(AxisId axis) { return AxisSet{1} << axis; }
 AxisSet set_of(const std::vector<AxisId>& axes);

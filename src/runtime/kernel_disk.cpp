@@ -15,7 +15,7 @@
 namespace cermet {
 namespace {
 
-constexpr char kMagic[8] = {'c', 'e', 'r', 'm', 'e', 't', 'k', '1'};
+constexpr char kMagic[8] = {'c', 'e', 'r', 'm', 'e', 't', 'k', '2'};
 
 // Fields one after another, numbers as 64-bit words, texts and lists with their length before them.
 class Writer {
@@ -162,7 +162,7 @@ std::string make_folder(const std::string& folder) {
 }
 
 std::optional<std::string> read_file(const std::string& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe would wait
   if (file < 0) return std::nullopt;
   struct stat info{};
   std::string bytes;
@@ -191,8 +191,10 @@ bool write_file(int file, std::string_view bytes) {
 
 }  // namespace
 
-std::string to_bytes(const StoredKernel& kernel) {
+std::string to_bytes(const StoredKernel& kernel, const ir::Hash& key) {
   Writer body;
+  body.number(key.lo);
+  body.number(key.hi);
   body.text(kernel.form);
   body.text(kernel.name);
   body.text(kernel.object.blob);
@@ -209,7 +211,7 @@ std::string to_bytes(const StoredKernel& kernel) {
   return std::string(kMagic, sizeof kMagic) + file.take() + content;
 }
 
-std::optional<StoredKernel> from_bytes(std::string_view bytes) {
+std::optional<StoredKernel> from_bytes(std::string_view bytes, const ir::Hash& key) {
   constexpr size_t kHeader = sizeof kMagic + 2 * sizeof(uint64_t);
   if (bytes.size() < kHeader || std::memcmp(bytes.data(), kMagic, sizeof kMagic) != 0)
     return std::nullopt;
@@ -220,6 +222,8 @@ std::optional<StoredKernel> from_bytes(std::string_view bytes) {
   if (ir::hash_bytes(content) != hash) return std::nullopt;
   Reader reader(content);
   StoredKernel kernel;
+  const ir::Hash of{reader.number(), reader.number()};
+  if (of != key) return std::nullopt;
   kernel.form = reader.text();
   kernel.name = reader.text();
   kernel.object.blob = reader.text();
@@ -261,7 +265,7 @@ std::optional<StoredKernel> KernelDisk::load(const ir::Hash& key) {
   if (!readable_) return std::nullopt;
   const std::optional<std::string> bytes = read_file(path(key));
   if (!bytes) return std::nullopt;
-  std::optional<StoredKernel> kernel = from_bytes(*bytes);
+  std::optional<StoredKernel> kernel = from_bytes(*bytes, key);
   if (!kernel) log_line(LogTopic::kernel, "{} is damaged and will be replaced", path(key));
   return kernel;
 }
@@ -273,7 +277,7 @@ void KernelDisk::store(const ir::Hash& key, const StoredKernel& kernel) {
   const std::string temporary = fmt::format("{}.{}.{}", final_name, getpid(), number++);
   const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) return stop_writing(std::strerror(errno));
-  const bool written = write_file(file, to_bytes(kernel));
+  const bool written = write_file(file, to_bytes(kernel, key));
   const int error = errno;
   const bool kept =
       (close(file) == 0) && written && rename(temporary.c_str(), final_name.c_str()) == 0;

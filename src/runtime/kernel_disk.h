@@ -18,8 +18,9 @@ struct StoredKernel {
   std::string name;
 };
 
-std::string to_bytes(const StoredKernel& kernel);
-std::optional<StoredKernel> from_bytes(std::string_view bytes);
+std::string to_bytes(const StoredKernel& kernel, const ir::Hash& key);
+// Nothing if the bytes are damaged, or those of another key's kernel.
+std::optional<StoredKernel> from_bytes(std::string_view bytes, const ir::Hash& key);
 
 class KernelDisk {
  public:

@@ -103,14 +103,15 @@ void compile_all(std::span<const ir::Kernel> kernels, const std::string& earlier
       const auto level = static_cast<CpuLevel>(i % kLevels);
       const ir::Kernel& kernel = kernels[i / kLevels];
       try {
-        std::optional<StoredKernel> stored = found[i % kLevels].load(ir::hash_of(kernel));
+        const ir::Hash key = ir::hash_of(kernel);
+        std::optional<StoredKernel> stored = found[i % kLevels].load(key);
         if (!stored) {
           const ir::TargetFacts facts = cpu_facts(level);
           stored = {compile_cpu(ir::lower(kernel, facts), level),
                     std::string(ir::form_of(kernel, facts)), kernel.name};
           ++result.count;
         }
-        result.stored[i % kLevels][i / kLevels] = to_bytes(*stored);
+        result.stored[i % kLevels][i / kLevels] = to_bytes(*stored, key);
       } catch (...) {
         if (!failed.exchange(true)) error = std::current_exception();
       }
@@ -158,7 +159,7 @@ std::optional<StoredKernel> KernelSeed::load(const ir::Hash& hash) const {
   if (entry == entries_.end() || entry->hash != hash) return std::nullopt;
   if (entry->offset > file_.size() || entry->bytes > file_.size() - entry->offset)
     return std::nullopt;
-  return from_bytes(file_.substr(entry->offset, entry->bytes));
+  return from_bytes(file_.substr(entry->offset, entry->bytes), hash);
 }
 
 size_t write_seed(const std::string& path, std::span<const ir::Kernel> kernels,

@@ -328,6 +328,8 @@ ProgramPtr build_program(const TracedGraph& graph, Sight sight) {
     launch.code = find_kernel(launch.hash, [&] { return launch.kernel.kernel; });
   make_batches(*program);
   find_lifetimes(*program);
+  for (const Program::Launch& launch : program->launches)
+    for (const schedule::CheckSite& site : launch.kernel.sites) program->checks.push_back(site.op);
   return program;
 }
 

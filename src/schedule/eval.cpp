@@ -191,12 +191,47 @@ std::vector<ProgramValue> input_values(const Tape& tape) {
   return values;
 }
 
-void fail_nodes(const Tape& tape, const std::exception_ptr& error) {
+// May evaluating a node fail for the values that it is given?
+bool may_fail(const Node& node, const Program& program) {
+  return std::holds_alternative<CompositeLowering>(node.row->lowering.value) ||
+         std::find(program.checks.begin(), program.checks.end(), node.row->name.value) !=
+             program.checks.end();
+}
+
+// An index out of range is an error of what comes from it: the inputs of other results stay whole, so that
+// these can be made when they are asked for again.
+void keep_inputs_of_others(Tape& tape, const Program& program) {
+  if (program.checks.empty()) return;
+  std::unordered_set<const Node*> doubtful, needed;
   for (const NodeRef& node : tape.nodes) {
-    if (node->is_held()) {
-      node->error = error;
-      node->state.store(NodeState::failed, std::memory_order_release);
-    }
+    const bool inherits =
+        std::any_of(node->inputs.begin(), node->inputs.end(),
+                    [&](const NodeRef& input) { return doubtful.contains(input.get()); });
+    if (inherits || may_fail(*node, program)) doubtful.insert(node.get());
+  }
+  for (const NodeRef& output : tape.graph.outputs)
+    if (!doubtful.contains(output.get())) needed.insert(output.get());
+  for (auto node = tape.nodes.rbegin(); node != tape.nodes.rend(); ++node) {
+    if (!needed.contains(node->get())) continue;
+    for (const NodeRef& input : (*node)->inputs) needed.insert(input.get());
+  }
+  for (size_t i = 0; i < tape.graph.inputs.size(); i++)
+    if (needed.contains(tape.graph.inputs[i].get())) tape.donated[i] = false;
+}
+
+// What was made of donated inputs cannot be made again.
+void fail_nodes(const Tape& tape, const std::exception_ptr& error) {
+  std::unordered_set<const Node*> lost;
+  for (size_t i = 0; i < tape.graph.inputs.size(); i++)
+    if (tape.donated[i]) lost.insert(tape.graph.inputs[i].get());
+  if (lost.empty()) return;
+  for (const NodeRef& node : tape.nodes) {
+    if (std::none_of(node->inputs.begin(), node->inputs.end(),
+                     [&](const NodeRef& input) { return lost.contains(input.get()); }))
+      continue;
+    lost.insert(node.get());
+    node->error = error;
+    node->state.store(NodeState::failed, std::memory_order_release);
   }
 }
 
@@ -264,13 +299,11 @@ void evaluate_tape(std::span<const NodeRef> roots) {
     for (const NodeRef& node : tape.graph.scalars)
       scalars.push_back(std::get<FullParams>(node->params).value);
     const ProgramPtr program = find_program(tape);
+    keep_inputs_of_others(tape, *program);
     std::vector<ProgramValue> results = run_program(*program, input_values(tape), scalars);
     publish(tape, results);
-  } catch (const Error& error) {
-    // Cancelled or out of memory: the same arrays may be evaluated again, unless inputs were given up.
-    const bool again = error.kind() == ErrorKind::interrupted || error.kind() == ErrorKind::memory;
-    if (!again || std::find(tape.donated.begin(), tape.donated.end(), true) != tape.donated.end())
-      fail_nodes(tape, std::current_exception());
+  } catch (const Error&) {  // the arrays may be asked for again
+    fail_nodes(tape, std::current_exception());
     throw;
   }
 }
@@ -313,11 +346,11 @@ void eval(std::initializer_list<array> arrays) {
 void async_eval(std::span<const array> arrays) {
   const std::vector<NodeRef> nodes = nodes_of(arrays);
   if (nodes.empty()) return;
-  // An error stays with its nodes and is raised when they are next asked for.
+  // What failed fails again, or is made, when it is next asked for.
   queue_of(nodes[0]->stream).enqueue([nodes] {
     try {
       evaluate(nodes);
-    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): kept in the failed nodes
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): raised then
     }
   });
 }

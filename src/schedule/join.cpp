@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernel/rebuild.h"
+#include "kernel/tile_source.h"
 #include "kernel/walk.h"
 
 namespace cermet::schedule {
@@ -21,11 +22,16 @@ bool is_map(const Region& region) {
          region.column_axes.empty();
 }
 
-bool may_open(const Regions& regions, const Region& table, const Region& reader) {
+// What a kernel holds so far, its tables included.
+struct Load {
+  int ops = 0, arguments = 0;
+};
+
+bool may_open(const Regions& regions, const Region& table, const Region& reader, Load load) {
   const int64_t size = space_of(regions, table);
   return is_map(table) && reader.contract < 0 && reader.update < 0 && size <= kMaxTable &&
-         2 * size <= space_of(regions, reader) && table.ops + reader.ops <= kMaxRegionOps &&
-         table.arguments + reader.arguments <= kMaxRegionArguments;
+         2 * size <= space_of(regions, reader) && table.ops + load.ops <= kMaxRegionOps &&
+         table.arguments + load.arguments <= kMaxRegionArguments;
 }
 
 // Writes the second kernel behind the first, its parameters, axes and values renumbered.
@@ -35,6 +41,7 @@ class Joiner {
       : second_(second), out_(first), to_(first.kernel) {}
 
   std::optional<EmittedKernel> join() {
+    if (to_.kernel().axes.size() + second_.kernel.axes.size() > ir::kMaxAxes) return std::nullopt;
     strides_ = to_.kernel().stride_count;
     sites_ = static_cast<int>(out_.sites.size());
     for (size_t p = 0; p < second_.kernel.params.size(); p++) {
@@ -185,6 +192,8 @@ class Joiner {
 std::vector<int> find_tables(const Regions& regions) {
   const size_t n = regions.regions.size();
   std::vector<int> reader(n, -1), readers(n, 0), opens(n);
+  std::vector<Load> loads(n);
+  for (size_t i = 0; i < n; i++) loads[i] = {regions.regions[i].ops, regions.regions[i].arguments};
   for (int i : regions.order) {
     for (int read : regions.regions[i].reads) {
       reader[read] = i;
@@ -196,7 +205,10 @@ std::vector<int> find_tables(const Regions& regions) {
     opens[table] = table;
     if (readers[table] != 1) continue;
     const int into = opens[reader[table]];
-    if (may_open(regions, regions.regions[table], regions.regions[into])) opens[table] = into;
+    if (!may_open(regions, regions.regions[table], regions.regions[into], loads[into])) continue;
+    opens[table] = into;
+    loads[into].ops += loads[table].ops;
+    loads[into].arguments += loads[table].arguments;
   }
   return opens;
 }

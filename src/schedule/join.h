@@ -15,7 +15,7 @@ inline constexpr int64_t kMaxTable = 1 << 18;  // elements: stays in the cache u
 // For each region the one whose kernel it opens, or itself. Depends on the regions alone.
 std::vector<int> find_tables(const Regions& regions);
 
-// nullopt: the two see one buffer as different dtypes.
+// nullopt: the two see one buffer as different dtypes, or have too many axes.
 std::optional<EmittedKernel> join_kernels(const EmittedKernel& first, const EmittedKernel& second);
 
 }  // namespace cermet::schedule

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "runtime/kernel_cache.h"
@@ -72,9 +73,10 @@ struct Program {
   // anew as a whole. Negative: it is whole.
   mutable std::atomic<int64_t> runs_apart{-1};
   bool is_outrun() const { return runs_apart.load(std::memory_order_relaxed) == 0; }
-  bool is_provisional = false;        // some region runs op by op until it is met again
-  std::vector<int> scalar_positions;  // of the program's scalars among TracedGraph::scalars
-  std::vector<Member> members;        // by value number
+  bool is_provisional = false;           // some region runs op by op until it is met again
+  std::vector<std::string_view> checks;  // ops that may find an index out of range in a run
+  std::vector<int> scalar_positions;     // of the program's scalars among TracedGraph::scalars
+  std::vector<Member> members;           // by value number
 };
 
 // The values that a launch reads, writes or waits for; some may be in it twice.

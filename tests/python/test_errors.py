@@ -71,6 +71,30 @@ ERRORS = [
     (f"mx.cumsum({X}, axis=2)", IndexError, ["2"]),
     ("mx.cumsum(mx.zeros((3,)), dtype=mx.bool_)", TypeError, ["bool"]),
     ("mx.fast.scaled_dot_product_attention(*[mx.zeros((3,))] * 3)", ValueError, ["(3,)"]),
+    (f"mx.sum({X}, axis='a')", TypeError, ["str"]),
+    (f"mx.sum({X}, axis=[0.5])", TypeError, ["float"]),
+    (f"mx.sum({X}, axis=2**70)", OverflowError, [str(2**70)]),
+    (f"mx.cumsum({X}, axis=2**64)", OverflowError, [str(2**64)]),
+    (f"mx.argmax({X}, axis='0')", TypeError, ["str"]),
+    (f"mx.std({X}, correction=1.5)", TypeError, ["float"]),
+    (f"mx.std({X}, correction=2**40)", OverflowError, [str(2**40)]),
+    (f"mx.pad({X}, 'ab')", TypeError, ["str"]),
+    (f"mx.pad({X}, [(1, 2, 3)])", ValueError, ["3"]),
+    ("mx.stack(3)", TypeError, ["int"]),
+    ("mx.concatenate(mx.array(3))", ValueError, ["()"]),
+    ("mx.concatenate(mx.zeros((2**31,)))", ValueError, [str(2**31)]),
+    (f"mx.min({X}, mx.zeros((2**31,)))", ValueError, [str(2**31)]),
+    ("mx.split(mx.zeros((0,)), 2**40)", ValueError, [str(2**40)]),
+    (f"mx.split({X}, 'a')", TypeError, ["str"]),
+    (f"mx.tensordot({X}, {X}, 'ab')", TypeError, ["str"]),
+    (f"{X}[::0]", ValueError, ["zero"]),
+    ("mx.array(mx.array)", TypeError, ["array"]),
+    ("mx.exp(mx.array.__new__(mx.array))", TypeError, ["__new__"]),
+    (f"{X} + mx.array.__new__(mx.array)", TypeError, ["__new__"]),
+    ("mx.array(10**5000)", OverflowError, ["64 bits"]),
+    ("mx.grad(lambda x: x, argnums='a')", TypeError, ["str"]),
+    ("mx.grad(lambda x: x, argnames=[3])", TypeError, ["int"]),
+    ("mx.vmap(lambda x: x, in_axes=({'a': 0},))({'b': mx.zeros((2,))})", ValueError, ["axes"]),
     ("mx.grad(lambda x: x)(mx.zeros((2,)))", ValueError, ["(2,)"]),
     ("mx.grad(lambda x: x.sum())(mx.array([1]))", ValueError, ["int32"]),
 ]
@@ -104,6 +128,39 @@ def test_a_failed_array_and_what_comes_from_it():
     with pytest.raises(IndexError):
         mx.eval(good * 3, derived)
     assert (good * 3).tolist() == [3, 3, 3]
+
+
+@pytest.mark.parametrize("made", ["strided", "lazy"])
+def test_an_index_out_of_range_spares_what_does_not_come_from_it(made):
+    """An array that the failing one was made of, and others of the same evaluation, stay usable;
+    the memory of what they are made of was not given to what failed."""
+    source = mx.arange(10) * 1
+    if made == "strided":
+        mx.eval(source)
+    x = source[0:5:2]
+    y = x + 1
+    del source
+    bad = (x * 2)[mx.array([2**40])]
+    for _ in range(2):
+        with pytest.raises(IndexError, match=str(2**40)):
+            mx.eval(bad, y)
+    assert x.tolist() == [0, 2, 4]
+    assert y.tolist() == [1, 3, 5]
+
+
+def test_lists_that_hold_themselves_or_are_very_deep():
+    cyclic = []
+    cyclic.append(cyclic)
+    deep = 1.0
+    for _ in range(100_000):
+        deep = [deep]
+    for x in (cyclic, deep):
+        with pytest.raises(ValueError, match=r"\[array\] .* deep"):
+            mx.array(x)
+        with pytest.raises(RecursionError):
+            mx.eval(x)
+    with pytest.raises(RecursionError):
+        mx.compile(lambda x: mx.ones((2,)))(deep)
 
 
 def test_out_of_memory_names_the_size_and_work_goes_on():

@@ -109,13 +109,87 @@ def test_a_damaged_file_is_replaced(tmp_path, damage):
     assert file.read_bytes() == good
 
 
-def test_an_unwritable_folder_is_no_error(tmp_path):
-    (tmp_path / "kernels").mkdir(mode=0o500)
-    result, counters = run(CHAIN, tmp_path)
+def spoilt_folder(folder, how):
+    """A cache folder in which nothing can be kept, or nothing is to be trusted."""
+    kernels = folder / "kernels"
+    if how == "read-only":
+        kernels.mkdir(mode=0o500)
+    elif how == "a file":
+        kernels.write_text("not a folder")
+    elif how == "below a file":
+        folder = folder / "file"
+        folder.write_text("not a folder")
+    elif how == "open to others":
+        kernels.mkdir()
+        kernels.chmod(0o777)
+    elif how == "another user's":
+        kernels.mkdir()
+        os.chown(kernels, 12345, 12345)
+    elif how == "a link to nowhere":
+        kernels.symlink_to(folder / "nowhere")
+    elif how == "a link to itself":
+        kernels.symlink_to(kernels)
+    elif how == "nowhere":
+        folder = pathlib.Path("/proc/nothing")
+    elif how == "a long name":
+        folder = folder / ("x" * 300)
+    return folder
+
+
+UNTRUSTED = ["open to others", "another user's"]
+SPOILT = ["read-only", "a file", "below a file", "a link to nowhere", "a link to itself", "nowhere"]
+
+
+@pytest.mark.parametrize("how", [*SPOILT, *UNTRUSTED, "a long name"])
+def test_a_spoilt_folder_is_no_error(tmp_path, how):
+    if how == "another user's" and os.geteuid() != 0:
+        pytest.skip("only root gives folders away")
+    result, _ = run(CHAIN, tmp_path / "good")
+    (tmp_path / "spoilt").mkdir()
+    folder = spoilt_folder(tmp_path / "spoilt", how)
+    again, counters = run(CHAIN, folder)
     assert counters["kernels_compiled"] == 1
-    nowhere, counters = run(CHAIN, pathlib.Path("/proc/nothing"))
+    assert again == result
+    if how in UNTRUSTED:
+        assert files(folder) == []
+
+
+@pytest.mark.parametrize("left", [0, 1, 23, 24, 40, 100, -1])
+def test_a_truncated_file_is_replaced(tmp_path, left):
+    result, _ = run(CHAIN, tmp_path)
+    (file,) = files(tmp_path)
+    good = file.read_bytes()
+    file.write_bytes(good[:left])
+    again, counters = run(CHAIN, tmp_path)
     assert counters["kernels_compiled"] == 1
-    assert nowhere == result
+    assert again == result
+    assert file.read_bytes() == good
+
+
+@pytest.mark.parametrize(
+    "what", ["another kernel", "another version", "a folder", "a pipe", "a link"]
+)
+def test_what_is_not_the_kernel_is_not_run(tmp_path, what):
+    """Whole files under the name of a kernel that they do not hold, and no files at all."""
+    result, _ = run(CHAIN, tmp_path)
+    (file,) = files(tmp_path)
+    good = file.read_bytes()
+    file.unlink()
+    if what == "another kernel":
+        run(CHAIN.replace("* 3", "- 3 * x"), tmp_path)
+        (other,) = files(tmp_path)
+        other.rename(file)
+    elif what == "another version":
+        file.write_bytes(good.replace(b"cermetk2", b"cermetk1", 1))
+    elif what == "a folder":
+        file.mkdir()
+    elif what == "a pipe":
+        os.mkfifo(file)
+    else:
+        file.symlink_to("/dev/zero")
+    again, counters = run(CHAIN, tmp_path)
+    assert counters["kernels_compiled"] == 1
+    assert again == result
 
 
 def test_a_full_disk_is_no_error(tmp_path):
@@ -125,6 +199,52 @@ def test_a_full_disk_is_no_error(tmp_path):
     assert counters["kernels_compiled"] == 1
     assert files(tmp_path) == []
     assert run(CHAIN, tmp_path)[0] == result
+
+
+# Kernels of ten shapes of expression, so that the folder is used again and again.
+MANY = """
+x = mx.array([0.5, 1.5, -2.0, 3.25])
+result = []
+for n in range(10):
+    spoil(n)
+    y = x
+    for i in range(n + 1):
+        y = mx.exp(-y * y) if i % 2 else y * 3 + mx.abs(y - 1)
+    result.append(y.tolist())
+"""
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced by a file", "damaged"])
+def test_a_folder_that_is_spoilt_in_use_is_no_error(tmp_path, how):
+    spoil = {
+        "removed": "shutil.rmtree(folder)",
+        "replaced by a file": "shutil.rmtree(folder); folder.write_text('')",
+        "damaged": "[f.write_bytes(f.read_bytes()[:50]) for f in folder.iterdir()]",
+    }[how]
+    head = f"""
+import shutil, pathlib
+folder = pathlib.Path({str(tmp_path / "used" / "kernels")!r})
+def spoil(n):
+    if n == 4:
+        {spoil}
+"""
+    right, _ = run("spoil = lambda n: None\n" + MANY, tmp_path / "good")
+    for _ in range(2):
+        result, counters = run(head + MANY, tmp_path / "used")
+        assert result == right
+        if how == "replaced by a file":
+            (tmp_path / "used" / "kernels").unlink()
+
+
+def test_sixteen_processes_meet_damaged_files(tmp_path):
+    right, _ = run("spoil = lambda n: None\n" + MANY, tmp_path)
+    for i, file in enumerate(files(tmp_path)):
+        file.write_bytes(file.read_bytes()[: 40 * i])
+    processes = [start("spoil = lambda n: None\n" + MANY, tmp_path) for _ in range(16)]
+    assert all(finish(process)[0] == right for process in processes)
+    _, counters = run("spoil = lambda n: None\n" + MANY, tmp_path)
+    assert counters["kernels_compiled"] == 0
+    assert all("." not in file.name for file in files(tmp_path)), "unfinished files stay"
 
 
 def test_dumps_show_every_kernel(tmp_path):

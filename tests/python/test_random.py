@@ -209,3 +209,15 @@ def test_seeds_out_of_range(seed):
             f(seed)
     with pytest.raises(TypeError):
         mx.random.seed(1.5)
+
+
+def test_many_draws_at_once():
+    """The keys of all draws are made in one evaluation, whose kernels stay within their bounds."""
+    mx.random.seed(5)
+    at_once = [mx.random.uniform(shape=(4, 2, 3)) for _ in range(200)]
+    mx.eval(at_once[-1])
+    mx.random.seed(5)
+    for x in at_once:
+        each = mx.random.uniform(shape=(4, 2, 3))
+        mx.eval(each, mx.random.state)
+        assert x.tolist() == each.tolist()

@@ -138,20 +138,22 @@ TEST(KernelDisk, GivesBackWhatItKept) {
   EXPECT_EQ(back->form, "map");
   ASSERT_EQ(back->object.entries.size(), kernel.object.entries.size());
   EXPECT_EQ(back->object.entries[0].grid, kernel.object.entries[0].grid);
-  EXPECT_EQ(to_bytes(*back), to_bytes(kernel));
+  EXPECT_EQ(to_bytes(*back, {1, 2}), to_bytes(kernel, {1, 2}));
   EXPECT_EQ(folder.files().size(), 1u);
 }
 
 TEST(KernelDisk, RefusesEveryDamage) {
-  const std::string good = to_bytes(some_kernel());
-  ASSERT_TRUE(from_bytes(good));
+  const ir::Hash key{1, 2};
+  const std::string good = to_bytes(some_kernel(), key);
+  ASSERT_TRUE(from_bytes(good, key));
+  EXPECT_FALSE(from_bytes(good, {1, 3})) << "the file of another kernel";
   for (size_t at = 0; at < good.size(); at += 1 + at / 50) {
     std::string bad = good;
     bad[at] = static_cast<char>(bad[at] ^ (1 << (at % 8)));
-    EXPECT_FALSE(from_bytes(bad)) << at;
-    EXPECT_FALSE(from_bytes(good.substr(0, at))) << at;
+    EXPECT_FALSE(from_bytes(bad, key)) << at;
+    EXPECT_FALSE(from_bytes(good.substr(0, at), key)) << at;
   }
-  EXPECT_FALSE(from_bytes(good + "x"));
+  EXPECT_FALSE(from_bytes(good + "x", key));
 }
 
 TEST(KernelDisk, ReplacesADamagedFile) {
