@@ -107,19 +107,23 @@ class Unswitcher {
 
   // Outer selects come first: deciding one may leave the inner ones out.
   void look(ExprId id, Scope& scope) {
-    if (!scope.seen.insert(id).second) return;
+    if (scope.seen.size() > kMostExpressions || !scope.seen.insert(id).second) return;
     const Expr e = to_[id];
     if (scope.found.condition == kNone && e.kind == ExprKind::op && e.code == Code::select) {
       const Choice choice = choice_of(e.operands[0], scope);
-      if (choice.condition != kNone &&
-          (makes_by(e.operands[1], choice, scope) || makes_by(e.operands[2], choice, scope)))
+      std::set<ExprId> without;
+      if (choice.condition != kNone && (makes_by(e.operands[1], choice, scope, without) ||
+                                        makes_by(e.operands[2], choice, scope, without)))
         scope.found = choice;
     }
     for_each_operand(e, [&](ExprId operand) { look(operand, scope); });
   }
 
   // Whether a load in the expression is made by the choice, or by another that is the same for all lanes.
-  bool makes_by(ExprId id, const Choice& choice, const Scope& scope) const {
+  // `without`: expressions without such a load.
+  bool makes_by(ExprId id, const Choice& choice, const Scope& scope,
+                std::set<ExprId>& without) const {
+    if (!without.insert(id).second) return false;
     const Expr& e = to_[id];
     if (e.kind == ExprKind::load) {
       const ExprId mask = e.operands.empty() ? kNone : e.operands[0];
@@ -127,7 +131,8 @@ class Unswitcher {
                                (choice.bound == kNone && is_same(mask, scope)));
     }
     bool makes = false;
-    for_each_operand(e, [&](ExprId operand) { makes = makes || makes_by(operand, choice, scope); });
+    for_each_operand(
+        e, [&](ExprId operand) { makes = makes || makes_by(operand, choice, scope, without); });
     return makes;
   }
 

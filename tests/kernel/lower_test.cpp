@@ -123,6 +123,22 @@ TEST(Lower, PartsOfAConcatenatedRowAreReadInLoopsOfTheirOwn) {
   }
 }
 
+TEST(Lower, ChoicesAreLookedForOnceInWhatIsUsedTwice) {
+  std::string text = R"(kernel {
+  param p0 int64 scalar
+  param p1 float32 in
+  param p2 float32 out
+  axis a0
+  for stage (a0) {
+    %0 = load(p1[a0])
+)";
+  constexpr int kLevels = 40;  // 2^40 ways down to the load
+  for (int i = 1; i <= kLevels; ++i)
+    text += fmt::format("    %{0} = select(lt(a0, p0), add(%{1}, %{1}), %{1})\n", i, i - 1);
+  text += fmt::format("    store p2[a0] = %{}\n  }}\n}}\n", kLevels);
+  EXPECT_EQ(lane_loops(lower(parse(text), TargetFacts{.name = "cpu"}).body), 1);
+}
+
 const char* kText = R"(kernel "k" {
   param p0 float32 in
   param p1 float32 out
