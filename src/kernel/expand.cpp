@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Pass `expand`: math codes that the target lacks become core codes (math.h). A threefry has two
+// Pass `expand`: math codes that the target lacks, and rem of floats, which processors lack, become
+// core codes (math.h). A threefry has two
 // results and stays an expression only until its Gets are rebuilt.
 
 #include "kernel/math.h"
@@ -25,6 +26,8 @@ Kernel expand(const Kernel& kernel, const TargetFacts& target) {
       const auto found = threefry.find(expr.operands[0]);
       if (found != threefry.end()) return found->second.at(expr.id);
     }
+    if (expr.kind == ExprKind::op && expr.code == Code::rem && is_floating(expr.dtype))
+      return expand_rem(to, expr.operands[0], expr.operands[1]);
     if (expr.kind != ExprKind::op || !is_math(expr.code) || is_native(expr.code, target))
       return to.intern(std::move(expr));
     if (expr.code != Code::threefry) return expand_math(to, expr.code, expr.operands);

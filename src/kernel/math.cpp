@@ -122,6 +122,19 @@ ExprId expand_math(Builder& builder, Code code, std::span<const ExprId> operands
   return row.unary ? row.unary(x).id : row.binary(x, {&builder, operands[1]}).id;
 }
 
+ExprId expand_rem(Builder& builder, ExprId a, ExprId b) {
+  using namespace math;
+  // Rounding may take the quotient up to the next whole number, not down past one. What the fma gives
+  // is a multiple of what x and y are multiples of, and no larger than y: exact, as is the sum.
+  const Val x{&builder, a}, y{&builder, b};
+  const Val size = abs(y), quotient = abs(x) / size;
+  const Val rest = fma(-apply(Code::trunc, quotient), size, abs(x));
+  const Val result = copy_sign(select(rest < 0, rest + size, rest), x);
+  const Val usual =
+      (quotient < pick(x, 0x1p22, 0x1p51)) & (size < std::numeric_limits<double>::infinity());
+  return rare(~usual, result, {&builder, builder.rem(a, b)}).id;
+}
+
 double max_ulp(Code code, Dtype dtype) {
   if (code == Code::threefry) return 0;
   if (!is_math(code)) return 0.5;

@@ -16,6 +16,9 @@ ExprId expand_math(Builder& builder, Code code, std::span<const ExprId> operands
 // Threefry-2x32, 20 rounds (Salmon et al. 2011): {x0, x1}.
 std::array<ExprId, 2> expand_threefry(Builder& builder, std::span<const ExprId> operands);
 
+// a - trunc(a / b) b, exact, by a division and an fma; where the quotient is large by Code::rem itself.
+ExprId expand_rem(Builder& builder, ExprId a, ExprId b);
+
 // Units in the last place, against the correctly rounded result.
 double max_ulp(Code code, Dtype dtype);
 

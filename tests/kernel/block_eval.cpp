@@ -67,6 +67,9 @@ template <typename T>
 CERMET_INLINE bool real_step(Code code, void* to, const void* a, const void* b, const void* c) {
   switch (code) {
     case Code::div: loop<T, T>(to, a, b, c, [](T x, T y, T) { return x / y; }); return true;
+    case Code::rem:
+      loop<T, T>(to, a, b, c, [](T x, T y, T) { return std::fmod(x, y); });
+      return true;
     case Code::abs: loop<T, T>(to, a, b, c, [](T x, T, T) { return std::fabs(x); }); return true;
     case Code::fma:
       loop<T, T>(to, a, b, c, [](T x, T y, T z) { return std::fma(x, y, z); });

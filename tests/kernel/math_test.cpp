@@ -227,6 +227,46 @@ INSTANTIATE_TEST_SUITE_P(Math, PairAccuracy,
                          testing::ValuesIn(pair_rows().begin(), pair_rows().end()),
                          [](const auto& info) { return std::string(name_of(info.param.code)); });
 
+template <typename T>
+void expect_exact_remainders(Dtype dtype, T (*random_any)(uint64_t)) {
+  Builder b("rem");
+  const ExprId x = b.scalar_ref(b.scalar(dtype)), y = b.scalar_ref(b.scalar(dtype));
+  const ExprId root = expand_rem(b, x, y);
+  const Kernel kernel = b.take();
+  BlockEval eval(kernel, root);
+  std::mt19937_64 random(1);
+  std::normal_distribution<double> exponent(0, 8);
+  for (int block = 0; block < 400; ++block) {
+    T *first = eval.input<T>(0), *second = eval.input<T>(1);
+    for (int i = 0; i < kBlock; ++i) {
+      first[i] = random_any(random());
+      second[i] = random_any(random());
+      if (block % 2 == 0) {  // alike in size; every eighth a multiple
+        second[i] = std::ldexp(first[i], static_cast<int>(exponent(random))) * T(1.37);
+        if (i % 8 == 0) first[i] = second[i] * static_cast<T>(random() % 4096);
+      }
+      if (block < 8 && i < 400) {
+        const auto special = [](size_t k) {
+          return static_cast<T>(k % 2 == 0 ? kSpecial[k / 2 % 9] : -kSpecial[k / 2 % 9]);
+        };
+        first[i] = special(static_cast<size_t>(i));
+        second[i] = special(static_cast<size_t>(i / 18));
+      }
+    }
+    const T* got = eval.run<T>();
+    for (int i = 0; i < kBlock; ++i) {
+      const T want = std::fmod(first[i], second[i]);
+      const bool same = std::isnan(want)
+                            ? std::isnan(got[i])
+                            : got[i] == want && std::signbit(got[i]) == std::signbit(want);
+      ASSERT_TRUE(same) << first[i] << " rem " << second[i] << ": " << got[i] << ", not " << want;
+    }
+  }
+}
+
+TEST(ExpandRem, Float32) { expect_exact_remainders<float>(Dtype::float32, random_float); }
+TEST(ExpandRem, Float64) { expect_exact_remainders<double>(Dtype::float64, random_double); }
+
 }  // namespace
 
 }  // namespace cermet::ir
