@@ -79,7 +79,10 @@ bool is_of_bytes(nb::handle object, size_t itemsize) {
 // Objects whose elements have no buffer, or whose memory is gone, say so by ValueError.
 [[noreturn]] void refuse_buffer(nb::handle object) {
   nb::python_error error;
-  if (!error.matches(PyExc_ValueError)) throw error;
+  if (!error.matches(PyExc_ValueError)) {
+    error.restore();
+    nb::raise_python_error();
+  }
   fail(ErrorKind::value, "array", "a {} gives no buffer ({}); give numbers",
        nb::type_name(object.type()).c_str(), nb::str(error.value()).c_str());
 }

@@ -241,7 +241,7 @@ void def_rearranging(nb::module_& m) {
       "flattened array.");
   m.def(
       "meshgrid",
-      [](nb::args arrays, std::optional<bool> sparse, std::optional<std::string> indexing,
+      [](nb::args arrays, std::optional<bool> sparse, const std::optional<std::string>& indexing,
          handle s) {
         return nb::tuple(to_pylist(meshgrid(array_list("meshgrid", arrays), sparse.value_or(false),
                                             indexing.value_or("xy"), st(s))));
@@ -295,8 +295,8 @@ void def_rearranging(nb::module_& m) {
       kw_only(), arg("stream") = none(), "The sum of a diagonal.");
   m.def(
       "as_strided",
-      [](const array& a, handle shape, std::optional<std::vector<int64_t>> strides, int64_t offset,
-         handle s) {
+      [](const array& a, handle shape, const std::optional<std::vector<int64_t>>& strides,
+         int64_t offset, handle s) {
         const auto size =
             shape.is_none() ? std::nullopt : std::optional(to_shape("as_strided", shape));
         return as_strided(a, size, strides, offset, st(s));
