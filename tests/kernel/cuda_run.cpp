@@ -61,13 +61,24 @@ std::vector<std::string> nvrtc_places() {
   return places;
 }
 
+// NVRTC asks the loader for its builtins by name alone: where they lie beside it, they are loaded first.
+void load_builtins(const std::filesystem::path& folder) {
+  std::error_code error;
+  for (const auto& file : std::filesystem::directory_iterator(folder, error))
+    if (file.path().filename().string().starts_with("libnvrtc-builtins.so"))
+      dlopen(file.path().c_str(), RTLD_NOW | RTLD_GLOBAL);
+}
+
 // NVRTC by dlopen: the wheel of requirements-test.txt, else from the loader's path or beside the nvcc on
 // PATH.
 void* nvrtc() {
   static void* const library = [] {
     void* found = nullptr;
-    for (const std::string& place : nvrtc_places())
-      if (found == nullptr) found = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+    for (const std::string& place : nvrtc_places()) {
+      if (found != nullptr) break;
+      found = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (found != nullptr) load_builtins(std::filesystem::path(place).parent_path());
+    }
     EXPECT_NE(found, nullptr) << "no NVRTC; pip install -r requirements-test.txt has it";
     return found;
   }();
