@@ -414,8 +414,7 @@ void def_comparisons(nb::module_& m) {
       },
       arg("a"),
       "For each axis the positions of the elements that are not zero, in row-major order: int32, "
-      "or "
-      "int64 of arrays larger than that counts. Evaluates the array.");
+      "or int64 of arrays larger than that counts. Evaluates the array.");
   m.def(
       "isclose",
       [](handle a, handle b, double rtol, double atol, bool equal_nan, handle s) {

@@ -329,7 +329,9 @@ ProgramPtr build_program(const TracedGraph& graph, Sight sight) {
   make_batches(*program);
   find_lifetimes(*program);
   for (const Program::Launch& launch : program->launches)
-    for (const schedule::CheckSite& site : launch.kernel.sites) program->checks.push_back(site.op);
+    for (const schedule::CheckSite& site : launch.kernel.sites)
+      if (std::ranges::find(program->checks, site.op) == program->checks.end())
+        program->checks.push_back(site.op);
   return program;
 }
 

@@ -201,7 +201,9 @@ bool may_fail(const Node& node, const Program& program) {
 // An index out of range is an error of what comes from it: the inputs of other results stay whole, so that
 // these can be made when they are asked for again.
 void keep_inputs_of_others(Tape& tape, const Program& program) {
-  if (program.checks.empty()) return;
+  const bool gives =
+      std::find(tape.donated.begin(), tape.donated.end(), true) != tape.donated.end();
+  if (program.checks.empty() || !gives) return;
   std::unordered_set<const Node*> doubtful, needed;
   for (const NodeRef& node : tape.nodes) {
     const bool inherits =

@@ -290,7 +290,7 @@ class Space:
 
     @staticmethod
     def then(f, *args):
-        if isinstance(f, optim.Optimizer):
+        if isinstance(f, optim.Optimizer) and type(f) is not optim.Optimizer:
             return f.apply_gradients({"w": args[-1]}, {"w": args[0]})
         return f(*args) if callable(f) else f
 
