@@ -72,6 +72,7 @@ std::string integer(Code code, Dtype dtype, Arguments v) {
     case Code::bit_not: return wrapped(dtype, fmt::format("~{}", raw(0)));
     case Code::shl: return wrapped(dtype, fmt::format("{} << {}", raw(0), count()));
     case Code::shr: return wrapped(dtype, fmt::format("{} >> {}", sign ? v[0] : raw(0), count()));
+    case Code::rotl: return joined(fmt::format("rotl_of<{}>", exact).c_str(), v);
     default: break;
   }
   throw_internal(__FILE__, __LINE__, fmt::format("{} of integers", name_of(code)));

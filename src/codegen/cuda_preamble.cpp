@@ -39,6 +39,15 @@ FN T rem_of(T x, T y) {
   return (T)(x % y);
 }
 
+template <class T>
+FN T rotl_of(T x, T y) {
+  const unsigned width = 8 * sizeof(T), n = (unsigned)y & (width - 1);
+  const u64 u = (u64)x & (~(u64)0 >> (64 - width));
+  return (T)(u << n | u >> ((width - n) & 63));
+}
+template <>
+FN u32 rotl_of(u32 x, u32 y) { return x << (y & 31) | x >> ((0 - y) & 31); }
+
 // Zeros are equal: their signs are joined.
 template <class T>
 FN T min_of(T x, T y) { return x < y ? x : y; }

@@ -187,6 +187,8 @@ llvm::Value* OpEmitter::integer(Code code, Dtype dtype, Value* x, Value* y) {
     case Code::bit_not: return b_.CreateNot(x);
     case Code::shl: return b_.CreateShl(x, count());
     case Code::shr: return sign ? b_.CreateAShr(x, count()) : b_.CreateLShr(x, count());
+    case Code::rotl:
+      return b_.CreateIntrinsic(llvm::Intrinsic::fshl, {x->getType()}, {x, x, count()});
     default: break;
   }
   throw_internal(__FILE__, __LINE__, fmt::format("{} of integers", name_of(code)));

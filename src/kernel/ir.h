@@ -44,8 +44,8 @@
 //
 // Values. Arithmetic never has half or complex dtype: casts from and to float16/bfloat16 stand at loads
 // and stores; complex values are pairs of real ones. bool is 0 or 1. Signed overflow wraps. Integer
-// division truncates; x / 0 = 0 and x % 0 = 0; INT_MIN / -1 = INT_MIN, remainder 0. Shifts use the count
-// modulo the width; shr of a signed value is arithmetic. Floating ops are IEEE-754, round to nearest
+// division truncates; x / 0 = 0 and x % 0 = 0; INT_MIN / -1 = INT_MIN, remainder 0. Shifts and
+// rotl use the count modulo the width; shr of a signed value is arithmetic. Floating ops are IEEE-754, round to nearest
 // even, no contraction; min and max give NaN if either is NaN, and -0 < +0. Casts: float to integer
 // truncates, NaN gives 0, out of range saturates; to bool is x != 0; integers wrap.
 // Casts of half types go to and from float32 only. rem of floats is C's fmod. eq .. le give bool; eq
@@ -72,7 +72,7 @@ namespace cermet::ir {
 #define CERMET_CORE_CODES(X)                                                                      \
   X(add, 2) X(sub, 2) X(mul, 2) X(div, 2) X(rem, 2) X(neg, 1) X(abs, 1) X(fma, 3) X(min, 2)       \
   X(max, 2) X(eq, 2) X(ne, 2) X(lt, 2) X(le, 2) X(select, 3) X(bit_and, 2) X(bit_or, 2)           \
-  X(bit_xor, 2) X(bit_not, 1) X(shl, 2) X(shr, 2) X(cast, 1) X(bitcast, 1) X(sqrt, 1)             \
+  X(bit_xor, 2) X(bit_not, 1) X(shl, 2) X(shr, 2) X(rotl, 2) X(cast, 1) X(bitcast, 1) X(sqrt, 1)  \
   X(floor, 1) X(ceil, 1) X(trunc, 1) X(rint, 1) X(scale2, 2)
 // Math codes are replaced by pass `expand` unless the target has them natively. threefry(k0, k1, c0,
 // c1) has two results, taken by Get; all else has one.

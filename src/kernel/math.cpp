@@ -152,7 +152,7 @@ std::array<ExprId, 2> expand_threefry(Builder& builder, std::span<const ExprId> 
   for (uint32_t group = 0; group < 5; ++group) {
     for (int rotation : kRotations[group % 2]) {
       x0 = x0 + x1;
-      x1 = ((x1 << rotation) | (x1 >> (32 - rotation))) ^ x0;
+      x1 = rotl(x1, rotation) ^ x0;
     }
     x0 = x0 + keys[(group + 1) % 3];
     x1 = x1 + (keys[(group + 2) % 3] + (group + 1));

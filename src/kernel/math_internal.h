@@ -66,6 +66,7 @@ inline Val operator~(Val a) { return apply(Code::bit_not, a); }
 inline Val abs(Val a) { return apply(Code::abs, a); }
 inline Val sqrt(Val a) { return apply(Code::sqrt, a); }
 inline Val rint(Val a) { return apply(Code::rint, a); }
+inline Val rotl(Val a, int n) { return apply(Code::rotl, a, lift(a, n)); }
 inline Val scale2(Val a, Val n) { return apply(Code::scale2, a, n); }
 
 // At least one of the three is a Val of the result's dtype; the others may be numbers.

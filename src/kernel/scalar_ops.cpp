@@ -103,6 +103,7 @@ T integer_op(Code code, T a, T b) {
     case Code::bit_not: return static_cast<T>(~x);
     case Code::shl: return static_cast<T>(x << count);
     case Code::shr: return static_cast<T>(a >> count);
+    case Code::rotl: return static_cast<T>(std::rotl(static_cast<U>(a), static_cast<int>(count)));
     default: break;
   }
   throw_internal(__FILE__, __LINE__, fmt::format("{} of integers", name_of(code)));

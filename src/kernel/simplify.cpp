@@ -44,7 +44,8 @@ class Simplifier {
   explicit Simplifier(const Kernel& kernel)
       : rebuilder_(kernel, [this](Builder&, ExprId, Expr e) { return simplify(std::move(e)); }),
         to_(rebuilder_.to()),
-        copies_(kernel.values.size(), kNone) {
+        copies_(kernel.values.size(), kNone),
+        lets_(kernel.values.size(), kNone) {
     for (const Stmt& stmt : kernel.body) statement(stmt, to_.kernel().body);
   }
 
@@ -64,9 +65,9 @@ class Simplifier {
       return;
     }
     Stmt copy = rebuilder_(stmt);
-    if (const Let* let = std::get_if<Let>(&copy); let != nullptr && is_name(let->expr)) {
-      copies_[let->value] = let->expr;
-      return;
+    if (const Let* let = std::get_if<Let>(&copy)) {
+      (is_name(let->expr) ? copies_ : lets_)[let->value] = let->expr;
+      if (is_name(let->expr)) return;
     }
     if (const Check* check = std::get_if<Check>(&copy); check != nullptr && is_true(check->ok))
       return;
@@ -105,6 +106,11 @@ class Simplifier {
   }
   bool is_op(ExprId id, Code code) const {
     return to_[id].kind == ExprKind::op && to_[id].code == code;
+  }
+  // What a name stands for.
+  ExprId behind(ExprId id) const {
+    const Expr& e = to_[id];
+    return e.kind == ExprKind::ref && lets_[e.id] != kNone ? lets_[e.id] : id;
   }
   bool is_integral(Dtype d) const { return is_integer(d) || d == Dtype::boolean; }
 
@@ -221,6 +227,7 @@ class Simplifier {
   ExprId cast(Dtype to, ExprId x) {
     const Dtype by = to_.dtype(x);
     if (by == to) return x;
+    if (const ExprId narrow = narrowed(to, x); narrow != kNone) return narrow;
     if (!is_op(x, Code::cast)) return kNone;
     const ExprId source = to_[x].operands[0];
     const Dtype from = to_.dtype(source);
@@ -231,6 +238,25 @@ class Simplifier {
     const bool saturates = is_floating(by) && !is_floating(from) && is_integer(to);
     if (saturates && !is_lossless(from, to)) return kNone;
     return to_.cast(source, to);
+  }
+
+  // Integers wrap, so the low bits of a result come from the low bits of the operands.
+  ExprId narrowed(Dtype to, ExprId x) {
+    const Expr e = to_[x];
+    if (e.kind != ExprKind::op || !is_integer(to) || !is_integer(e.dtype) ||
+        size_of(to) >= size_of(e.dtype))
+      return kNone;
+    const auto low = [&](int k) {
+      const ExprId id = e.operands[k];
+      return op({.kind = ExprKind::op, .dtype = to, .code = Code::cast, .operands = {id}});
+    };
+    switch (e.code) {
+      case Code::add:
+      case Code::sub:
+      case Code::mul: return simplify_op(e.code, low(0), low(1));
+      case Code::select: return to_.select(e.operands[0], low(1), low(2));
+      default: return kNone;
+    }
   }
 
   ExprId select(const Expr& e) {
@@ -289,6 +315,9 @@ class Simplifier {
       case Code::sub:
         if (zero) return x;
         if (x == y) return nothing();
+        if (is_op(x, Code::add))  // (a + b) - b, (a + b) - a
+          for (int k : {0, 1})
+            if (behind(to_[x].operands[1 - k]) == behind(y)) return to_[x].operands[k];
         return bits(y) ? simplify_op(Code::add, x, to_.constant_bits(e.dtype, 0 - *bits(y)))
                        : kNone;
       case Code::mul: return zero ? y : one ? x : regroup(e, x, y);
@@ -298,7 +327,8 @@ class Simplifier {
       case Code::bit_or: return all_ones(y) ? y : x == y || zero ? x : kNone;
       case Code::bit_xor: return x == y ? nothing() : zero ? x : kNone;
       case Code::shl:
-      case Code::shr: return zero ? x : kNone;
+      case Code::shr:
+      case Code::rotl: return zero ? x : kNone;
       default: return kNone;
     }
   }
@@ -323,6 +353,7 @@ class Simplifier {
   Rebuilder rebuilder_;
   Builder& to_;
   std::vector<ExprId> copies_;  // what stands for a value that is but a name
+  std::vector<ExprId> lets_;    // what any other value of a Let is
 };
 
 // The kernel without the statements whose values nobody reads; values are numbered anew.

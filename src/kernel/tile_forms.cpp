@@ -89,6 +89,9 @@ class FormWriter {
     tasks_.begin(group, axis_bit(lane));
     const Crossing crossing = crossing_of(source_, plan_, group, lane);
     if (crossing.axis != kNone) return write_transpose(group, lane, crossing);
+    if (group.axes.size() == 1)
+      if (const ExprId half = half_of(source_, plan_, group, lane); half != kNone)
+        return write_halves(group, lane, half);
     const bool merges = std::ranges::any_of(
         group.tasks, [&](int number) { return plan_.tasks[number].kind == TaskKind::merge; });
     const std::vector<AxisId> outer = without(group.axes, {lane});
@@ -105,6 +108,34 @@ class FormWriter {
     tasks_.run(tasks_.tasks_of(group), open_tile(ForKind::lane, dims.back(), lanes));
     out_.close();
     if (!outer.empty()) out_.close();
+    out_.close();
+  }
+
+  // Points i and i + half in one iteration, where both lie in the range; then the others.
+  void write_halves(const Group& group, AxisId lane, ExprId half) {
+    Builder& to = out_.to();
+    const GridDim dim{{lane}, 2 * kLaneTile};
+    const ExprId at = open_chunk("map", {dim}).back();
+    const ExprId n = to.extent(lane), h = out_.expr(half), zero = out_.integer(0);
+    const ExprId pairs = out_.let(to.max(zero, to.min(h, to.sub(n, h))));
+    const Bounds lower = out_.bounds(at, kLaneTile, pairs);
+    const ExprId upper =
+        source_.builder().compare(Code::le, half, source_.builder().axis_ref(lane));
+    const AxisId i = open_over(ForKind::lane, {lane}, lower.first, lower.second);
+    out_.define(upper, to.integer(Dtype::boolean, 0));
+    tasks_.run(tasks_.tasks_of(group), i);
+    out_.bind_again({lane}, to.add(to.axis_ref(i), h));
+    out_.define(upper, to.integer(Dtype::boolean, 1));
+    tasks_.run(tasks_.tasks_of(group), i);
+    out_.close();
+    // Below twice the half all after the pairs lie in the lower half, else behind both.
+    const ExprId behind = out_.let(to.compare(Code::le, to.add(h, h), n));
+    const ExprId first = to.select(behind, to.add(pairs, pairs), pairs);
+    const ExprId begin = out_.let(to.add(first, to.mul(at, out_.integer(dim.tile))));
+    const ExprId all = to.select(behind, n, to.min(h, n));
+    const ExprId end = out_.let(to.min(to.add(begin, out_.integer(dim.tile)), all));
+    tasks_.run(tasks_.tasks_of(group), open_over(ForKind::lane, {lane}, begin, end));
+    out_.close();
     out_.close();
   }
 

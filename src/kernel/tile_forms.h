@@ -29,6 +29,10 @@ AxisId lane_axis(Source& source, const Plan& plan, const Group& group,
                  const std::vector<AxisId>& among);
 Crossing crossing_of(Source& source, const Plan& plan, const Group& group, AxisId lane);
 
+// h where what is stored at i is computed from select(h <= i, i - h, i), so that i and i + h share it
+// (words of a random generator that come in pairs); kNone without one.
+ExprId half_of(Source& source, const Plan& plan, const Group& group, AxisId lane);
+
 Kernel write_loops(Source& source, const Plan& plan);
 
 }  // namespace cermet::ir

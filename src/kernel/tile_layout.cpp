@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which axis is contiguous where.
+// Which axis is contiguous where, and which is folded in half.
 #include <algorithm>
 #include <map>
 
@@ -67,6 +67,36 @@ Crossing crossing_of(Source& source, const Plan& plan, const Group& group, AxisI
   for (auto& [axis, loads] : found)
     if (loads.size() > crossing.loads.size()) crossing = {axis, std::move(loads)};
   return crossing;
+}
+
+ExprId half_of(Source& source, const Plan& plan, const Group& group, AxisId lane) {
+  std::vector<ExprId> roots;
+  std::vector<int32_t> stored, read;
+  for (int number : group.tasks) {
+    const Task& task = plan.tasks[number];
+    if (task.kind != TaskKind::store) return kNone;
+    stored.push_back(std::get<Store>(*task.line.stmt).buffer.id);
+    for (const Read& r : task.reads) read.push_back(r.buffer.id);
+    for (ExprId root : roots_of(task)) roots.push_back(root);
+  }
+  if (std::ranges::find_first_of(stored, read) != stored.end()) return kNone;
+  const auto is_op = [&](ExprId id, Code code) {
+    return source[id].kind == ExprKind::op && source[id].code == code;
+  };
+  const ExprId axis = source.builder().axis_ref(lane);
+  ExprId half = kNone;
+  source.walk(roots, [&](ExprId id) {
+    const Expr& e = source[id];
+    if (half != kNone || !is_op(id, Code::select) || e.operands[2] != axis) return half == kNone;
+    const ExprId upper = e.operands[0], lower = e.operands[1];
+    if (!is_op(upper, Code::le) || !is_op(lower, Code::sub)) return true;
+    const ExprId bound = source[upper].operands[0];
+    if (source.axes(bound) == 0 && source[upper].operands[1] == axis &&
+        source[lower].operands == std::vector<ExprId>{axis, bound})
+      half = bound;
+    return half == kNone;
+  });
+  return half;
 }
 
 }  // namespace cermet::ir

@@ -219,7 +219,8 @@ class ExprVerifier {
       case Code::bit_xor:
       case Code::bit_not: return is_integer(d) || d == Dtype::boolean;
       case Code::shl:
-      case Code::shr: return is_integer(d);
+      case Code::shr:
+      case Code::rotl: return is_integer(d);
       case Code::fma:
       case Code::sqrt:
       case Code::floor:

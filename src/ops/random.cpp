@@ -93,7 +93,7 @@ void check_covers(const char* op, const Shape& shape, const Shape& arguments) {
                arguments);
 }
 
-// Uniform in [0, 1): 32 random bits rounded to float32 (53 for float64), kept below 1.
+// Uniform in [0, 1): 32 random bits rounded to float32 over 2^32 (53 over 2^53 for float64), kept below 1.
 array unit_uniform(const Shape& shape, Dtype dtype, const array& key, const S& s) {
   if (dtype == Dtype::float64) {
     const array bits = random::bits(shape, 8, key, s);
@@ -101,8 +101,8 @@ array unit_uniform(const Shape& shape, Dtype dtype, const array& key, const S& s
     return multiply(astype(top, dtype, s), full(shape, number(0x1p-53), dtype, s), s);
   }
   const array bits = astype(random::bits(shape, 4, key, s), Dtype::float32, s);
-  const array whole = full(shape, number(4294967295.0), Dtype::float32, s);
-  const array u = astype(divide(bits, whole, s), dtype, s);
+  const array scaled = multiply(bits, full(shape, number(0x1p-32), Dtype::float32, s), s);
+  const array u = astype(scaled, dtype, s);
   const double below_one = dtype == Dtype::float16    ? 1 - 0x1p-11
                            : dtype == Dtype::bfloat16 ? 1 - 0x1p-8
                                                       : 1 - 0x1p-24;

@@ -106,6 +106,12 @@ CERMET_INLINE bool integer_step(Code code, void* to, const void* a, const void* 
     case Code::shr:
       loop<T, T>(to, a, b, c, [](T x, T y, T) -> T { return x >> (y & kMask); });
       return true;
+    case Code::rotl:
+      loop<T, T>(to, a, b, c, [](T x, T y, T) -> T {
+        const uint64_t u = static_cast<std::make_unsigned_t<T>>(x), n = y & kMask;
+        return static_cast<T>(u << n | u >> ((kMask + 1 - n) & 63));
+      });
+      return true;
     default: return any_step<T>(code, to, a, b, c);
   }
 }

@@ -69,7 +69,7 @@ TEST(Codegen, UnaryCodes) {
 
 TEST(Codegen, BitsAndShifts) {
   for (Dtype d : kIntegers) {
-    for (const char* code : {"bit_and", "bit_or", "bit_xor", "shl", "shr"})
+    for (const char* code : {"bit_and", "bit_or", "bit_xor", "shl", "shr", "rotl"})
       check_map({d, d}, d, fmt::format("{}(load(p0[a2]), load(p1[a2]))", code));
     check_map({d}, d, "bit_not(load(p0[a2]))");
   }

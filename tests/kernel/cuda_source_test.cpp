@@ -183,7 +183,7 @@ TEST(CudaSource, OpsOfAllTypes) {
     if (!floating)
       for (const char* code : {"bit_and", "bit_or", "bit_xor"}) binary(code, d);
     if (!floating) unary("bit_not");
-    if (!floating && !logical) binary("shl", d), binary("shr", d);
+    if (!floating && !logical) binary("shl", d), binary("shr", d), binary("rotl", d);
     if (floating) {
       for (const char* code : {"sqrt", "floor", "ceil", "trunc", "rint"}) unary(code);
       outputs.push_back({d, "fma(%1, %2, %3)"});

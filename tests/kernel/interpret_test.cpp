@@ -80,11 +80,16 @@ TYPED_TEST(Integers, WrapAndEdges) {
     // The count is taken modulo the width.
     EXPECT_EQ(eval<T>(Code::shl, x, T(kWidth)), x);
     EXPECT_EQ(eval<T>(Code::shr, x, T(kWidth + 1)), T(x >> 1));
+    EXPECT_EQ(eval<T>(Code::rotl, x, T(0)), x);
+    EXPECT_EQ(eval<T>(Code::rotl, x, T(kWidth)), x);
+    EXPECT_EQ(eval<T>(Code::rotl, eval<T>(Code::rotl, x, T(3)), T(kWidth - 3)), x);
     EXPECT_EQ(eval<T>(Code::bit_not, x), T(~x));
     EXPECT_EQ(eval<T>(Code::neg, x), T(uint64_t{0} - static_cast<uint64_t>(x)));
   }
   EXPECT_EQ(eval<T>(Code::shl, T(1), T(kWidth - 1)), std::is_signed_v<T> ? kMin : T(kMax / 2 + 1));
   EXPECT_EQ(eval<T>(Code::shr, kMax, T(kWidth - 2)), std::is_signed_v<T> ? T(1) : T(3));
+  EXPECT_EQ(eval<T>(Code::rotl, T(5), T(kWidth - 1)),
+            T(eval<T>(Code::shl, T(1), T(kWidth - 1)) + 2));
   EXPECT_EQ(eval<T>(Code::min, kMin, kMax), kMin);
   EXPECT_EQ(eval<T>(Code::max, kMin, kMax), kMax);
   EXPECT_EQ(eval<T>(Code::bit_and, T(12), T(10)), T(8));

@@ -263,9 +263,9 @@ class Generator {
 
   ExprId integral(Dtype dtype, int depth) {
     static const std::vector<Code> unary = {Code::neg, Code::abs, Code::bit_not};
-    static const std::vector<Code> binary = {Code::add,    Code::sub,     Code::mul, Code::div,
-                                             Code::rem,    Code::min,     Code::max, Code::bit_and,
-                                             Code::bit_or, Code::bit_xor, Code::shl, Code::shr};
+    static const std::vector<Code> binary = {
+        Code::add,     Code::sub,    Code::mul,     Code::div, Code::rem, Code::min, Code::max,
+        Code::bit_and, Code::bit_or, Code::bit_xor, Code::shl, Code::shr, Code::rotl};
     if (dice_.chance(20)) {
       const Code code = dice_.one_of(unary);
       return one(code, dtype, depth);

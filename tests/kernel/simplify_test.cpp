@@ -84,6 +84,20 @@ TEST(Simplify, IntegerChains) {
   EXPECT_EQ(simple("sub(add(3, p1), 3)"), "p1");
   EXPECT_EQ(simple("mul(mul(p1, 3), 4)"), "mul(p1, 12)");
   EXPECT_EQ(simple("mul(p1, 0)"), "0");
+  EXPECT_EQ(simple("sub(add(a0, p1), p1)"), "a0");
+  EXPECT_EQ(simple("sub(add(a0, p1), a0)"), "p1");
+}
+
+TEST(Simplify, ArithmeticInTheLowBits) {
+  EXPECT_EQ(simple("cast.uint32(add(a0, p1))", "uint32"), "add(cast.uint32(p1), cast.uint32(a0))");
+  EXPECT_EQ(simple("cast.int32(mul(a0, sub(p1, 5)))", "int32"),
+            "mul(add(cast.int32(p1), int32(-5)), cast.int32(a0))");
+  EXPECT_EQ(simple("cast.uint8(select(p3, a0, 260))", "uint8"),
+            "select(p3, cast.uint8(a0), uint8(4))");
+  // A quotient is not made of low bits, and a float saturates.
+  EXPECT_EQ(simple("cast.int32(div(a0, p1))", "int32"), "cast.int32(div(a0, p1))");
+  EXPECT_EQ(simple("cast.bool(add(a0, p1))", "bool"), "cast.bool(add(a0, p1))");
+  EXPECT_EQ(simple("cast.int64(add(p4, p4))"), "cast.int64(add(p4, p4))");
 }
 
 TEST(Simplify, CastsThatLoseNothing) {

@@ -23,11 +23,13 @@ struct Case {
   std::function<Numbers(const Numbers&)> strides = [](const Numbers&) { return Numbers{}; };
   std::function<Numbers(const Numbers&)> elements;  // by parameter that is a buffer, in order
   int64_t index_range = 0;  // integer buffers hold [0, index_range); 0: small numbers of both signs
+  double scalar = 3;
 };
 
 class Memory {
  public:
-  Memory(const Kernel& kernel, const Numbers& elements, int64_t index_range) {
+  Memory(const Kernel& kernel, const Case& c, const Numbers& extents) {
+    const Numbers elements = c.elements(extents);
     size_t buffer = 0;
     uint64_t state = 12345;
     for (const Param& p : kernel.params) {
@@ -40,16 +42,16 @@ class Memory {
         for (int64_t i = 0; i < count; ++i) {
           state = state * 6364136223846793005u + 1442695040888963407u;
           const int64_t small = static_cast<int64_t>(state >> 33) % 4001 - 2000;
-          const bool index = is_integer(p.dtype) && index_range > 0;
+          const bool index = is_integer(p.dtype) && c.index_range > 0;
           const uint64_t bits =
-              index ? static_cast<uint64_t>(static_cast<int64_t>(state >> 33) % index_range)
+              index ? static_cast<uint64_t>(static_cast<int64_t>(state >> 33) % c.index_range)
                     : from_double(p.dtype, is_floating(p.dtype) ? small * 0.00137 : small % 100);
           std::memcpy(bytes_.back().data() + static_cast<size_t>(i) * size, &bits, size);
         }
         a.data = bytes_.back().data();
         a.elements = count;
       } else {
-        a.bits = from_double(p.dtype, 3);
+        a.bits = from_double(p.dtype, c.scalar);
       }
       arguments_.push_back(a);
     }
@@ -76,8 +78,8 @@ void expect_same(const Case& c, const std::string& form, const std::vector<Numbe
   verify(tiled);
   EXPECT_EQ(print(parse(print(tiled))), print(tiled));
   for (const Numbers& extents : shapes) {
-    const Numbers elements = c.elements(extents), strides = c.strides(extents);
-    Memory before(kernel, elements, c.index_range), after(kernel, elements, c.index_range);
+    const Numbers strides = c.strides(extents);
+    Memory before(kernel, c, extents), after(kernel, c, extents);
     const CheckFailure a = interpret(kernel, before.arguments(), extents, strides);
     const CheckFailure b = interpret(tiled, after.arguments(), extents, strides);
     EXPECT_EQ(a.site, b.site);
@@ -129,6 +131,29 @@ TEST(Tile, Map) {
                      return Numbers{n[0] * (n[1] + 3), std::max(n[0], n[1]), product(n)};
                    }},
               "map", kPlanes);
+}
+
+// What points i and i + h share is made once, whatever h is beside the extent.
+TEST(Tile, MapFoldedInHalf) {
+  Case given = {.text = R"(kernel "halves" {
+  param p0 float32 in
+  param p1 int64 scalar
+  param p2 uint32 out
+  param p3 float32 out
+  axis a0
+  for stage (a0) {
+    %0 = le(p1, a0)
+    %1 = select(%0, sub(a0, p1), a0)
+    %2 = threefry(uint32(7), uint32(9), cast.uint32(%1), cast.uint32(add(%1, p1)))
+    store p2[a0] = select(%0, %2.1, %2.0)
+    store p3[a0] = mul(load(p0[a0]), cast.float32(%2.1))
+  }
+})",
+                .elements = [](const Numbers& n) { return Numbers{n[0], n[0], n[0]}; }};
+  for (const double half : {-5, 0, 1, 3, 64, 4096, 6000, 20000}) {
+    given.scalar = half;
+    expect_same(given, "map", {{0}, {1}, {5}, {6}, {7}, {8191}, {8192}, {8193}, {12000}, {12345}});
+  }
 }
 
 TEST(Tile, MapOfRankZero) {

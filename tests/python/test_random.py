@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from mlx_oracle import CERMET, MLX, same, same_values
 
-SHAPES = [(), (1,), (7,), (2, 3), (0,), (5, 1, 4), (1001,)]
+SHAPES = [(), (1,), (7,), (2, 3), (0,), (5, 1, 4), (1001,), (3, 8193)]
 
 
 def draw(lib, code, seed=7):
@@ -69,6 +69,15 @@ def test_bits(width):
     assert mx.random.bits(key=mx.random.key(3)).shape == ()
     with pytest.raises(ValueError):
         mx.random.bits((2,), width=3)
+
+
+@pytest.mark.parametrize("count", [1, 2, 9, 8192, 8193, 40001])
+def test_a_part_of_a_draw(count):
+    """Words come in pairs, half a draw apart: any part of one, in a kernel of its own."""
+    whole = np.array(mlx.core.random.uniform(shape=(count,), key=mlx.core.random.key(11)))
+    for part in (slice(1), slice(count // 2), slice(count // 2, None), slice(1, -1), slice(0, 0)):
+        drawn = mx.random.uniform(shape=(count,), key=mx.random.key(11))[part]
+        np.testing.assert_array_equal(np.array(drawn), whole[part])
 
 
 EXACT = [
