@@ -145,12 +145,13 @@ TARGET("avx2") void read_avx2(const char* from, size_t bytes) {
   keep(sums);
 }
 
-// Twelve chains hide the latency of four or five cycles on two units.
+// Twelve chains hide the latency of four or five cycles on two units. They begin with different values: equal
+// ones would be computed once.
 #define FMA_LOOP(name, features, vector, set1, fmadd)                   \
   TARGET(features) void name() {                                        \
     const vector factor = set1(0.999);                                  \
     vector sums[12];                                                    \
-    for (auto& sum : sums) sum = set1(1.0);                             \
+    for (int c = 0; c < 12; ++c) sums[c] = set1(1.0 + c);               \
     for (int64_t i = 0; i < kArithmeticLoops; ++i) {                    \
       _Pragma("GCC unroll 12") for (auto& sum : sums) {                 \
         sum = fmadd(sum, factor, factor);                               \
@@ -166,7 +167,8 @@ FMA_LOOP(fma_f64_avx512, "avx512f", __m512d, _mm512_set1_pd, _mm512_fmadd_pd)
 
 TARGET("avx512f,avx512bf16") void dot_bf16_avx512() {
   const __m512bh factor = _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.5f), _mm512_set1_ps(0.5f));
-  __m512 sums[12] = {};
+  __m512 sums[12];
+  for (int c = 0; c < 12; ++c) sums[c] = _mm512_set1_ps(static_cast<float>(c));
   for (int64_t i = 0; i < kArithmeticLoops; ++i) {
 #pragma GCC unroll 12
     for (__m512& sum : sums) sum = _mm512_dpbf16_ps(sum, factor, factor);

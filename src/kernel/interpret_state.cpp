@@ -309,14 +309,18 @@ void Evaluator::gemm(const GemmMicro& m) {
   const auto number = [&](ExprId id) { return static_cast<int64_t>(cells_[id]); };
   const Dtype acc = wide(kernel_.locals[m.c.id].dtype);
   const int64_t rows = number(m.rows), columns = number(m.columns), depth = number(m.depth);
+  const int64_t g = group_of(kernel_.locals[m.b.id].dtype);
+  const Dtype given = wide(kernel_.locals[m.b.id].dtype);
   for (int64_t i = 0; i < round_up(rows, m.tile_rows); ++i)
     for (int64_t j = 0; j < round_up(columns, m.tile_columns); ++j) {
       ContractSum sum(acc);
       const int64_t row = m.a.local ? i : std::min(i, rows - 1);
       for (int64_t k = 0; k < depth; ++k)
-        sum.add(acc, read(m.a, number(m.a_at) + row * number(m.a_row) + k * m.a_column), acc,
-                read(m.b, number(m.b_at) + j / m.tile_columns * m.b_panel + k * m.tile_columns +
-                              j % m.tile_columns));
+        sum.add(given,
+                read(m.a, number(m.a_at) + row * number(m.a_row) + k / g * m.a_column + k % g),
+                given,
+                read(m.b, number(m.b_at) + j / m.tile_columns * m.b_panel +
+                              k / g * g * m.tile_columns + j % m.tile_columns * g + k % g));
       const int64_t at = number(m.c_at) + i * m.c_row + j;
       const uint64_t terms[2] = {read(m.c, at), sum.result()};
       uint64_t cell = number(m.add) != 0 ? apply(Code::add, acc, acc, terms) : terms[1];
@@ -328,22 +332,24 @@ void Evaluator::gemm(const GemmMicro& m) {
 void Evaluator::transpose(const TransposeMicro& m) {
   const auto number = [&](ExprId id) { return static_cast<int64_t>(cells_[id]); };
   const int64_t rows = number(m.rows), columns = number(m.columns);
+  const int64_t g = group_of(kernel_.locals[m.from.id].dtype);
   for (int64_t i = 0; i < round_up(rows, m.tile); ++i)
     for (int64_t j = 0; j < round_up(columns, m.tile); ++j) {
       const uint64_t cell = read(m.from, number(m.from_at) + i * m.from_row + j);
-      write(m.to, number(m.to_at) + j * m.to_row + i,
-            i < rows && j < columns ? cell : undefined(m.to));
+      write(m.to, number(m.to_at) + j / g * m.to_row + i * g + j % g,
+            i < rows && j < round_up(columns, g) ? cell : undefined(m.to));
     }
 }
 
 void Evaluator::pack(const PackMicro& m) {
   const auto number = [&](ExprId id) { return static_cast<int64_t>(cells_[id]); };
-  for (int64_t k = 0; k < number(m.rows); ++k)
+  const int64_t g = group_of(kernel_.locals[m.to.id].dtype), rows = number(m.rows);
+  for (int64_t k = 0; k < round_up(rows, g); ++k)
     for (int64_t j = 0; j < number(m.columns); ++j)
       write(m.to,
-            number(m.to_at) + j / m.tile_columns * m.to_panel + k * m.tile_columns +
-                j % m.tile_columns,
-            read(m.from, number(m.from_at) + k * number(m.from_row) + j));
+            number(m.to_at) + j / m.tile_columns * m.to_panel + k / g * g * m.tile_columns +
+                j % m.tile_columns * g + k % g,
+            k < rows ? read(m.from, number(m.from_at) + k * number(m.from_row) + j) : 0);
 }
 
 void Evaluator::panel(const PanelMicro& m) {

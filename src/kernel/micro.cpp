@@ -86,6 +86,21 @@ PanelMicro PanelMicro::of(const Micro& m) {
 
 namespace {
 
+// Of what is packed for a product: the groups are whole.
+std::string fault_of_groups(const Micro& micro, int64_t group) {
+  std::vector<int64_t> distances;
+  switch (micro.kind) {
+    case MicroKind::gemm: distances = {micro.constants[2], micro.constants[3]}; break;
+    case MicroKind::transpose: distances = {micro.constants[1], micro.constants[2]}; break;
+    case MicroKind::pack: distances = {micro.constants[1]}; break;
+    case MicroKind::panel_n:
+    case MicroKind::panel_k: break;
+  }
+  const bool whole =
+      std::ranges::all_of(distances, [&](int64_t distance) { return distance % group == 0; });
+  return whole ? "" : "what is packed lies in whole groups";
+}
+
 // Of the last buffer of a panel.
 std::string fault_of_panel(const Kernel& kernel, BufferRef b, Dtype dtype) {
   if (!is_floating(dtype)) return "a panel's locals are of a floating dtype";
@@ -107,16 +122,24 @@ std::string fault_of(const Kernel& kernel, const Micro& micro) {
     return "a micro's constants are sizes and strides, at least 1";
   const bool panel = micro.kind == MicroKind::panel_n || micro.kind == MicroKind::panel_k;
   const Dtype dtype = kernel.locals[micro.buffers[0].id].dtype;
+  // Of the operands: the last buffer is one in every template.
+  const BufferRef last = micro.buffers.back();
+  const Dtype own = last.local ? kernel.locals[last.id].dtype : kernel.params[last.id].dtype;
+  const bool halves = own == Dtype::bfloat16 &&
+                      (micro.kind != MicroKind::gemm || dtype == Dtype::float32) && !panel;
   for (size_t i = 0; i < micro.buffers.size(); ++i) {
     const BufferRef b = micro.buffers[i];
     if (panel && i == 2) continue;
     const bool reads = i == 1 && micro.kind != MicroKind::transpose && !panel;
     if (!b.local && !reads) return "a micro works on locals";
     if (!b.local && kernel.params[b.id].access != Access::in) return "a micro reads a buffer `in`";
-    if ((b.local ? kernel.locals[b.id].dtype : kernel.params[b.id].dtype) != dtype)
+    if ((b.local ? kernel.locals[b.id].dtype : kernel.params[b.id].dtype) !=
+        (halves && (i > 0 || micro.kind != MicroKind::gemm) ? own : dtype))
       return "a micro's locals are of one dtype";
   }
-  if (size_of(dtype) < 4) return "a micro's locals have elements of 4 or 8 bytes";
+  if (size_of(dtype) < 4 && !halves) return "a micro's locals have elements of 4 or 8 bytes";
+  if (const std::string fault = fault_of_groups(micro, group_of(own)); halves && !fault.empty())
+    return fault;
   for (ExprId id : micro.operands)
     if (kernel.exprs[id].dtype != Dtype::int64) return "a micro's operands are int64";
   if (micro.kind == MicroKind::gemm && micro.buffers[1].local &&

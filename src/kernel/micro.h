@@ -3,7 +3,9 @@
 // knows their order; tiler, verifier, interpreter and code generators go through it.
 //
 // All buffers are thread or kernel Locals of one dtype, but for b of a panel, a of a product and what is
-// packed; strides and offsets count elements. A template works in tiles: what it computes past the wanted rows and
+// packed; strides and offsets count elements. Operands of a product may be bfloat16 beside a float32 c:
+// packed, g = 2 of them that follow each other in k lie side by side (group_of; else g = 1), and a target
+// may take subnormal ones as zeros. A template works in tiles: what it computes past the wanted rows and
 // columns, up to the next whole tile, is left undefined in the target, and Locals are read there,
 // whatever they hold.
 #pragma once
@@ -15,11 +17,11 @@
 namespace cermet::ir {
 
 // For i < rows, j < columns:
-//   c[c_at + i·c_row + j] = (add ? c[...] : 0) + Σ_k<depth a[a_at + i·a_row + k·a_column]
-//                           · b[b_at + (j / tile_columns)·b_panel + k·tile_columns + j % tile_columns]
+//   c[c_at + i·c_row + j] = (add ? c[...] : 0) + Σ_k<depth a[a_at + i·a_row + (k / g)·a_column + k % g]
+//       · b[b_at + (j / tile_columns)·b_panel + (k / g)·g·tile_columns + (j % tile_columns)·g + k % g]
 // B lies in panels of tile_columns, so that the panel in use fills few pages and no more of L1 than it
-// has to. A may be a parameter that is read: nothing of it outside rows x depth is. The order of the sum,
-// and fma in it, are free.
+// has to. A may be a parameter that is read: nothing of it outside rows x depth is. B is 0 from depth up
+// to a multiple of g. The order of the sum, and fma in it, are free.
 struct GemmMicro {
   // Constants.
   int64_t tile_rows, tile_columns;
@@ -33,8 +35,8 @@ struct GemmMicro {
   static GemmMicro of(const Micro& micro);
 };
 
-// For i < rows, j < columns: to[to_at + j·to_row + i] = from[from_at + i·from_row + j]. Tiles are
-// tile x tile.
+// For i < rows, j < columns up to a multiple of g:
+//   to[to_at + (j / g)·to_row + i·g + j % g] = from[from_at + i·from_row + j]. Tiles are tile x tile.
 struct TransposeMicro {
   // Constants.
   int64_t tile, to_row, from_row;
@@ -48,8 +50,8 @@ struct TransposeMicro {
 };
 
 // For k < rows, j < columns:
-//   to[to_at + (j / tile_columns)·to_panel + k·tile_columns + j % tile_columns]
-//       = from[from_at + k·from_row + j]
+//   to[to_at + (j / tile_columns)·to_panel + (k / g)·g·tile_columns + (j % tile_columns)·g + k % g]
+//       = from[from_at + k·from_row + j]; 0 for k from rows up to a multiple of g.
 // `from` may be a parameter that is read; nothing else is read or written.
 struct PackMicro {
   // Constants.
@@ -84,6 +86,9 @@ struct PanelMicro {
   Micro micro() const;
   static PanelMicro of(const Micro& micro);
 };
+
+// g of what is packed for a product.
+inline int64_t group_of(Dtype dtype) { return dtype == Dtype::bfloat16 ? 2 : 1; }
 
 // Empty, or what is wrong with a template's constants, buffers or operands. Buffers must exist.
 std::string fault_of(const Kernel& kernel, const Micro& micro);

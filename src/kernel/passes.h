@@ -17,7 +17,7 @@ struct TargetFacts {
   std::string name;       // "cpu" or "cuda"
   int vector_bytes = 16;  // width of one vector register
   bool fma = false;       // fused multiply-add in one instruction
-  bool dot_bf16 = false;
+  bool dot_bf16 = false;  // a dot instruction for bfloat16, and faster than fma
   bool amx_bf16 = false;
   int64_t l1_bytes = 32 << 10;
   int64_t l2_bytes = 1 << 20;

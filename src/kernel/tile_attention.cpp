@@ -37,7 +37,7 @@ class AttentionWriter : BlockWriter {
   AttentionWriter(ChainAnalysis& chain, const TargetFacts& target, Emitter& out)
       : BlockWriter(chain.source, out),
         chain_(chain),
-        tiles_(tiles_of(chain.acc, target)),
+        tiles_(tiles_of(chain.acc, chain.acc, target)),
         by_columns_(std::ranges::any_of(chain.last, &LastProduct::by_columns)) {}
 
   void run() {

@@ -51,14 +51,15 @@ struct Blocking : Tiles {
 
 int64_t round_up(int64_t n, int64_t tile) { return (n + tile - 1) / tile * tile; }
 
-Blocking blocking_of(Scheme scheme, bool in_place, Dtype acc, const TargetFacts& target) {
+Blocking blocking_of(Scheme scheme, bool in_place, Dtype acc, Dtype packed,
+                     const TargetFacts& target) {
   const bool local = in_place || scheme != Scheme::fma;
   const int64_t size = static_cast<int64_t>(size_of(acc));
-  const Tiles tiles = tiles_of(acc, target);
+  const Tiles tiles = tiles_of(acc, packed, target);
   const int64_t bytes = in_place ? kPlaceBytes : local ? kLocalBytes : kBlockBytes;
   const int64_t depth = std::min(kMaxDepth, kPanelBytes / (tiles.tile_columns * size));
   return {tiles, round_up(local ? kLocalRows : kBlockRows, tiles.tile_rows), bytes / size,
-          in_place ? kPlaceDepth : depth};
+          (in_place ? kPlaceDepth : depth) * tiles.group};
 }
 
 bool is_float(Dtype dtype) { return dtype == Dtype::float32 || dtype == Dtype::float64; }
@@ -126,7 +127,7 @@ bool is_in_place(Source& source, const ProductAnalysis& analysis) {
   const Roles& roles = analysis.roles;
   return std::ranges::all_of(analysis.products, [&](const Product& p) {
     const std::optional<Place> place = place_of(source, p.a, roles.m, roles.k);
-    return place && source[place->load].dtype == p.contract->acc && place->k == kUnit &&
+    return place && source[place->load].dtype == analysis.packed && place->k == kUnit &&
            place->free != kNoTerm;
   });
 }
@@ -137,7 +138,7 @@ class GemmWriter : ProductWriter {
              Emitter& out)
       : ProductWriter(source, analysis, out),
         in_place_(is_in_place(source, analysis)),
-        size_(blocking_of(analysis.scheme, in_place_, acc(), target)) {}
+        size_(blocking_of(analysis.scheme, in_place_, acc(), analysis.packed, target)) {}
 
   void run() {
     declare();
@@ -154,20 +155,39 @@ class GemmWriter : ProductWriter {
     for (const Product& p : analysis_.products) {
       declare_operand(b_, p.b, roles_.n);
       declare_operand(a_, p.a, roles_.m);
-      c_.push_back(is_split() ? pieces() : local(c_block()));
+      c_.push_back(is_split() ? pieces() : local(acc(), c_block()));
     }
     for (Operand& b : b_) {
-      b.local = is_local() ? local(size_.b_block()) : packed_whole();
-      const std::optional<Place> place = place_of(source_, b.expr, roles_.n, roles_.k);
-      if (place && source_[place->load].dtype == acc() && place->free == kUnit &&
-          place->k != kNoTerm)
-        b.place = *place;
-      if (b.along_k && strip_ == kNone) strip_ = local(strip_size(size_, size_.depth));
+      b.local = is_local() ? local(packed(), size_.b_block()) : packed_whole();
+      find_rows(b, roles_.n);
+      need_strip(b, size_.columns);
     }
     for (Operand& a : a_) {
-      if (in_place_) a.place = *place_of(source_, a.expr, roles_.m, roles_.k);
-      else a.local = local(a.along_k ? size_.rows * a_row() : size_.depth * size_.rows);
+      if (in_place_) {
+        a.place = *place_of(source_, a.expr, roles_.m, roles_.k);
+        continue;
+      }
+      a.local = local(packed(), a.along_k ? size_.rows * a_row() : size_.depth * a_width());
+      if (a.along_k || size_.group == 1) continue;
+      find_rows(a, roles_.m);
+      need_strip(a, size_.rows);
     }
+    if (strip_elements_ > 0) strip_ = local(packed(), strip_elements_);
+  }
+
+  // Whether rows of the operand along `free` can be packed from where they lie.
+  void find_rows(Operand& operand, AxisId free) {
+    const std::optional<Place> place = place_of(source_, operand.expr, free, roles_.k);
+    if (place && source_[place->load].dtype == packed() && place->free == kUnit &&
+        place->k != kNoTerm)
+      operand.place = *place;
+  }
+  void need_strip(const Operand& operand, int64_t columns) {
+    if (operand.place.load != kNone) return;
+    const int64_t elements = operand.along_k   ? strip_size(size_, size_.depth)
+                             : size_.group > 1 ? group_strip_size(size_, columns)
+                                               : 0;
+    strip_elements_ = std::max(strip_elements_, elements);
   }
 
   void declare_operand(std::vector<Operand>& list, ExprId expr, AxisId free) {
@@ -186,7 +206,7 @@ class GemmWriter : ProductWriter {
     for (AxisId axis : roles_.b_batch) whole.terms.push_back({axis, 1});
     whole.terms.push_back({roles_.n, size_.columns});
     whole.terms.push_back({roles_.k, size_.depth});
-    return to_.local(acc(), whole, LocalScope::kernel);
+    return to_.local(packed(), whole, LocalScope::kernel);
   }
 
   // Blocks of C, once for each piece of k.
@@ -197,11 +217,16 @@ class GemmWriter : ProductWriter {
     return to_.local(acc(), whole, LocalScope::kernel);
   }
 
-  LocalId local(int64_t elements) {
-    return to_.local(acc(), {.constant = elements, .terms = {}}, LocalScope::thread);
+  LocalId local(Dtype dtype, int64_t elements) {
+    return to_.local(dtype, {.constant = elements, .terms = {}}, LocalScope::thread);
   }
 
   int64_t a_row() const { return size_.depth + size_.line; }  // along k
+  // Of a row along m: whole vectors, if templates fill it.
+  int64_t a_width() const {
+    return size_.group == 1 ? size_.rows : round_up(size_.rows, size_.lanes);
+  }
+  Dtype packed() const { return analysis_.packed; }
 
   // Where the packed block (n, k) of B begins.
   ExprId block_at(const std::vector<ExprId>& batch, ExprId n_block, ExprId k_block) {
@@ -229,15 +254,31 @@ class GemmWriter : ProductWriter {
   }
 
   void pack_block(ExprId base, Range n, Range k) {
-    for (const Operand& b : b_) {
-      const Panels to{b.local, base, size_.depth};
-      if (b.place.load != kNone) {
-        pack_in_place(size_, b.place, to, roles_.k, k, roles_.n, n);
-      } else if (b.along_k) {
-        pack_transposed(size_, b.expr, to, roles_.k, k, roles_.n, n, strip_);
-      } else {
-        pack_panels(size_, b.expr, to, roles_.k, k, roles_.n, n);
-      }
+    for (const Operand& b : b_)
+      pack_operand(b, size_, {b.local, base, size_.depth, size_.columns}, k, roles_.n, n);
+  }
+
+  void pack_operand(const Operand& operand, const Tiles& tiles, Panels to, Range k, AxisId free,
+                    Range range) {
+    if (operand.place.load != kNone) {
+      pack_in_place(tiles, operand.place, to, roles_.k, k, free, range);
+    } else if (operand.along_k) {
+      pack_transposed(tiles, operand.expr, to, roles_.k, k, free, range, strip_);
+    } else {
+      pack_panels(tiles, operand.expr, to, roles_.k, k, free, range, strip_);
+    }
+  }
+
+  // A block of A: as it lies, but in groups.
+  void pack_a(const Operand& a, Range m, Range k) {
+    if (a.along_k) {
+      copy(a.expr, a.local, kNone, a_row(), roles_.m, m, roles_.k, k);
+    } else if (size_.group > 1) {
+      Tiles one_panel = size_;
+      one_panel.tile_columns = a_width();
+      pack_operand(a, one_panel, {a.local, integer(0), size_.depth, size_.rows}, k, roles_.m, m);
+    } else {
+      copy(a.expr, a.local, kNone, size_.rows, roles_.k, k, roles_.m, m);
     }
   }
 
@@ -290,14 +331,8 @@ class GemmWriter : ProductWriter {
     } else {
       b_at = block_at(block.b_batch, block.n, variable(step));
     }
-    for (const Operand& a : a_) {
-      if (in_place_) continue;
-      if (a.along_k) {
-        copy(a.expr, a.local, kNone, a_row(), roles_.m, m, roles_.k, k);
-      } else {
-        copy(a.expr, a.local, kNone, size_.rows, roles_.k, k, roles_.m, m);
-      }
-    }
+    for (const Operand& a : a_)
+      if (!in_place_) pack_a(a, m, k);
     multiply_blocks(m, n, k, b_at, c_at, variable(step));
     out_.close();
     if (!is_split()) epilogue(m, n, integer(0), kNone);
@@ -358,7 +393,7 @@ class GemmWriter : ProductWriter {
       const Operand& b = *std::ranges::find(b_, p.b, &Operand::expr);
       GemmMicro micro{.tile_rows = size_.tile_rows,
                       .tile_columns = size_.tile_columns,
-                      .a_column = a.along_k ? 1 : size_.rows,
+                      .a_column = a.along_k ? size_.group : a_width() * size_.group,
                       .b_panel = size_.b_panel(),
                       .c_row = size_.c_row(),
                       .c = {true, c_[i]},
@@ -370,12 +405,12 @@ class GemmWriter : ProductWriter {
                       .c_at = c_at,
                       .a_at = integer(0),
                       .b_at = b_at,
-                      .a_row = integer(a.along_k ? a_row() : 1),
+                      .a_row = integer(a.along_k ? a_row() : size_.group),
                       .add = step};
       if (in_place_) {
         micro.a = source_[a.place.load].buffer;
         micro.a_at = first_of(a.place, roles_.m, m.begin, roles_.k, k.begin);
-        micro.a_column = 1;
+        micro.a_column = size_.group;
         micro.a_row = stride(a.place.free);
       }
       out_.append(micro.micro());
@@ -402,6 +437,7 @@ class GemmWriter : ProductWriter {
   std::vector<Operand> a_, b_;
   std::vector<LocalId> c_;  // by product
   LocalId strip_ = kNone;
+  int64_t strip_elements_ = 0;
 };
 
 // The kernel with these lines, and the Lets, alone.
@@ -436,6 +472,7 @@ Kernel tile_gemm(const Kernel& kernel, const TargetFacts& target) {
     const Plan plan = plan_of(folds);
     return write_loops(folds, plan);
   }
+  if (target.dot_bf16 && analysis.scheme != Scheme::panel) analysis.take_bfloat16();
   const auto write = [&](Emitter out) {
     if (analysis.scheme == Scheme::panel) {
       write_panels(source, analysis, out);

@@ -48,6 +48,19 @@ bool ProductAnalysis::run() {
   return !parts.epilogue.empty();
 }
 
+void ProductAnalysis::take_bfloat16() {
+  std::vector<Product> narrow = products;
+  for (Product& p : narrow)
+    for (ExprId* operand : {&p.a, &p.b}) {
+      const Expr& e = source_[source_.behind(*operand)];
+      if (e.kind != ExprKind::op || e.code != Code::cast || e.dtype != Dtype::float32) return;
+      *operand = e.operands[0];
+      if (source_[*operand].dtype != Dtype::bfloat16) return;
+    }
+  products = std::move(narrow);
+  packed = Dtype::bfloat16;
+}
+
 AxisSet ProductAnalysis::range_of(const Line& line) {
   AxisSet range = 0;
   for (ExprId root : roots_of(*line.stmt)) range |= source_.axes(root);
@@ -104,6 +117,7 @@ bool ProductAnalysis::find_roles() {
         {&contract, b.cast(contract.a, contract.acc), b.cast(contract.b, contract.acc)});
   }
   if (first.axes.size() != 1) return false;
+  packed = first.acc;
   roles.k = first.axes[0];
   for (AxisId axis : stage) {
     const AxisSet bit = axis_bit(axis);
@@ -134,7 +148,7 @@ void ProductAnalysis::exchange(AxisSet& in_a, AxisSet& in_b) {
   for (Product& p : products) std::swap(p.a, p.b);
 }
 
-Tiles tiles_of(Dtype acc, const TargetFacts& target) {
+Tiles tiles_of(Dtype acc, Dtype packed, const TargetFacts& target) {
   constexpr int64_t kLine = 64;  // bytes of a cache line
   const int64_t size = static_cast<int64_t>(size_of(acc));
   const int64_t lanes = std::max<int64_t>(1, target.vector_bytes / size);
@@ -143,7 +157,8 @@ Tiles tiles_of(Dtype acc, const TargetFacts& target) {
   return {.tile_rows = target.fma ? 6 : 4,
           .tile_columns = (target.vector_bytes >= 64 ? 4 : 2) * lanes,
           .lanes = lanes,
-          .line = kLine / size};
+          .line = kLine / static_cast<int64_t>(size_of(packed)),
+          .group = packed == acc ? 1 : group_of(packed)};
 }
 
 // --- BlockWriter.
@@ -161,7 +176,7 @@ AxisId BlockWriter::open(ForKind kind, AxisId axis, Range range) {
 }
 
 void BlockWriter::copy(ExprId expr, LocalId local, ExprId base, int64_t row, AxisId outer,
-                       Range outer_range, AxisId inner, Range inner_range) {
+                       Range outer_range, AxisId inner, Range inner_range, bool padded) {
   const AxisId i = open(ForKind::serial, outer, outer_range);
   ExprId place = to_.sub(row_at(variable(i), outer_range.begin, row), inner_range.begin);
   if (base != kNone) place = to_.add(place, base);
@@ -170,12 +185,17 @@ void BlockWriter::copy(ExprId expr, LocalId local, ExprId base, int64_t row, Axi
   const ExprId value = out_.expr(expr);
   out_.append(Store{{true, local}, {{place, kUnit}, {variable(j), kUnit}}, value});
   out_.close();
+  if (padded)
+    out_.append(Store{{true, local},
+                      {{place, kUnit}, {inner_range.end, kUnit}},
+                      to_.constant(source_[expr].dtype, 0)});
   out_.close();
 }
 
 void BlockWriter::pack_panels(const Tiles& tiles, ExprId expr, Panels to, AxisId k_axis, Range k,
-                              AxisId n_axis, Range n) {
+                              AxisId n_axis, Range n, LocalId strip) {
   const int64_t width = tiles.tile_columns;
+  if (tiles.group > 1) return pack_groups(tiles, expr, to, k_axis, k, n_axis, n, strip);
   const ExprId panels = out_.ceil_div(to_.sub(n.end, n.begin), width);
   const AxisId i = open(ForKind::serial, k_axis, k);
   const ExprId row = out_.let(to_.add(to.base, row_at(variable(i), k.begin, width)));
@@ -188,6 +208,29 @@ void BlockWriter::pack_panels(const Tiles& tiles, ExprId expr, Panels to, AxisId
   const ExprId value = out_.expr(expr);
   out_.append(Store{{true, to.local}, {{place, kUnit}, {variable(j), kUnit}}, value});
   for (int loops = 0; loops < 3; ++loops) out_.close();
+}
+
+void BlockWriter::pack_groups(const Tiles& tiles, ExprId expr, Panels to, AxisId k_axis, Range k,
+                              AxisId n_axis, Range n, LocalId strip) {
+  const AxisId s = out_.open_loop(ForKind::serial, integer(0),
+                                  out_.ceil_div(length_of(k), kGroupedRows), "strip");
+  const ExprId first = out_.let(to_.mul(variable(s), integer(kGroupedRows)));
+  const ExprId begin = out_.let(to_.add(k.begin, first));
+  const Range rows = {begin, out_.let(to_.min(to_.add(begin, integer(kGroupedRows)), k.end))};
+  const int64_t row = to.columns + tiles.line;
+  copy(expr, strip, kNone, row, k_axis, rows, n_axis, n);
+  const ExprId place = to_.add(to.base, to_.mul(first, integer(tiles.tile_columns)));
+  const PackMicro micro{.tile_columns = tiles.tile_columns,
+                        .to_panel = to.depth * tiles.tile_columns,
+                        .to = {true, to.local},
+                        .from = {true, strip},
+                        .rows = length_of(rows),
+                        .columns = length_of(n),
+                        .to_at = out_.let(place),
+                        .from_at = integer(0),
+                        .from_row = integer(row)};
+  out_.append(micro.micro());
+  out_.close();
 }
 
 void BlockWriter::pack_in_place(const Tiles& tiles, const Place& place, Panels to, AxisId k_axis,
@@ -213,12 +256,13 @@ void BlockWriter::pack_transposed(const Tiles& tiles, ExprId expr, Panels to, Ax
   const ExprId first = out_.let(to_.mul(variable(s), integer(rows)));
   const ExprId begin = out_.let(to_.add(n.begin, first));
   const ExprId end = out_.let(to_.min(to_.add(begin, integer(rows)), n.end));
-  copy(expr, strip, kNone, row, n_axis, {begin, end}, k_axis, k);
+  copy(expr, strip, kNone, row, n_axis, {begin, end}, k_axis, k, tiles.group > 1);
   const ExprId panel =
       to_.mul(to_.op(Code::div, Dtype::int64, {first, integer(width)}), integer(to.depth * width));
-  const ExprId column = to_.op(Code::rem, Dtype::int64, {first, integer(width)});
+  const ExprId column =
+      to_.mul(to_.op(Code::rem, Dtype::int64, {first, integer(width)}), integer(tiles.group));
   TransposeMicro micro{.tile = tiles.lanes,
-                       .to_row = width,
+                       .to_row = width * tiles.group,
                        .from_row = row,
                        .to = {true, to.local},
                        .from = {true, strip},

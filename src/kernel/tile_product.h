@@ -24,7 +24,7 @@ struct Roles {
 
 struct Product {
   const Contract* contract;
-  ExprId a, b;  // of the source, as the accumulator's dtype
+  ExprId a, b;  // of the source, of the dtype `packed`
 };
 
 // The lines of a kernel: the products, what needs them, and all else.
@@ -51,11 +51,14 @@ class ProductAnalysis {
 
   // False: the kernel is not one that blocks or panels are made for.
   bool run();
+  // From now on the operands are bfloat16, if all of them are values of that dtype.
+  void take_bfloat16();
 
   Parts parts;
   Roles roles;
   std::vector<Product> products;
-  Scheme scheme = Scheme::fma;  // of all products
+  Scheme scheme = Scheme::fma;    // of all products
+  Dtype packed = Dtype::float32;  // of what is packed: that of the accumulators, or bfloat16
 
  private:
   bool needs(const Line& line, bool (*wanted)(const Stmt&));
@@ -74,9 +77,10 @@ class ProductAnalysis {
 struct Tiles {
   int64_t tile_rows, tile_columns;
   int64_t lanes;
-  int64_t line;  // added to the rows of blocks: whole powers of two fall into one cache set
+  int64_t line;       // added to the rows of blocks: whole powers of two fall into one cache set
+  int64_t group = 1;  // of what is packed: g of micro.h
 };
-Tiles tiles_of(Dtype acc, const TargetFacts& target);
+Tiles tiles_of(Dtype acc, Dtype packed, const TargetFacts& target);
 
 // Writes loops over blocks of a kernel's axes, and packs operands.
 class BlockWriter {
@@ -98,18 +102,23 @@ class BlockWriter {
     return to_.mul(to_.sub(at, begin), integer(row));
   }
   // Stores the operand's block outer x inner into rows of the Local, along the inner axis.
+  // `padded`: a zero follows each row.
   void copy(ExprId expr, LocalId local, ExprId base, int64_t row, AxisId outer, Range outer_range,
-            AxisId inner, Range inner_range);
+            AxisId inner, Range inner_range, bool padded = false);
 
   // Packs the block k x n of B, k no longer than `depth`, into panels of tile_columns from `base` on.
   struct Panels {
     LocalId local;
     ExprId base;
     int64_t depth;
+    int64_t columns = 0;  // no more than these
   };
-  // Row by row of B, each to its places in the panels.
+  // Row by row of B, each to its places in the panels; where rows lie in groups, some rows at a time
+  // through the thread's Local `strip`.
   void pack_panels(const Tiles& tiles, ExprId expr, Panels to, AxisId k_axis, Range k,
-                   AxisId n_axis, Range n);
+                   AxisId n_axis, Range n, LocalId strip = kNone);
+  void pack_groups(const Tiles& tiles, ExprId expr, Panels to, AxisId k_axis, Range k,
+                   AxisId n_axis, Range n, LocalId strip);
   // The same of an operand that lies along n in memory, all rows at once.
   void pack_in_place(const Tiles& tiles, const Place& place, Panels to, AxisId k_axis, Range k,
                      AxisId n_axis, Range n);
@@ -121,6 +130,10 @@ class BlockWriter {
   }
   static int64_t strip_size(const Tiles& tiles, int64_t depth) {
     return strip_rows(tiles) * (depth + tiles.line);
+  }
+  static constexpr int64_t kGroupedRows = 16;  // of a strip on its way into groups
+  static int64_t group_strip_size(const Tiles& tiles, int64_t columns) {
+    return kGroupedRows * (columns + tiles.line);
   }
 
   // Where the operand's element at these places of its axes is, in elements of its buffer.

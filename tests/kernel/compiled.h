@@ -75,6 +75,7 @@ KernelOutput run_compiled(const LoadedKernel& code, const ir::Kernel& tiled,
                           const KernelInput& input, bool at_end = true, int64_t calls = 1);
 // Compiles for every level of the host and compares with the interpreter, by bits but for NaNs.
 // Adds a test failure that says where they differ.
-void expect_as_interpreted(const ir::Kernel& tiled, const std::vector<KernelInput>& inputs);
+void expect_as_interpreted(const ir::Kernel& tiled, const std::vector<KernelInput>& inputs,
+                           CpuLevel least = CpuLevel::neon);
 
 }  // namespace cermet

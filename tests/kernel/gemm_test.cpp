@@ -14,9 +14,20 @@ const TargetFacts kTargets[] = {
     {.name = "cpu", .vector_bytes = 16},
     {.name = "cpu", .vector_bytes = 32, .fma = true},
     {.name = "cpu", .vector_bytes = 64, .fma = true},
+    {.name = "cpu", .vector_bytes = 64, .fma = true, .dot_bf16 = true},
 };
 
 constexpr const char* kTemplates[] = {"micro gemm", "micro panel_"};
+
+KernelInput input_of(const GemmCase& product) {
+  KernelInput input;
+  input.extents = product.extents;
+  input.strides = product.strides;
+  for (const GemmCase::Buffer& b : product.buffers) input.bytes.push_back(b.data);
+  input.before.resize(input.bytes.size());
+  input.scalars.resize(input.bytes.size());
+  return input;
+}
 
 // The product as it is given, and as it is for every target.
 void check_scheme(const GemmShape& shape, bool blocks) {
@@ -122,6 +133,42 @@ TEST(Gemm, Dtypes) {
            .epilogue = true});
 }
 
+// In pairs of k, in the interpreter and compiled: an odd last one, operands packed from where they lie,
+// through strips, and read in place.
+void check_dots(GemmShape shape) {
+  shape.in = shape.out = Dtype::bfloat16;
+  for (Scheme scheme : {Scheme::fma, Scheme::fma_local, Scheme::fma_split_k}) {
+    shape.scheme = scheme;
+    SCOPED_TRACE(shape.text());
+    GemmCase product(shape);
+    const Kernel tiled = simplify(tile(product.kernel, kTargets[3]));
+    EXPECT_NE(print(tiled).find("scratch l1 bfloat16"), std::string::npos) << print(tiled);
+    expect_as_interpreted(tiled, {input_of(product)}, CpuLevel::avx512_bf16);
+    interpret(tiled, product.arguments(), product.extents, product.strides);
+    ASSERT_EQ(product.wrong(), "") << print(tiled);
+  }
+}
+
+TEST(Gemm, DotsOfBfloat16) {
+  for (int64_t k : {1, 2, 40}) check_dots({.m = 7, .n = 35, .k = k});
+  for (int bits = 0; bits < 16; ++bits)
+    check_dots({.batch = bits & 8 ? 2 : 0,
+                .m = 8,
+                .n = 69,
+                .k = 21,
+                .a_transposed = (bits & 1) != 0,
+                .b_transposed = (bits & 2) != 0,
+                .c_transposed = (bits & 4) != 0,
+                .padding = bits & 8 ? 3 : 0,
+                .epilogue = (bits & 4) != 0});
+  check_dots({.m = 5, .n = 270, .k = 9});
+  check_dots({.m = 261, .n = 3, .k = 5, .a_transposed = true});
+  check_dots({.m = 5, .n = 9, .k = 803});
+  check_dots({.m = 5, .n = 9, .k = 803, .a_transposed = true, .b_transposed = true});
+  check_dots({.batch = 3, .m = 17, .n = 33, .k = 11, .c_transposed = true, .a_shared = true});
+  check_dots({.m = 3, .n = 4, .k = 0, .padding = 2});
+}
+
 TEST(Gemm, OtherStatements) {
   check({.batch = 2, .m = 9, .n = 20, .k = 17, .prologue = true, .epilogue = true, .side = true});
   check({.m = 9, .n = 20, .k = 17, .c_transposed = true, .side = true});
@@ -159,13 +206,7 @@ void check_few(GemmShape shape) {
   shape = few(shape);
   check(shape);
   GemmCase product(shape);
-  KernelInput input;
-  input.extents = product.extents;
-  input.strides = product.strides;
-  for (const GemmCase::Buffer& b : product.buffers) input.bytes.push_back(b.data);
-  input.before.resize(input.bytes.size());
-  input.scalars.resize(input.bytes.size());
-  expect_as_interpreted(simplify(tile(product.kernel, kTargets[2])), {input});
+  expect_as_interpreted(simplify(tile(product.kernel, kTargets[2])), {input_of(product)});
 }
 
 TEST(Gemm, FewRows) {

@@ -103,15 +103,24 @@ void emit_micro(Emitter& emitter, const ir::Micro& micro) {
     const ir::GemmMicro m = ir::GemmMicro::of(micro);
     std::optional<int64_t> fixed_row;
     if (m.a.local) fixed_row = static_cast<int64_t>(emitter.kernel().exprs[m.a_row].bits);
-    b.CreateCall(gemm_function(target, m, fixed_row),
+    b.CreateCall(gemm_function(target, m, emitter.dtype_of(m.b), fixed_row),
                  {element(m.c, m.c_at), element(m.a, m.a_at), element(m.b, m.b_at),
                   emitter.natural(m.rows), emitter.natural(m.columns), emitter.natural(m.depth),
                   emitter.natural(m.a_row), emitter.natural(m.add)});
   } else if (micro.kind == ir::MicroKind::transpose) {
     const ir::TransposeMicro m = ir::TransposeMicro::of(micro);
-    b.CreateCall(transpose_function(target, m),
-                 {element(m.to, m.to_at), element(m.from, m.from_at), emitter.natural(m.rows),
-                  emitter.natural(m.columns)});
+    // A group moves as one element.
+    const int64_t group = ir::group_of(target.dtype);
+    ir::TransposeMicro of_groups = m;
+    of_groups.to_row /= group, of_groups.from_row /= group;
+    const MicroTarget whole{target.module, target.features,
+                            group == 1 ? target.dtype : Dtype::uint32};
+    llvm::Value* columns = emitter.natural(m.columns);
+    if (group > 1)
+      columns = b.CreateSDiv(b.CreateAdd(columns, b.getInt64(group - 1)), b.getInt64(group));
+    b.CreateCall(
+        transpose_function(whole, of_groups),
+        {element(m.to, m.to_at), element(m.from, m.from_at), emitter.natural(m.rows), columns});
   } else if (micro.kind == ir::MicroKind::pack) {
     const ir::PackMicro m = ir::PackMicro::of(micro);
     b.CreateCall(pack_function(target, m),

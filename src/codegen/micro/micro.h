@@ -23,9 +23,9 @@ struct MicroTarget {
   }
 };
 
-// void(c, a, b, rows, columns, depth, a_row, add); pointers to the first elements, the rest i64. fixed_row:
-// a_row where it is known, of a Local.
-llvm::Function* gemm_function(const MicroTarget& target, const ir::GemmMicro& micro,
+// void(c, a, b, rows, columns, depth, a_row, add); pointers to the first elements, the rest i64. `packed`:
+// dtype of a and b. fixed_row: a_row where it is known, of a Local.
+llvm::Function* gemm_function(const MicroTarget& target, const ir::GemmMicro& micro, Dtype packed,
                               std::optional<int64_t> fixed_row);
 // void(to, from, rows, columns)
 llvm::Function* transpose_function(const MicroTarget& target, const ir::TransposeMicro& micro);
@@ -52,6 +52,10 @@ class MicroFunction {
   // `pointer` moved by `elements` of the template's dtype.
   llvm::Value* at(llvm::Value* pointer, llvm::Value* elements);
   llvm::Value* at(llvm::Value* pointer, int64_t elements) { return at(pointer, word(elements)); }
+  // The same, by elements of a type.
+  llvm::Value* at(llvm::Type* type, llvm::Value* pointer, int64_t elements) {
+    return b_.CreateGEP(type, pointer, word(elements));
+  }
   llvm::Type* element() const { return element_; }
   llvm::Type* vector(int64_t lanes) const { return with_width(element_, static_cast<int>(lanes)); }
   llvm::Value* load(llvm::Type* type, llvm::Value* pointer);
