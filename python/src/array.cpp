@@ -183,6 +183,19 @@ void init_array(nb::module_& m) {
       .def_prop_ro(
           "shape", [](const array& a) { return shape_tuple(a.shape()); }, "Sizes of the axes.")
       .def_prop_ro("dtype", [](const array& a) { return PyDtype{a.dtype()}; })
+      .def_prop_ro(
+          "device", [](const array& a) { return a.node()->stream.device; },
+          "The device that makes it.")
+      .def(
+          "to_device",
+          [](const array& a, Device device, nb::handle stream) {
+            check_device("to_device", device);
+            if (device == a.node()->stream.device) return a;
+            return contiguous(a, stream.is_none() ? StreamOrDevice(device) : to_stream_arg(stream));
+          },
+          nb::arg("device"), nb::kw_only(), nb::arg("stream") = nb::none(),
+          "The array on a device: itself, or a copy made on the stream, or on the device's default "
+          "stream.")
       .def_prop_ro("real", [](const array& a) { return real(a); })
       .def_prop_ro("imag", [](const array& a) { return imag(a); })
       .def_prop_ro(

@@ -98,6 +98,7 @@ void init_constants(nb::module_& m) {
   m.attr("inf") = std::numeric_limits<double>::infinity();
   m.attr("nan") = std::numeric_limits<double>::quiet_NaN();
   m.attr("newaxis") = nb::none();
+  m.attr("__array_api_version__") = "2024.12";
   m.def(
       "isdtype", &is_dtype, nb::arg("dtype"), nb::arg("kind"),
       "Is the dtype of the kind (a Dtype, a name of the array API's kinds, or a tuple of those)?");

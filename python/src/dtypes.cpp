@@ -42,6 +42,7 @@ void init_dtypes(nb::module_& m) {
 #define X(id, name, type, bytes, category) m.attr(Dtype::id == Dtype::boolean ? "bool_" : name) = nb::cast(PyDtype{Dtype::id});
   CERMET_DTYPES(X)
 #undef X
+  m.attr("bool") = m.attr("bool_");  // the array API standard's name
   nb::enum_<Category>(m, "DtypeCategory", "Sets of dtypes, for issubdtype.")
       .value("complexfloating", Category::complexfloating)
       .value("floating", Category::floating)

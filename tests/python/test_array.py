@@ -224,6 +224,11 @@ def test_properties():
     c = mx.array([1 + 2j])
     assert c.real.tolist() == [1] and c.imag.tolist() == [2]
     assert a.__array_namespace__() is mx
+    assert mx.bool == mx.bool_ and mx.__array_api_version__ >= "2022.12"
+    assert a.device == mx.Device(mx.cpu) and a.to_device(a.device) is not None
+    assert np.array_equal(np.array(a.to_device(mx.Device(mx.cpu), stream=None)), np.array(a))
+    with pytest.raises(ValueError, match="cpu"):
+        a.to_device(mx.Device(mx.gpu, 3))
     assert mx.array([1]).real.dtype == mx.int32
 
 

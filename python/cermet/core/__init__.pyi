@@ -2,6 +2,7 @@
 Lazy arrays, composable transforms and fused kernels; the names of MLX 0.32.
 """
 
+import builtins
 from collections.abc import Sequence
 import enum
 import types
@@ -27,7 +28,7 @@ class Dtype:
 
     def __repr__(self) -> str: ...
 
-    def __eq__(self, arg: object, /) -> bool: ...
+    def __eq__(self, arg: object, /) -> builtins.bool: ...
 
     def __hash__(self) -> int: ...
 
@@ -60,6 +61,8 @@ float64: Dtype = ...
 complex64: Dtype = ...
 
 complex128: Dtype = ...
+
+bool: Dtype = ...
 
 class DtypeCategory(enum.Enum):
     """Sets of dtypes, for issubdtype."""
@@ -96,7 +99,7 @@ number: DtypeCategory = DtypeCategory.number
 
 generic: DtypeCategory = DtypeCategory.generic
 
-def issubdtype(arg1: Dtype | DtypeCategory, arg2: Dtype | DtypeCategory) -> bool:
+def issubdtype(arg1: Dtype | DtypeCategory, arg2: Dtype | DtypeCategory) -> builtins.bool:
     """Does the dtype or category arg1 belong to arg2?"""
 
 def result_type(*args) -> Dtype:
@@ -164,7 +167,7 @@ class Device:
 
     def __hash__(self) -> int: ...
 
-    def __eq__(self, arg: object, /) -> bool: ...
+    def __eq__(self, arg: object, /) -> builtins.bool: ...
 
 class Stream:
     """An ordered line of work on a device."""
@@ -176,7 +179,7 @@ class Stream:
 
     def __hash__(self) -> int: ...
 
-    def __eq__(self, arg: object, /) -> bool: ...
+    def __eq__(self, arg: object, /) -> builtins.bool: ...
 
 class ThreadLocalStream:
     """A stream of its own in each thread."""
@@ -186,7 +189,7 @@ class ThreadLocalStream:
 
     def __repr__(self) -> str: ...
 
-    def __eq__(self, arg: object, /) -> bool: ...
+    def __eq__(self, arg: object, /) -> builtins.bool: ...
 
 def default_device() -> Device:
     """The device of new work in this thread."""
@@ -194,7 +197,7 @@ def default_device() -> Device:
 def set_default_device(device: Device | DeviceType) -> None:
     """Sets the default device; ValueError when it is absent."""
 
-def is_available(device: Device | DeviceType) -> bool: ...
+def is_available(device: Device | DeviceType) -> builtins.bool: ...
 
 def device_count(device_type: DeviceType) -> int: ...
 
@@ -257,6 +260,15 @@ class array:
 
     @property
     def dtype(self) -> Dtype: ...
+
+    @property
+    def device(self) -> Device:
+        """The device that makes it."""
+
+    def to_device(self, device: Device, *, stream: object | None = None) -> array:
+        """
+        The array on a device: itself, or a copy made on the stream, or on the device's default stream.
+        """
 
     @property
     def real(self) -> array: ...
@@ -386,7 +398,7 @@ class array:
     def tolist(self) -> object:
         """The elements as nested lists, or a scalar for 0-d; evaluates."""
 
-    def __bool__(self) -> bool: ...
+    def __bool__(self) -> builtins.bool: ...
 
     def __int__(self) -> object: ...
 
@@ -460,33 +472,33 @@ class array:
     def conjugate(self, *, stream: object | None = None) -> array:
         """The complex conjugate; real arrays are unchanged."""
 
-    def sum(self, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> array:
+    def sum(self, axis: object | None = None, keepdims: builtins.bool = False, *, stream: object | None = None) -> array:
         """
         The sum over the axes; 0 for none. Integers below 32 bits and bools sum in 32 bits.
         """
 
-    def prod(self, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> array:
+    def prod(self, axis: object | None = None, keepdims: builtins.bool = False, *, stream: object | None = None) -> array:
         """
         The product over the axes; 1 for none. Integers below 32 bits and bools multiply in 32 bits.
         """
 
-    def min(self, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> array:
+    def min(self, axis: object | None = None, keepdims: builtins.bool = False, *, stream: object | None = None) -> array:
         """
         The smallest element over the axes, NaN if there is one. Ties share the derivative.
         """
 
-    def max(self, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> array:
+    def max(self, axis: object | None = None, keepdims: builtins.bool = False, *, stream: object | None = None) -> array:
         """
         The largest element over the axes, NaN if there is one. Ties share the derivative.
         """
 
-    def any(self, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> array:
+    def any(self, axis: object | None = None, keepdims: builtins.bool = False, *, stream: object | None = None) -> array:
         """Whether an element over the axes is not zero."""
 
-    def all(self, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> array:
+    def all(self, axis: object | None = None, keepdims: builtins.bool = False, *, stream: object | None = None) -> array:
         """Whether no element over the axes is zero."""
 
-    def logsumexp(self, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> array:
+    def logsumexp(self, axis: object | None = None, keepdims: builtins.bool = False, *, stream: object | None = None) -> array:
         """log(sum(exp(x))) over the axes, without overflow."""
 
     conj = conjugate
@@ -529,31 +541,31 @@ class array:
     def round(self, decimals: int = 0, stream: object | None = None) -> array:
         """Rounded to decimals, halves to even."""
 
-    def mean(self, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> array: ...
+    def mean(self, axis: object | None = None, keepdims: builtins.bool = False, *, stream: object | None = None) -> array: ...
 
-    def var(self, axis: object | None = None, keepdims: bool = False, ddof: int = 0, *, correction: object | None = None, stream: object | None = None) -> array: ...
+    def var(self, axis: object | None = None, keepdims: builtins.bool = False, ddof: int = 0, *, correction: object | None = None, stream: object | None = None) -> array: ...
 
-    def std(self, axis: object | None = None, keepdims: bool = False, ddof: int = 0, *, correction: object | None = None, stream: object | None = None) -> array: ...
+    def std(self, axis: object | None = None, keepdims: builtins.bool = False, ddof: int = 0, *, correction: object | None = None, stream: object | None = None) -> array: ...
 
-    def argmin(self, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> array: ...
+    def argmin(self, axis: object | None = None, keepdims: builtins.bool = False, *, stream: object | None = None) -> array: ...
 
-    def argmax(self, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> array: ...
+    def argmax(self, axis: object | None = None, keepdims: builtins.bool = False, *, stream: object | None = None) -> array: ...
 
-    def cumsum(self, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, stream: object | None = None) -> array:
+    def cumsum(self, axis: object | None = None, *, reverse: builtins.bool = False, inclusive: builtins.bool = True, stream: object | None = None) -> array:
         """
         The sums of the elements up to each, in the dtype of the array; bools count in int32.
         """
 
-    def cumprod(self, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, stream: object | None = None) -> array:
+    def cumprod(self, axis: object | None = None, *, reverse: builtins.bool = False, inclusive: builtins.bool = True, stream: object | None = None) -> array:
         """The products of the elements up to each, in the dtype of the array."""
 
-    def cummax(self, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, stream: object | None = None) -> array:
+    def cummax(self, axis: object | None = None, *, reverse: builtins.bool = False, inclusive: builtins.bool = True, stream: object | None = None) -> array:
         """The largest of the elements up to each, NaN from the first one on."""
 
-    def cummin(self, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, stream: object | None = None) -> array:
+    def cummin(self, axis: object | None = None, *, reverse: builtins.bool = False, inclusive: builtins.bool = True, stream: object | None = None) -> array:
         """The smallest of the elements up to each, NaN from the first one on."""
 
-    def logcumsumexp(self, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, stream: object | None = None) -> array:
+    def logcumsumexp(self, axis: object | None = None, *, reverse: builtins.bool = False, inclusive: builtins.bool = True, stream: object | None = None) -> array:
         """log(sum(exp(a))) of the elements up to each, without overflow."""
 
 class ArrayIterator:
@@ -843,33 +855,33 @@ def right_shift(a: object, b: object, stream: object | None = None) -> array:
     a moved right by b bits, keeping its sign; b counts modulo the width. Bools shift as uint8.
     """
 
-def sum(a: object, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> array:
+def sum(a: object, axis: object | None = None, keepdims: builtins.bool = False, *, stream: object | None = None) -> array:
     """
     The sum over the axes; 0 for none. Integers below 32 bits and bools sum in 32 bits.
     """
 
-def prod(a: object, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> array:
+def prod(a: object, axis: object | None = None, keepdims: builtins.bool = False, *, stream: object | None = None) -> array:
     """
     The product over the axes; 1 for none. Integers below 32 bits and bools multiply in 32 bits.
     """
 
-def min(a: object, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> array:
+def min(a: object, axis: object | None = None, keepdims: builtins.bool = False, *, stream: object | None = None) -> array:
     """
     The smallest element over the axes, NaN if there is one. Ties share the derivative.
     """
 
-def max(a: object, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> array:
+def max(a: object, axis: object | None = None, keepdims: builtins.bool = False, *, stream: object | None = None) -> array:
     """
     The largest element over the axes, NaN if there is one. Ties share the derivative.
     """
 
-def any(a: object, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> array:
+def any(a: object, axis: object | None = None, keepdims: builtins.bool = False, *, stream: object | None = None) -> array:
     """Whether an element over the axes is not zero."""
 
-def all(a: object, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> array:
+def all(a: object, axis: object | None = None, keepdims: builtins.bool = False, *, stream: object | None = None) -> array:
     """Whether no element over the axes is zero."""
 
-def logsumexp(a: object, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> array:
+def logsumexp(a: object, axis: object | None = None, keepdims: builtins.bool = False, *, stream: object | None = None) -> array:
     """log(sum(exp(x))) over the axes, without overflow."""
 
 acos = arccos
@@ -951,7 +963,7 @@ def tile(a: object, reps: object, *, stream: object | None = None) -> array:
 def repeat(array: object, repeats: int, axis: object | None = None, *, stream: object | None = None) -> array:
     """Each element repeated along an axis."""
 
-def contiguous(a: array, allow_col_major: bool = False, *, stream: object | None = None) -> array:
+def contiguous(a: array, allow_col_major: builtins.bool = False, *, stream: object | None = None) -> array:
     """
     The array in row-major order without gaps: a copy where its memory is not; with allow_col_major too.
     """
@@ -961,7 +973,7 @@ def roll(a: object, shift: object, axis: object | None = None, *, stream: object
     Elements moved along the axes, those past the end to the front; without axes, of the flattened array.
     """
 
-def meshgrid(*arrays, sparse: bool | None = False, indexing: str | None = 'xy', stream: object | None = None) -> tuple:
+def meshgrid(*arrays, sparse: builtins.bool | None = False, indexing: str | None = 'xy', stream: object | None = None) -> tuple:
     """Coordinate arrays of the grid that the arrays span."""
 
 def unstack(x: array, *, axis: int = 0, stream: object | None = None) -> tuple:
@@ -1039,7 +1051,7 @@ def hypot(a: object, b: object, *, stream: object | None = None) -> array:
     sqrt(a * a + b * b) without overflow; inf if either is infinite. Accurate to 2 ULP.
     """
 
-def isin(a: object, test_elements: object, *, invert: bool = False, stream: object | None = None) -> array:
+def isin(a: object, test_elements: object, *, invert: builtins.bool = False, stream: object | None = None) -> array:
     """
     Whether each element of a is among test_elements (invert: is not). Compares each with each.
     """
@@ -1049,34 +1061,34 @@ def nonzero(a: object) -> tuple:
     For each axis the positions of the elements that are not zero, in row-major order: int32, or int64 of arrays larger than that counts. Evaluates the array.
     """
 
-def isclose(a: object, b: object, rtol: float = 1e-05, atol: float = 1e-08, *, equal_nan: bool = False, stream: object | None = None) -> array:
+def isclose(a: object, b: object, rtol: float = 1e-05, atol: float = 1e-08, *, equal_nan: builtins.bool = False, stream: object | None = None) -> array:
     """
     Whether |a - b| <= atol + rtol * |b|, element by element; infinities equal themselves.
     """
 
-def allclose(a: object, b: object, rtol: float = 1e-05, atol: float = 1e-08, *, equal_nan: bool = False, stream: object | None = None) -> array:
+def allclose(a: object, b: object, rtol: float = 1e-05, atol: float = 1e-08, *, equal_nan: builtins.bool = False, stream: object | None = None) -> array:
     """Whether isclose holds everywhere."""
 
-def array_equal(a: object, b: object, equal_nan: bool = False, stream: object | None = None) -> array:
+def array_equal(a: object, b: object, equal_nan: builtins.bool = False, stream: object | None = None) -> array:
     """Whether both have one shape and equal elements."""
 
-def mean(a: array, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> array: ...
+def mean(a: array, axis: object | None = None, keepdims: builtins.bool = False, *, stream: object | None = None) -> array: ...
 
-def var(a: array, axis: object | None = None, keepdims: bool = False, ddof: int = 0, *, correction: object | None = None, stream: object | None = None) -> array: ...
+def var(a: array, axis: object | None = None, keepdims: builtins.bool = False, ddof: int = 0, *, correction: object | None = None, stream: object | None = None) -> array: ...
 
-def std(a: array, axis: object | None = None, keepdims: bool = False, ddof: int = 0, *, correction: object | None = None, stream: object | None = None) -> array: ...
+def std(a: array, axis: object | None = None, keepdims: builtins.bool = False, ddof: int = 0, *, correction: object | None = None, stream: object | None = None) -> array: ...
 
-def argmin(a: array, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> array: ...
+def argmin(a: array, axis: object | None = None, keepdims: builtins.bool = False, *, stream: object | None = None) -> array: ...
 
-def argmax(a: array, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> array: ...
+def argmax(a: array, axis: object | None = None, keepdims: builtins.bool = False, *, stream: object | None = None) -> array: ...
 
-def softmax(a: array, axis: object | None = None, *, precise: bool = False, stream: object | None = None) -> array:
+def softmax(a: array, axis: object | None = None, *, precise: builtins.bool = False, stream: object | None = None) -> array:
     """exp(a) / sum(exp(a)) along the axes, without overflow."""
 
-def count_nonzero(a: object, *, axis: object | None = None, keepdims: bool = False, stream: object | None = None) -> array:
+def count_nonzero(a: object, *, axis: object | None = None, keepdims: builtins.bool = False, stream: object | None = None) -> array:
     """The number of elements that are not zero."""
 
-def minmax(a: object, axis: object | None = None, keepdims: bool = False, *, stream: object | None = None) -> tuple[array, array]:
+def minmax(a: object, axis: object | None = None, keepdims: builtins.bool = False, *, stream: object | None = None) -> tuple[array, array]:
     """The smallest and the largest element."""
 
 def take(a: object, indices: object, axis: object | None = None, *, stream: object | None = None) -> array:
@@ -1122,7 +1134,7 @@ def full_like(a: array, vals: object, dtype: Dtype | None = None, *, stream: obj
 def arange(start: object, stop: object | None = None, step: object | None = None, dtype: Dtype | None = None, *, stream: object | None = None) -> array:
     """start, start + step, ... before stop."""
 
-def linspace(start: float, stop: float, num: int = 50, endpoint: bool = True, dtype: Dtype | None = None, stream: object | None = None) -> array: ...
+def linspace(start: float, stop: float, num: int = 50, endpoint: builtins.bool = True, dtype: Dtype | None = None, stream: object | None = None) -> array: ...
 
 def eye(n: int, m: object | None = None, k: int = 0, dtype: Dtype | None = None, *, stream: object | None = None) -> array: ...
 
@@ -1159,21 +1171,21 @@ def einsum(subscripts: str, *operands, stream: object | None = None) -> array:
 def einsum_path(subscripts: str, *operands) -> tuple:
     """The order in which einsum contracts, and a text on what it saves."""
 
-def cumsum(a: array, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, dtype: Dtype | None = None, stream: object | None = None) -> array:
+def cumsum(a: array, axis: object | None = None, *, reverse: builtins.bool = False, inclusive: builtins.bool = True, dtype: Dtype | None = None, stream: object | None = None) -> array:
     """
     The sums of the elements up to each, in the dtype of the array; bools count in int32.
     """
 
-def cumprod(a: array, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, dtype: Dtype | None = None, stream: object | None = None) -> array:
+def cumprod(a: array, axis: object | None = None, *, reverse: builtins.bool = False, inclusive: builtins.bool = True, dtype: Dtype | None = None, stream: object | None = None) -> array:
     """The products of the elements up to each, in the dtype of the array."""
 
-def cummax(a: array, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, stream: object | None = None) -> array:
+def cummax(a: array, axis: object | None = None, *, reverse: builtins.bool = False, inclusive: builtins.bool = True, stream: object | None = None) -> array:
     """The largest of the elements up to each, NaN from the first one on."""
 
-def cummin(a: array, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, stream: object | None = None) -> array:
+def cummin(a: array, axis: object | None = None, *, reverse: builtins.bool = False, inclusive: builtins.bool = True, stream: object | None = None) -> array:
     """The smallest of the elements up to each, NaN from the first one on."""
 
-def logcumsumexp(a: array, axis: object | None = None, *, reverse: bool = False, inclusive: bool = True, stream: object | None = None) -> array:
+def logcumsumexp(a: array, axis: object | None = None, *, reverse: builtins.bool = False, inclusive: builtins.bool = True, stream: object | None = None) -> array:
     """log(sum(exp(a))) of the elements up to each, without overflow."""
 
 cumulative_sum = cumsum
@@ -1227,7 +1239,7 @@ def get_array_buffer_size(*args) -> int:
 def device_info(d: object | None = None) -> dict:
     """What is known of a device."""
 
-def counters(reset: bool = False) -> object:
+def counters(reset: builtins.bool = False) -> object:
     """
     Totals of what was launched, compiled, read, written and allocated since the start; reset: clears them afterwards.
     """
@@ -1290,7 +1302,7 @@ class custom_function:
 def depends(inputs: object, dependencies: object) -> object:
     """The inputs, computed on from after the dependencies."""
 
-def compile(fun: object, inputs: object | None = None, outputs: object | None = None, shapeless: bool = False) -> object:
+def compile(fun: object, inputs: object | None = None, outputs: object | None = None, shapeless: builtins.bool = False) -> object:
     """
     A function that traces fun once for each structure of arguments and then runs it as one program.
     """
@@ -1370,7 +1382,7 @@ def savez(file: object, *args, **kwargs) -> None:
 def savez_compressed(file: object, *args, **kwargs) -> None:
     """As savez, compressed."""
 
-def load(file: object, format: str | None = None, return_metadata: bool = False, *, stream: object | None = None) -> object:
+def load(file: object, format: str | None = None, return_metadata: builtins.bool = False, *, stream: object | None = None) -> object:
     """The array of a .npy file, or a dict of the arrays of a .npz file."""
 
 pi: float = 3.141592653589793
@@ -1385,12 +1397,14 @@ nan: float = float('nan')
 
 newaxis: None = None
 
-def isdtype(dtype: Dtype, kind: object) -> bool:
+__array_api_version__: str = '2024.12'
+
+def isdtype(dtype: Dtype, kind: object) -> builtins.bool:
     """
     Is the dtype of the kind (a Dtype, a name of the array API's kinds, or a tuple of those)?
     """
 
-def can_cast(from_: Dtype | array, to: Dtype) -> bool:
+def can_cast(from_: Dtype | array, to: Dtype) -> builtins.bool:
     """Does promotion with `to` give `to`?"""
 
 def __array_namespace_info__() -> _NamespaceInfo: ...
