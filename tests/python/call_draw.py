@@ -26,7 +26,12 @@ def parameters_of(function, is_method):
     found += [(a.vararg, "many", False)] if a.vararg else []
     found += [(p, "keyword", d is None) for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=True)]
     made = [
-        Parameter(p.arg, ast.unparse(p.annotation) if p.annotation else "", kind, required)
+        Parameter(
+            p.arg,
+            ast.unparse(p.annotation).replace("builtins.", "") if p.annotation else "",
+            kind,
+            required,
+        )
         for p, kind, required in found
     ]
     positional_only = {p.arg for p in a.posonlyargs}
