@@ -83,6 +83,7 @@ std::string CudaEmitter::entry(const For& chunk, const std::string& symbol, int 
   open("for (i64 {0} = begin + {1}; {0} < end; {0} += {2}) {{", item_,
        alone_ ? "(i64)blockIdx.x * blockDim.x + threadIdx.x" : "blockIdx.x",
        alone_ ? "(i64)gridDim.x * blockDim.x" : "gridDim.x");
+  if (chunk.axes.size() == 2) line("const i64 a{} = {} + 1;", chunk.axes[1], item_);
   // Of other items only the block's own memory is left behind.
   Touches before = order_.around(chunk);
   std::erase_if(before, [&](const Touch& t) {
