@@ -26,13 +26,13 @@ std::vector<GridDim> each_of(const std::vector<AxisId>& axes) {
 
 class FormWriter {
  public:
-  FormWriter(Source& source, const Plan& plan)
+  FormWriter(Source& source, const Plan& plan, const TargetFacts& target)
       : source_(source),
         plan_(plan),
         out_(source),
         tasks_(source, plan, out_),
         scans_(source, plan, out_, tasks_),
-        updates_(source, plan, out_, tasks_) {}
+        updates_(source, plan, out_, tasks_, target.name == "cpu") {}
 
   Kernel run() {
     for (size_t i = 0; i < plan_.groups.size(); ++i) {
@@ -330,6 +330,8 @@ class FormWriter {
 
 }  // namespace
 
-Kernel write_loops(Source& source, const Plan& plan) { return FormWriter(source, plan).run(); }
+Kernel write_loops(Source& source, const Plan& plan, const TargetFacts& target) {
+  return FormWriter(source, plan, target).run();
+}
 
 }  // namespace cermet::ir

@@ -2,6 +2,7 @@
 // Turns a plan into loops: one function for each kind of group. All tile sizes stand here.
 #pragma once
 
+#include "kernel/passes.h"
 #include "kernel/tile_emit.h"
 #include "kernel/tile_plan.h"
 
@@ -26,6 +27,6 @@ AxisId lane_axis(Source& source, const Plan& plan, const Group& group,
                  const std::vector<AxisId>& among);
 Crossing crossing_of(Source& source, const Plan& plan, const Group& group, AxisId lane);
 
-Kernel write_loops(Source& source, const Plan& plan);
+Kernel write_loops(Source& source, const Plan& plan, const TargetFacts& target);
 
 }  // namespace cermet::ir

@@ -123,17 +123,20 @@ void UpdateWriter::write_spans() {
   out_.close();
 }
 
-// One point after the other, each a row of lanes if there are any. Of stores the last one holds in a lane
-// loop as well.
+// Of the loop over single points.
+ForKind UpdateWriter::innermost() const {
+  const bool stores = lane_ == kNone && std::holds_alternative<Store>(*stmt_);
+  return stores && lanes_in_order_ ? ForKind::lane : ForKind::serial;
+}
+
+// One point after the other, each a row of lanes if there are any.
 void UpdateWriter::take_all(ExprId whole) {
   Builder& to = out_.to();
-  const bool stores = lane_ == kNone && std::holds_alternative<Store>(*stmt_);
   for (size_t i = 0; i < serial_.size(); ++i) {
     ExprId end = to.extent(serial_[i]);
     if (i == 0) end = out_.let(to.select(whole, end, out_.integer(0)));
-    const bool lanes = stores && i + 1 == serial_.size();
-    const AxisId variable =
-        out_.open_loop(lanes ? ForKind::lane : ForKind::serial, out_.integer(0), end, "point");
+    const ForKind kind = i + 1 == serial_.size() ? innermost() : ForKind::serial;
+    const AxisId variable = out_.open_loop(kind, out_.integer(0), end, "point");
     out_.bind(serial_[i], to.axis_ref(variable));
   }
   take();
@@ -156,7 +159,7 @@ void UpdateWriter::take_owned(ExprId whole, Range owners) {
   const auto [begin, end] = out_.bounds(to.axis_ref(b), kUpdateBlock, extent);
   const LocalId places = to.local(Dtype::int64, {kUpdateBlock + 1, {}}, LocalScope::thread);
   const ExprId count = find_owned(axis, {begin, end}, owners, places);
-  const AxisId number = out_.open_loop(ForKind::serial, none, count, "owned");
+  const AxisId number = out_.open_loop(innermost(), none, count, "owned");
   out_.bind(axis, out_.let(to.load({true, places}, {{to.axis_ref(number), kUnit}})));
   take();
   close(serial_.size() + 1);

@@ -20,8 +20,10 @@ inline constexpr int64_t kUpdateMerge = 4096;  // elements merged by one item
 
 class UpdateWriter {
  public:
-  UpdateWriter(Source& source, const Plan& plan, Emitter& out, TaskWriter& tasks)
-      : source_(source), plan_(plan), out_(out), tasks_(tasks) {}
+  // lanes_in_order: of stores to one element in a lane loop the last lane's holds.
+  UpdateWriter(Source& source, const Plan& plan, Emitter& out, TaskWriter& tasks,
+               bool lanes_in_order)
+      : source_(source), plan_(plan), out_(out), tasks_(tasks), lanes_in_order_(lanes_in_order) {}
 
   void write(const Group& group, const std::string& suffix);
 
@@ -38,6 +40,7 @@ class UpdateWriter {
   void take_owned(ExprId whole, Range owners);
   ExprId find_owned(AxisId axis, Range block, Range owners, LocalId places);
   void take();
+  ForKind innermost() const;
 
   ExprId owner();
   AxisId open_serial(const std::vector<AxisId>& axes, ExprId begin, ExprId end);
@@ -47,6 +50,7 @@ class UpdateWriter {
   const Plan& plan_;
   Emitter& out_;
   TaskWriter& tasks_;
+  const bool lanes_in_order_;
   const Group* group_ = nullptr;
   std::string suffix_;
   const Stmt* stmt_ = nullptr;
