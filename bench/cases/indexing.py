@@ -29,6 +29,25 @@ def scatter_add(lib):
     return run
 
 
+def repeated(places, row=()):
+    """Updates of few or many places, each many times."""
+
+    def build(lib):
+        points = ELEMENTS // (row[0] if row else 1)
+        held = [lib.normal(places, *row)]
+        indices = lib.uniform(points, low=0, high=places - 1, dtype="i32")
+        updates = lib.normal(points, *row, seed=1)
+        f = lib.in_place(lib.add_rows)
+
+        def run():
+            held.append(f(held.pop(), indices, updates))
+            lib.wait(held[0])
+
+        return run
+
+    return build
+
+
 def transposing_copy(lib):
     x = lib.normal(SIDE, SIDE)
     f = lib.call(lambda x: lib.contiguous(x.T))
@@ -76,4 +95,15 @@ for name, shape, build, moved, peers in (
 ):
     waits = build is not scatter_add
     add(Case(name, shape, build, Share(0.70, "copy"), bytes=moved, peers=peers, waits=waits))
+for places, row in ((256, ()), (65536, ()), (1 << 22, ()), (65536, (64,))):
+    add(
+        Case(
+            f"scatter-add into {places}" + (f" × {row[0]}" if row else ""),
+            (ELEMENTS // row[0], *row) if row else (ELEMENTS,),
+            repeated(places, row),
+            Faster(),
+            peers=ARRAY_PEERS,
+            waits=False,
+        )
+    )
 add(Case("boolean mask select", (ELEMENTS,), mask_select, Faster(3), peers=("numpy",)))

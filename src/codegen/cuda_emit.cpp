@@ -78,11 +78,21 @@ std::string CudaEmitter::entry(const For& chunk, const std::string& symbol, int 
   depth_ = 1;
   number_ = number;
   item_ = fmt::format("a{}", chunk.axes[0]);
-  alone_ = is_for_one_thread(kernel_, chunk);
+  const bool spans = chunk.axes.size() == 2;
+  alone_ = !spans && is_for_one_thread(kernel_, chunk);
   if (may_have_failed) line("if (failed_before({}, {})) return;", status(), number);
-  open("for (i64 {0} = begin + {1}; {0} < end; {0} += {2}) {{", item_,
-       alone_ ? "(i64)blockIdx.x * blockDim.x + threadIdx.x" : "blockIdx.x",
-       alone_ ? "(i64)gridDim.x * blockDim.x" : "gridDim.x");
+  if (spans) {
+    const auto bound = [&](ir::AxisId axis, const char* block) {
+      line("const i64 a{} = begin + (end - begin) * (i64)({}) / gridDim.x;", axis, block);
+    };
+    bound(chunk.axes[0], "blockIdx.x");
+    bound(chunk.axes[1], "blockIdx.x + 1");
+    open("if (a{} < a{}) {{", chunk.axes[0], chunk.axes[1]);
+  } else {
+    open("for (i64 {0} = begin + {1}; {0} < end; {0} += {2}) {{", item_,
+         alone_ ? "(i64)blockIdx.x * blockDim.x + threadIdx.x" : "blockIdx.x",
+         alone_ ? "(i64)gridDim.x * blockDim.x" : "gridDim.x");
+  }
   // Of other items only the block's own memory is left behind.
   Touches before = order_.around(chunk);
   std::erase_if(before, [&](const Touch& t) {

@@ -32,7 +32,7 @@ struct Made {
   std::set<AxisId> axes;
   std::set<ValueId> values;
 
-  explicit Made(const For& loop) : axes{loop.axes[0]} {
+  explicit Made(const For& loop) : axes(loop.axes.begin(), loop.axes.end()) {
     for_each_stmt(loop.body, [&](const Stmt& stmt) {
       if (const ValueId* value = value_of(stmt)) values.insert(*value);
       if (const For* inner = std::get_if<For>(&stmt)) axes.insert(inner->axes[0]);

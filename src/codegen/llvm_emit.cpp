@@ -57,9 +57,13 @@ void Emitter::entry(const For& chunk, const std::string& symbol) {
   values_.assign(kernel_.values.size(), {});
   Scope root{.kind = ScopeKind::function};
   root_ = current_ = &root;
-  loop(function_->getArg(1), function_->getArg(2), 1, written_buffers(kernel_, chunk.body), {},
+  // A span is one iteration.
+  const bool spans = chunk.axes.size() == 2;
+  const int64_t step = spans ? int64_t{1} << 62 : 1;
+  loop(function_->getArg(1), function_->getArg(2), step, written_buffers(kernel_, chunk.body), {},
        [&](Value* item, const Values&) -> Values {
          bind_axis(chunk.axes[0], item);
+         if (spans) bind_axis(chunk.axes[1], function_->getArg(2));
          statements(chunk.body);
          return {};
        });

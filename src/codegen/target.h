@@ -30,6 +30,7 @@ struct EntryPoint {
   std::string symbol;
   ir::Size grid;
   std::vector<Work> work;
+  bool spans = false;  // `work` is that of any span of items
 };
 
 // Code made from one tiled kernel: a relocatable object, or CUDA C++ text. Axes in sizes and trips are

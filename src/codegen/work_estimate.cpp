@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <optional>
 
 #include "codegen/lane_analysis.h"
 #include "kernel/micro.h"
@@ -80,6 +81,7 @@ class Estimator {
   }
 
   void inner(const For& loop, double factor, std::vector<WorkTrip> trips) {
+    factor *= share_of(loop.end);
     add(trip_of(loop.end), factor, trips);
     if (loop.kind != ForKind::lane) return body(loop.body, factor, trips);
     const LaneAnalysis analysis(kernel_, loop);
@@ -95,8 +97,37 @@ class Estimator {
     return ops;
   }
 
+  // A constant by which what the end is made of is divided, as a number of blocks is.
+  std::optional<uint64_t> divisor_of(const Expr& e) const {
+    if (e.kind != ExprKind::op || e.code != Code::div) return std::nullopt;
+    const Expr& by = kernel_[e.operands[1]];
+    if (by.kind != ExprKind::constant || by.bits < 2) return std::nullopt;
+    return by.bits;
+  }
+
+  // f(operand) for each that an end is made of: of a select the choices.
+  template <typename F>
+  static void for_each_part(const Expr& e, F&& f) {
+    if (e.kind != ExprKind::op) return;
+    for (size_t i = e.code == Code::select ? 1 : 0; i < e.operands.size(); ++i) f(e.operands[i]);
+  }
+
+  double share_of(ExprId end) {
+    double share = 1;
+    std::set<ExprId> seen;
+    const std::function<void(ExprId)> look = [&](ExprId id) {
+      if (!seen.insert(id).second) return;
+      const Expr& e = kernel_[id];
+      if (e.kind == ExprKind::ref && lets_.contains(e.id)) look(lets_.at(e.id));
+      if (const auto by = divisor_of(e)) share /= static_cast<double>(*by);
+      for_each_part(e, look);
+    };
+    look(end);
+    return share;
+  }
+
   // min(extent, largest constant) of what the end is made of, which covers `extent`,
-  // `min(begin + tile, extent)` and their like.
+  // `min(begin + tile, extent)` and their like; of what is divided, the extent.
   WorkTrip trip_of(ExprId end) {
     WorkTrip trip;
     int64_t constant = 0;
@@ -107,8 +138,9 @@ class Estimator {
       if (e.kind == ExprKind::ref && lets_.contains(e.id)) look(lets_.at(e.id));
       if (e.kind == ExprKind::extent && trip.axis == kNone) trip.axis = e.id;
       if (e.kind == ExprKind::constant) constant = std::max(constant, static_cast<int64_t>(e.bits));
-      if (e.kind == ExprKind::op)
-        for (ExprId operand : e.operands) look(operand);
+      const int64_t before = constant;
+      for_each_part(e, look);
+      if (divisor_of(e)) constant = before;
     };
     look(end);
     if (constant > 1) trip.most = constant;

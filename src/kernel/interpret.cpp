@@ -107,6 +107,8 @@ class Interpreter : private Evaluator {
 
   template <typename S>
   void whole(const Stmt& stmt, const S& s) {
+    if constexpr (std::is_same_v<S, Update>)
+      if (!s.over.empty()) return in_parts(stmt, s);
     if constexpr (std::is_same_v<S, Check> || std::is_same_v<S, Store> ||
                   std::is_same_v<S, Update>) {
       at_points(*axes_, [&] { once(stmt, s); });
@@ -127,6 +129,48 @@ class Interpreter : private Evaluator {
     evaluate(tape_of(stmt, Part::all));
     if (s.mask != kNone && cells_[s.mask] == 0) return;
     write(s.buffer, offset(s.index), cells_[s.value]);
+  }
+
+  void in_parts(const Stmt& stmt, const Update& s) {
+    const Tape& tape = tape_of(stmt, Part::all);
+    const Dtype dtype = wide(kernel_[s.value].dtype);
+    const int64_t elements = extents_[s.elements];
+    int64_t points = 1;
+    for (AxisId a : s.over) points *= extents_[a];
+    const int64_t each = (points + kUpdateParts - 1) / kUpdateParts;
+    std::vector<uint64_t> parts(static_cast<size_t>(kUpdateParts * elements),
+                                neutral_of(s.code, dtype));
+    const auto combine = [&](uint64_t& to, uint64_t value) {
+      const uint64_t operands[2] = {to, value};
+      to = apply(s.code, dtype, dtype, operands);
+    };
+    at_points(s.over, [&] {
+      int64_t number = 0;
+      for (AxisId a : s.over) number = number * extents_[a] + point_[a];
+      uint64_t* const part = parts.data() + number / each * elements;
+      at_points(without(s.over), [&] {
+        evaluate(tape);
+        if (s.mask != kNone && cells_[s.mask] == 0) return;
+        const int64_t at = offset(s.index);
+        CERMET_INTERNAL_CHECK(at >= 0 && at + (s.imag != kNone ? 1 : 0) < elements,
+                              "kernel '{}': an update of element {} of {}", kernel_.name, at,
+                              elements);
+        combine(part[at], cells_[s.value]);
+        if (s.imag != kNone) combine(part[at + 1], cells_[s.imag]);
+      });
+    });
+    for (int64_t count = kUpdateParts; count > 1; count /= 2)
+      for (int64_t i = 0; i < count / 2; ++i)
+        for (int64_t e = 0; e < elements; ++e) {
+          uint64_t left = parts[static_cast<size_t>(2 * i * elements + e)];
+          combine(left, parts[static_cast<size_t>((2 * i + 1) * elements + e)]);
+          parts[static_cast<size_t>(i * elements + e)] = left;
+        }
+    for (int64_t e = 0; e < elements; ++e) {
+      uint64_t value = read(s.buffer, e);
+      combine(value, parts[static_cast<size_t>(e)]);
+      write(s.buffer, e, value);
+    }
   }
 
   void once(const Stmt& stmt, const Update& s) {
@@ -189,7 +233,20 @@ class Interpreter : private Evaluator {
     micro(s);
   }
 
+  // Two spans of unlike length, as two threads may get them.
+  void spans(const For& s) {
+    const int64_t grid = size_of(s.grid), cut = grid / 4;
+    for (const auto& [first, past] : {std::pair(int64_t{0}, cut), std::pair(cut, grid)}) {
+      if (first >= past) continue;
+      point_[s.axes[0]] = first;
+      point_[s.axes[1]] = past;
+      poison_thread_locals();
+      for (const Stmt& inner : s.body) tiled(inner);
+    }
+  }
+
   void once(const Stmt& stmt, const For& s) {
+    if (s.axes.size() == 2) return spans(s);
     int64_t begin = 0, end = 0;
     if (s.kind == ForKind::chunk) {
       end = size_of(s.grid);

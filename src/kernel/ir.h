@@ -8,11 +8,11 @@
 //           | Fold(value, axes, emit last | each, order lanes | serial, (init, step, merge)*)
 //           | Contract(value, axes, A Expr, B Expr, acc dtype, scheme)
 //           | Check(Expr, site, index) | Store(buffer, Index, Expr, mask?)
-//           | Update(buffer, Index, code, Expr, imag?, mask?)
+//           | Update(buffer, Index, code, Expr, imag?, mask?, (over axes, elements axis)?)
 //   Expr   := Const | Scalar | Axis | Extent | Stride | Ref(value) | State(i) | Other(i) | Get(i, Expr)
 //           | Op(code, dtype, Expr*) | Rare(pred, fast, slow) | Load(buffer, Index, mask?, else?)
 //   Index  := Σ Expr · stride                     element offset; affine when every Expr is an Axis
-//   tiled  := Local(kernel)* For(chunk, item, grid) { Stmt* }*      one entry point for each chunk loop
+//   tiled  := Local(kernel)* For(chunk, item | first past, grid) { Stmt* }*      one entry point for each
 //   Stmt  |:= For(serial | lane | block | thread, axis, begin, end, step) { Stmt* }
 //           | Local(dtype, size, thread) | Merge(value, states, from, at, count, stride)
 //           | Barrier | Micro(template, operands)
@@ -33,14 +33,22 @@
 //   never stepped take part with init, so init must be neutral for merge (the zero of sum is -0).
 //   A scan (emit each) is serial: in the first block the state so far, in later ones merge(c, the
 //   block's state so far), c being the last states of the earlier blocks merged from the left.
+// Order of Updates: an element takes its values in the row-major order of the stage's points; of Stores
+// to one element, of an inout buffer at loaded places, the last in that order holds. An Update over axes
+// is in parts, so that any number of threads adds up alike: the points of these axes, row-major as
+// listed, fall into kUpdateParts runs of one length (the last may be shorter or empty). A run starts from
+// the code's neutral element (of add: -0) and takes its values in order, those of the other axes at each
+// point; runs merge by the pairwise tree, and the buffer's element takes what they give. Indices are
+// within 0 .. extent(elements); codes are add, mul, min and max, of complex numbers add.
 //
 // Meaning after `tile`. Loops run as written; a Let is per iteration. A Fold in a lane loop steps at
 // each iteration in `lanes` order over the loop's range, in a serial loop in `serial` order; its value
 // exists after the loop, a scan's in it. Merge(value, states, from, at, count, stride) is the pairwise
 // tree over the stored states from[at + i · stride], i < count, one Local for each state (init if count
 // is 0). Iterations of a chunk loop are independent; `item` runs over the caller's [begin, end) within
-// 0 .. grid. A Local is undefined until it is stored, one of scope thread anew in each item of a chunk
-// loop. A Barrier stands directly in a thread loop.
+// 0 .. grid. One of two variables is no loop: it runs once for each [first, past) that callers divide
+// 0 .. grid into; how they do must not matter. A Local is undefined until it is stored, one of scope
+// thread anew in each item of a chunk loop. A Barrier stands directly in a thread loop.
 //
 // Values. Arithmetic never has half or complex dtype: casts from and to float16/bfloat16 stand at loads
 // and stores; complex values are pairs of real ones. bool is 0 or 1. Signed overflow wraps. Integer
@@ -229,7 +237,12 @@ struct Update {
   ExprId value;
   ExprId mask = kNone;
   ExprId imag = kNone;  // set: the element and the next one in memory are a complex number's parts
+  std::vector<AxisId> over = {};  // not empty: in parts, before `tile` only
+  AxisId elements = kNone;        // of an Update in parts: its extent is the buffer's size
 };
+inline constexpr int64_t kUpdateParts = 32;
+// What an Update in parts starts from, as bits of `dtype`.
+uint64_t neutral_of(Code code, Dtype dtype);
 struct Local {
   LocalId local;
   Dtype dtype;
@@ -254,8 +267,9 @@ using Stmt =
     std::variant<Let, Fold, Contract, Check, Store, Update, For, Local, Merge, Barrier, Micro>;
 struct For {
   ForKind kind;
-  std::vector<AxisId> axes;  // stage: its axes; else the one loop variable
-  ExprId begin = kNone;      // serial, lane
+  std::vector<AxisId>
+      axes;              // stage: its axes; chunk of spans: first, past; else the one loop variable
+  ExprId begin = kNone;  // serial, lane
   ExprId end = kNone;
   int64_t step = 1;
   Size grid = {};  // chunk

@@ -529,9 +529,15 @@ class Parser {
     for (int c = 0; c <= static_cast<int>(Code::threefry); ++c) {
       if (name_of(static_cast<Code>(c)) != w) continue;
       const ExprId v = expr();
-      const ExprId imag = accept("imag") ? expr() : kNone;
-      return Update{b,   std::move(index), static_cast<Code>(c), v, accept("mask") ? expr() : kNone,
-                    imag};
+      Update made{b, std::move(index), static_cast<Code>(c), v};
+      if (accept("imag")) made.imag = expr();
+      if (accept("mask")) made.mask = expr();
+      if (accept("over")) {
+        made.over = axes();
+        word("elements");
+        made.elements = id('a', kernel().axes.size());
+      }
+      return made;
     }
     refuse(fmt::format("no code '{}'", w));
   }

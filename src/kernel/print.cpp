@@ -269,8 +269,10 @@ class Printer {
   }
   std::string stmt_text(const Update& s) const {
     const std::string imag = s.imag == kNone ? "" : " imag " + text(s.imag);
-    return fmt::format("update {} {} {}{}{}", access(s.buffer, s.index), name_of(s.code),
-                       text(s.value), imag, mask(s.mask));
+    const std::string over =
+        s.over.empty() ? "" : fmt::format(" over {} elements a{}", ids('a', s.over), s.elements);
+    return fmt::format("update {} {} {}{}{}{}", access(s.buffer, s.index), name_of(s.code),
+                       text(s.value), imag, mask(s.mask), over);
   }
   std::string stmt_text(const For& s) const {
     std::string out = fmt::format("for {} {}", text_of(s.kind), ids('a', s.axes));

@@ -215,6 +215,17 @@ uint64_t from_double(Dtype dtype, double value) {
   });
 }
 
+uint64_t neutral_of(Code code, Dtype dtype) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  switch (code) {
+    case Code::add: return from_double(dtype, -0.0);
+    case Code::mul: return from_double(dtype, 1);
+    case Code::min: return from_double(dtype, kInfinity);
+    case Code::max: return from_double(dtype, -kInfinity);
+    default: throw_internal(__FILE__, __LINE__, "an update in parts by such a code");
+  }
+}
+
 double to_double(Dtype dtype, uint64_t bits) {
   return visit_dtype(dtype, [&]<typename T>(std::type_identity<T>) -> double {
     if constexpr (std::is_arithmetic_v<T>) {

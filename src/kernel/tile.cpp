@@ -57,7 +57,7 @@ Kernel tile(const Kernel& kernel, const TargetFacts& target) {
   if (has_contract(kernel)) return tile_gemm(kernel, target);
   Source source(kernel);
   const Plan plan = plan_of(source);
-  return write_loops(source, plan);
+  return write_loops(source, plan, target);
 }
 
 std::string_view form_of(const Kernel& kernel, const TargetFacts&) {

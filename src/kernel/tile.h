@@ -36,7 +36,9 @@
 // Transposes  pass a 64 x 64 thread Local: stored along one axis, loaded with a constant stride
 //             (64 + one cache line's worth of elements) along the other.
 // Updates     in a lane loop touch distinct elements in distinct lanes; those that may collide stand in
-//             serial loops.
+//             serial loops. Stores that may collide stand there or in a lane loop whose last lane holds.
+// Spans       a chunk loop of two variables, first and past, is one iteration: what is done for the items
+//             between them together. A serial loop may index a Local by a value that it makes.
 #pragma once
 
 #include "kernel/passes.h"

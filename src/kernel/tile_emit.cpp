@@ -48,6 +48,20 @@ std::vector<ExprId> Emitter::open_chunk(const std::string& entry,
   return indices;
 }
 
+ExprId Emitter::open_items(const std::string& entry, int64_t count) {
+  const AxisId item = to_.axis("item", false);
+  levels_.push_back(
+      {.loop = {.kind = ForKind::chunk, .axes = {item}, .grid = {count, {}}, .entry = entry}});
+  return to_.axis_ref(item);
+}
+
+std::pair<ExprId, ExprId> Emitter::open_span(const std::string& entry, int64_t count) {
+  const ExprId first = open_items(entry, count);
+  const AxisId past = to_.axis("past", false);
+  levels_.back().loop.axes.push_back(past);
+  return {first, to_.axis_ref(past)};
+}
+
 AxisId Emitter::open_loop(ForKind kind, ExprId begin, ExprId end, const std::string& name) {
   const AxisId variable = to_.axis(name, false);
   const AxisSet axes = levels_.back().axes;

@@ -30,6 +30,10 @@ class Emitter {
 
   // A chunk loop over the product of the dimensions; gives the index in each of them.
   std::vector<ExprId> open_chunk(const std::string& entry, const std::vector<GridDim>& dims);
+  // A chunk loop of a fixed number of items; gives the item.
+  ExprId open_items(const std::string& entry, int64_t count);
+  // The same over spans of items, each taken as one; gives its bounds.
+  std::pair<ExprId, ExprId> open_span(const std::string& entry, int64_t count);
   // A serial or lane loop; gives its variable.
   AxisId open_loop(ForKind kind, ExprId begin, ExprId end, const std::string& name);
   void close();  // the innermost loop

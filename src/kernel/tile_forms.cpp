@@ -7,6 +7,7 @@
 #include "kernel/tile_passes.h"
 #include "kernel/tile_scan.h"
 #include "kernel/tile_tasks.h"
+#include "kernel/tile_update.h"
 
 namespace cermet::ir {
 
@@ -25,12 +26,13 @@ std::vector<GridDim> each_of(const std::vector<AxisId>& axes) {
 
 class FormWriter {
  public:
-  FormWriter(Source& source, const Plan& plan)
+  FormWriter(Source& source, const Plan& plan, const TargetFacts& target)
       : source_(source),
         plan_(plan),
         out_(source),
         tasks_(source, plan, out_),
-        scans_(source, plan, out_, tasks_) {}
+        scans_(source, plan, out_, tasks_),
+        updates_(source, plan, out_, tasks_, target.name == "cpu") {}
 
   Kernel run() {
     for (size_t i = 0; i < plan_.groups.size(); ++i) {
@@ -48,7 +50,7 @@ class FormWriter {
       case GroupKind::row: return write_row(group);
       case GroupKind::full: return write_full(group);
       case GroupKind::column: return write_column(group);
-      case GroupKind::update: return write_update(group);
+      case GroupKind::update: return updates_.write(group, suffix_);
     }
   }
 
@@ -348,67 +350,19 @@ class FormWriter {
     out_.close();
   }
 
-  // The only expression that says which elements points along these axes reach; kNone if several do.
-  ExprId sole_place(const Update& update, AxisSet serial) {
-    ExprId place = kNone;
-    for (const IndexTerm& term : update.index) {
-      if ((source_.axes(term.expr) & serial) == 0) continue;
-      if (place != kNone) return kNone;
-      place = term.expr;
-    }
-    return place;
-  }
-
-  // Points along serial axes may reach one element, so an item takes all of them in their order. Items
-  // share out the lanes, or, where one expression says which row of lanes a point reaches, those rows:
-  // that keeps rows whole, for a glance at every point.
-  void write_update(const Group& group) {
-    const Task& task = plan_.tasks[group.tasks[0]];
-    const AxisSet apart = apart_axes(source_, task);
-    std::vector<AxisId> parallel, serial;
-    for (AxisId axis : group.axes)
-      ((apart & axis_bit(axis)) != 0 ? parallel : serial).push_back(axis);
-    const AxisId lane = parallel.empty() ? kNone : lane_axis(source_, plan_, group, parallel);
-    tasks_.begin(group, lane == kNone ? 0 : axis_bit(lane));
-    const std::vector<AxisId> outer = without(parallel, {lane});
-    std::vector<GridDim> dims = each_of(outer);
-    const GridDim shares{{lane}, kUpdateTile};
-    if (lane != kNone) dims.push_back(shares);
-    const std::vector<ExprId> at = open_chunk("update", dims);
-    bind_each(outer, at);
-    const ExprId place = sole_place(std::get<Update>(*task.line.stmt), set_of(serial));
-    Bounds lanes;
-    ExprId owners = kNone;
-    if (lane != kNone && place == kNone) lanes = bounds_of(shares, at.back());
-    if (lane != kNone && place != kNone)
-      owners = out_.let(out_.ceil_div(out_.extent_of({lane}), kUpdateTile));
-    for (AxisId axis : serial) open_whole(ForKind::serial, {axis});
-    if (owners != kNone) lanes = owned_lanes(lane, place, owners, at.back());
-    if (lane != kNone) open_tile(ForKind::lane, shares, lanes);
-    tasks_.run(tasks_.tasks_of(group), kNone);
-    for (size_t i = 0; i < serial.size() + (lane == kNone ? 0 : 1); ++i) out_.close();
-    out_.close();
-  }
-
-  // All lanes of rows that belong to this item, none of the others.
-  Bounds owned_lanes(AxisId lane, ExprId place, ExprId owners, ExprId item) {
-    Builder& to = out_.to();
-    const ExprId none = out_.integer(0), row = out_.expr(place);
-    const ExprId size = to.max(row, to.sub(none, row));
-    const ExprId mine = to.compare(Code::eq, to.rem(size, owners), item);
-    return {none, out_.let(to.select(mine, out_.extent_of({lane}), none))};
-  }
-
   Source& source_;
   const Plan& plan_;
   Emitter out_;
   TaskWriter tasks_;
   ScanWriter scans_;
+  UpdateWriter updates_;
   std::string suffix_;
 };
 
 }  // namespace
 
-Kernel write_loops(Source& source, const Plan& plan) { return FormWriter(source, plan).run(); }
+Kernel write_loops(Source& source, const Plan& plan, const TargetFacts& target) {
+  return FormWriter(source, plan, target).run();
+}
 
 }  // namespace cermet::ir

@@ -2,6 +2,7 @@
 // Turns a plan into loops: one function for each kind of group. All tile sizes stand here.
 #pragma once
 
+#include "kernel/passes.h"
 #include "kernel/tile_emit.h"
 #include "kernel/tile_plan.h"
 
@@ -12,7 +13,6 @@ inline constexpr int64_t kRowBlock = 16;      // short rows that share an item
 inline constexpr int64_t kSerialBlock = 256;  // rows of a block in `serial` order
 inline constexpr int64_t kColumnTile = 2048;  // columns whose accumulators stay in L1
 inline constexpr int64_t kMergeTile = 256;    // columns merged by one item
-inline constexpr int64_t kUpdateTile = 128;
 inline constexpr int64_t kTransposeTile = 64;
 inline constexpr int kRecomputeCost = 6;  // dearer values are kept from pass to pass
 
@@ -22,8 +22,6 @@ struct Crossing {
   std::vector<ExprId> loads;
 };
 
-// The axis that alone forms a unit term; kNone if none does.
-AxisId unit_axis(Source& source, const Index& index);
 // The axis that lanes should run along, out of `among`: where stores, then loads, are contiguous.
 AxisId lane_axis(Source& source, const Plan& plan, const Group& group,
                  const std::vector<AxisId>& among);
@@ -33,6 +31,6 @@ Crossing crossing_of(Source& source, const Plan& plan, const Group& group, AxisI
 // (words of a random generator that come in pairs); kNone without one.
 ExprId half_of(Source& source, const Plan& plan, const Group& group, AxisId lane);
 
-Kernel write_loops(Source& source, const Plan& plan);
+Kernel write_loops(Source& source, const Plan& plan, const TargetFacts& target);
 
 }  // namespace cermet::ir

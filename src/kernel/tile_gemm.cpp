@@ -470,7 +470,7 @@ Kernel tile_gemm(const Kernel& kernel, const TargetFacts& target) {
     if (std::optional<Kernel> chained = tile_attention(kernel, target)) return std::move(*chained);
     Source folds(with_folds(kernel, target.fma));
     const Plan plan = plan_of(folds);
-    return write_loops(folds, plan);
+    return write_loops(folds, plan, target);
   }
   if (target.dot_bf16 && analysis.scheme != Scheme::panel) analysis.take_bfloat16();
   const auto write = [&](Emitter out) {
@@ -484,7 +484,7 @@ Kernel tile_gemm(const Kernel& kernel, const TargetFacts& target) {
   if (analysis.parts.rest.empty()) return write(Emitter(source));
   Source rest(only(source.kernel(), analysis.parts.rest));
   const Plan plan = plan_of(rest);
-  return write(Emitter(source, write_loops(rest, plan)));
+  return write(Emitter(source, write_loops(rest, plan, target)));
 }
 
 }  // namespace cermet::ir

@@ -9,12 +9,6 @@ namespace cermet::ir {
 
 namespace {
 
-const Index* written_index(const Stmt& stmt) {
-  if (const Store* store = std::get_if<Store>(&stmt)) return &store->index;
-  if (const Update* update = std::get_if<Update>(&stmt)) return &update->index;
-  return nullptr;
-}
-
 // f(id) for each load that the group's tasks need.
 template <typename F>
 void for_each_load(Source& source, const Plan& plan, const Group& group, F&& f) {
@@ -31,6 +25,12 @@ void for_each_load(Source& source, const Plan& plan, const Group& group, F&& f) 
 }
 
 }  // namespace
+
+const Index* written_index(const Stmt& stmt) {
+  if (const Store* store = std::get_if<Store>(&stmt)) return &store->index;
+  if (const Update* update = std::get_if<Update>(&stmt)) return &update->index;
+  return nullptr;
+}
 
 AxisId unit_axis(Source& source, const Index& index) {
   for (const IndexTerm& term : index) {

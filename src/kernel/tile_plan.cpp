@@ -162,11 +162,27 @@ class Planner {
     return axes;
   }
 
+  // Where it stores is read from memory, so several points may reach one element.
+  bool is_scatter(const Task& task) {
+    const Store& store = std::get<Store>(*task.line.stmt);
+    if (source_.kernel().params[store.buffer.id].access != Access::inout) return false;
+    std::vector<ExprId> places;
+    for (const IndexTerm& term : store.index) places.push_back(term.expr);
+    bool loaded = false;
+    source_.walk(places, [&](ExprId id) {
+      loaded |= source_[id].kind == ExprKind::load;
+      return !loaded;
+    });
+    return loaded;
+  }
+
   // How a task would be tiled alone.
   GroupKind kind_of(const Task& task) {
-    if (task.kind == TaskKind::update) {
+    if (task.kind == TaskKind::update || (task.kind == TaskKind::store && is_scatter(task))) {
+      const Update* update = std::get_if<Update>(task.line.stmt);
+      const bool parts = update != nullptr && !update->over.empty();
       const AxisSet apart = apart_axes(source_, task);
-      return apart == task.range ? GroupKind::map : GroupKind::update;
+      return apart == task.range && !parts ? GroupKind::map : GroupKind::update;
     }
     if (task.kind != TaskKind::fold) return GroupKind::map;
     const Fold& fold = std::get<Fold>(*task.line.stmt);
@@ -334,13 +350,27 @@ std::vector<ExprId> roots_of(const Task& task) {
   return roots;
 }
 
+namespace {
+
+// The axis itself, or a sum of it and of what is the same at all points of the stage.
+bool counts(Source& source, ExprId id, AxisId axis, AxisSet stage) {
+  const Expr& e = source[source.behind(id)];
+  if (e.kind == ExprKind::axis) return e.id == axis;
+  if (e.kind != ExprKind::op || e.code != Code::add) return false;
+  const ExprId a = e.operands[0], b = e.operands[1];
+  return ((source.axes(a) & stage) == 0 && counts(source, b, axis, stage)) ||
+         ((source.axes(b) & stage) == 0 && counts(source, a, axis, stage));
+}
+
+}  // namespace
+
 AxisSet apart_axes(Source& source, const Task& task) {
+  const AxisSet stage = set_of(task.line.stage);
   AxisSet apart = 0;
   for (AxisId axis : task.line.stage) {
     int alone = 0, mixed = 0;
-    for (const IndexTerm& term : std::get<Update>(*task.line.stmt).index) {
-      const Expr& e = source[source.behind(term.expr)];
-      if (e.kind == ExprKind::axis && e.id == axis) {
+    for (const IndexTerm& term : *written_index(*task.line.stmt)) {
+      if (counts(source, term.expr, axis, stage)) {
         ++alone;
       } else if ((source.axes(term.expr) & axis_bit(axis)) != 0) {
         ++mixed;

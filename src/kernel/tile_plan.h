@@ -51,8 +51,13 @@ Plan plan_of(Source& source);
 // The expressions that the task makes.
 std::vector<ExprId> roots_of(const Task& task);
 
-// Axes of an Update along which no two points reach one element: alone in one term of its index.
+// Axes of an Update or Store along which no two points reach one element: each counts one term of its index.
 AxisSet apart_axes(Source& source, const Task& task);
+
+// Where a Store or Update writes; null of all else.
+const Index* written_index(const Stmt& stmt);
+// The axis that alone forms a unit term; kNone if none does.
+AxisId unit_axis(Source& source, const Index& index);
 
 // Elements of a block in `lanes` order.
 int64_t lane_block(const Fold& fold);

@@ -544,11 +544,25 @@ class Verifier {
     need(s.code <= Code::threefry && !is_math(s.code) && arity_of(s.code) == 2,
          "an update needs a binary core code");
     need(!(s.code >= Code::eq && s.code <= Code::le), "an update by a comparison");
+    if (!s.over.empty()) in_parts(s);
     if (s.imag == kNone) return;
     const Dtype part = use(s.imag);
     need(is_floating(part) && part == use(s.value), "complex parts of unlike dtypes");
     need(s.code == Code::add || s.code == Code::mul || s.code == Code::min || s.code == Code::max,
          "a complex update other than add, mul, min and max");
+  }
+
+  void in_parts(const Update& s) {
+    need(!tiled_, "an update in parts after `tile`");
+    folded_axes(s.over);
+    need(axis_exists(s.elements) && kernel_.axes[s.elements].has_extent,
+         "an update in parts needs an axis for the number of elements");
+    need(s.code == Code::add || (s.imag == kNone && (s.code == Code::mul || s.code == Code::min ||
+                                                     s.code == Code::max)),
+         "an update in parts by a code without a neutral element");
+    const Dtype dtype = use(s.value);
+    need(is_integer(dtype) || (is_floating(dtype) && !is_half(dtype)),
+         "an update in parts of a dtype without arithmetic");
   }
 
   void check(const Local& s) {
@@ -593,7 +607,8 @@ class Verifier {
 
   void check(const For& s) {
     need(tiled_ && s.kind != ForKind::stage, "a loop inside a stage");
-    need(s.axes.size() == 1, "a loop has one variable");
+    need(s.axes.size() == 1 || (s.kind == ForKind::chunk && s.axes.size() == 2),
+         "a loop has one variable, a chunk of spans two");
     need(s.step >= 1, "a loop's step must be positive");
     need((s.kind == ForKind::chunk) == loops_.empty(),
          "chunk loops, and only these, are outermost");

@@ -214,7 +214,8 @@ CERMET_WRITE_ROW(SliceUpdate, slice_update, AxisMapVmap{vmap_slice_update}, slic
 CERMET_WRITE_ROW(
     Scatter, scatter, CustomVmap{vmap_scatter}, scatter_target,
     "x with slices, from where the indices into some of its axes point, replaced by, or "
-    "reduced with, the updates. Of several assignments to one place, one holds.")
+    "reduced with, the updates, in their order: of several assignments to one place, the last "
+    "holds.")
 CERMET_WRITE_ROW(ScatterAlongAxis, scatter_along_axis, AxisMapVmap{vmap_along_axis},
                  along_axis_target,
                  "x with elements at the indices along one axis replaced by, or reduced with, the "

@@ -55,6 +55,7 @@ class Writer {
         number(static_cast<uint64_t>(trip.most));
       }
     }
+    number(entry.spans ? 1 : 0);
   }
   std::string take() { return std::move(bytes_); }
 
@@ -114,6 +115,7 @@ class Reader {
       });
       return work;
     });
+    entry.spans = number() != 0;
     return entry;
   }
   bool ok() const { return ok_ && rest_.empty(); }

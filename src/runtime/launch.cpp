@@ -90,25 +90,35 @@ struct Runner {
   }
 };
 
+// Every span looks through all of the work, so there is one for each thread, and but one where no parked
+// thread would be woken.
+int64_t span_of(int64_t items, double cost) {
+  if (cost < ThreadPool::kWakeCost) return items;
+  const int threads = ThreadPool::get().size();
+  return (items + threads - 1) / threads;
+}
+
 void run_entry(const EntryPoint& entry, const Runner& run, const uint64_t* record,
                std::span<const int64_t> extents) {
   const int64_t items = evaluate(entry.grid, extents);
   if (items <= 0) return;
   const double each = item_cost(entry, extents);
-  const double cost = each * static_cast<double>(items);
+  const double cost = entry.spans ? each : each * static_cast<double>(items);
   if (items == 1 || cost < ThreadPool::kParallelCost) {
     const FloatMode mode;
     return run(record, 0, items);
   }
-  const double grain =
-      std::min(std::ceil(kChunkNs / std::max(each, 1e-3)), static_cast<double>(items));
+  const double grain = entry.spans ? static_cast<double>(span_of(items, cost))
+                                   : std::min(std::ceil(kChunkNs / std::max(each, 1e-3)),
+                                              static_cast<double>(items));
   ThreadPool::get().run(items, static_cast<int64_t>(std::max(grain, 1.0)), cost,
                         [&](int64_t begin, int64_t end, int) { run(record, begin, end); });
 }
 
 struct MemberWork {
   int64_t items;
-  double each;  // ns of an item
+  double each;   // ns of an item
+  int64_t span;  // items that are taken as one; 1: each alone
 };
 
 // Where a chunk of a batch begins; it ends where the next one begins.
@@ -130,7 +140,8 @@ std::vector<ChunkStart> cut_into_chunks(std::span<const MemberWork> work, double
         room = chunk;
       }
       const double fits = std::min(std::ceil(room / each), 1e18);
-      const int64_t taken = std::min(work[m].items - item, static_cast<int64_t>(fits));
+      const int64_t many = std::max(static_cast<int64_t>(fits), work[m].span);
+      const int64_t taken = std::min(work[m].items - item, many);
       item += taken;
       room -= each * static_cast<double>(taken);
     }
@@ -146,7 +157,10 @@ void run_entry(const EntryPoint& entry, const Runner& run, const Members& member
   double cost = 0;
   for (int m = 0; m < members.count(); ++m) {
     const int64_t items = std::max<int64_t>(evaluate(entry.grid, members.extents(m)), 0);
-    work.push_back({items, items == 0 ? 0 : item_cost(entry, members.extents(m))});
+    const double body = items == 0 ? 0 : item_cost(entry, members.extents(m));
+    work.push_back(entry.spans && items > 0
+                       ? MemberWork{items, body / static_cast<double>(items), span_of(items, body)}
+                       : MemberWork{items, body, 1});
     cost += work.back().each * static_cast<double>(items);
   }
   // From one place to another, members without items left out.

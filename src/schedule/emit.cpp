@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "kernel/rebuild.h"
+#include "kernel/walk.h"
 #include "schedule/recompute.h"
 
 namespace cermet::schedule {
@@ -64,6 +65,10 @@ class Emitter {
   ir::ExprId number(const Number& n, Dtype dtype, int scalar, bool is_fixed = false);
   void store_lane(Id id, const Lane& lane, const Coords& at, const Coords& target,
                   ir::Access access, std::optional<ir::Code> update);
+  bool reaches(ir::ExprId id, ir::AxisId axis) const;
+  std::vector<ir::AxisId> colliding(const ir::Index& index,
+                                    const std::vector<ir::AxisId>& axes) const;
+  void divide_update(ir::Update& update, const std::vector<ir::AxisId>& axes, int64_t elements);
   void emit_update(Id id);
   void emit_stores();
   void append(const std::vector<ir::AxisId>& axes, ir::Stmt stmt);
@@ -478,6 +483,52 @@ Lane Emitter::compute_contract(Id id, const Member& member) {
   return {builder_.sub(rr, ii), builder_.add(ri, ir_)};
 }
 
+// What is behind a value counts as everything.
+bool Emitter::reaches(ir::ExprId id, ir::AxisId axis) const {
+  const ir::Expr& e = builder_[id];
+  bool found = e.kind == ir::ExprKind::ref || (e.kind == ir::ExprKind::axis && e.id == axis);
+  ir::for_each_operand(e, [&](ir::ExprId operand) { found = found || reaches(operand, axis); });
+  return found;
+}
+
+// The axes of the points that may reach one element: those that do not alone make up one term.
+std::vector<ir::AxisId> Emitter::colliding(const ir::Index& index,
+                                           const std::vector<ir::AxisId>& axes) const {
+  std::vector<ir::AxisId> found;
+  for (const ir::AxisId axis : axes) {
+    int alone = 0, all = 0;
+    for (const ir::IndexTerm& term : index) {
+      alone += builder_[term.expr].kind == ir::ExprKind::axis && builder_[term.expr].id == axis;
+      all += reaches(term.expr, axis);
+    }
+    if (alone != 1 || all != 1) found.push_back(axis);
+  }
+  return found;
+}
+
+// An update goes in parts where those are small beside the points, so that all threads have work whatever
+// the indices. This is the one rule for it, and by sizes alone, as parts decide the order of sums.
+void Emitter::divide_update(ir::Update& update, const std::vector<ir::AxisId>& axes,
+                            int64_t elements) {
+  constexpr int64_t kFewPoints = 1 << 16, kPointsForPart = 8;  // for each element of a part
+  constexpr int64_t kFewInRun = 64;
+  const Dtype dtype = builder_.dtype(update.value);
+  const auto points = [&](const std::vector<ir::AxisId>& along) {
+    int64_t count = 1;
+    for (const ir::AxisId axis : along) count *= out_.extents[static_cast<size_t>(axis)];
+    return count;
+  };
+  const std::vector<ir::AxisId> over = colliding(update.index, axes);
+  const bool fits = update.imag == ir::kNone || update.code == ir::Code::add;
+  if (!fits || dtype == Dtype::boolean || over.empty() || points(axes) < kFewPoints ||
+      points(axes) / kPointsForPart / ir::kUpdateParts < elements ||
+      points(over) / kFewInRun < ir::kUpdateParts)
+    return;
+  update.over = over;
+  update.elements = builder_.axis("elements");
+  out_.extents.push_back(elements);
+}
+
 void Emitter::store_lane(Id id, const Lane& lane, const Coords& at, const Coords& target,
                          ir::Access access, std::optional<ir::Code> update) {
   const Dtype dtype = r_.stored_dtype(id), part = real_of(dtype);
@@ -487,12 +538,12 @@ void Emitter::store_lane(Id id, const Lane& lane, const Coords& at, const Coords
   const ir::ParamId param = buffer_param(id, constant_offset(target, strides), part, access);
   if (update) {
     const ir::ExprId imag = unit == 1 ? ir::kNone : builder_.cast(lane.im, part);
-    append(axes, ir::Update{{false, param},
-                            index_of(target, strides, unit),
-                            *update,
-                            builder_.cast(lane.re, part),
-                            ir::kNone,
-                            imag});
+    ir::Update made{{false, param}, index_of(target, strides, unit),
+                    *update,        builder_.cast(lane.re, part),
+                    ir::kNone,      imag};
+    const int64_t elements = node(id).node->shape.size() - constant_offset(target, strides);
+    divide_update(made, axes, elements * unit);
+    append(axes, std::move(made));
     return;
   }
   auto put = [&](ir::ExprId value, ir::Index index) {

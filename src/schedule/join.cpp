@@ -158,7 +158,11 @@ class Joiner {
   void renumber_fields(ir::Let& s) const { s.value = values_[s.value]; }
   void renumber_fields(ir::Check& s) const { s.site += sites_; }
   void renumber_fields(ir::Store& s) const { renumber_place(s); }
-  void renumber_fields(ir::Update& s) const { renumber_place(s); }
+  void renumber_fields(ir::Update& s) const {
+    renumber_place(s);
+    renumber(s.over);
+    if (s.elements != ir::kNone) s.elements = axes_[s.elements];
+  }
   void renumber_fields(ir::Fold& s) const { renumber_value(s); }
   void renumber_fields(ir::Contract& s) const { renumber_value(s); }
   template <typename S>

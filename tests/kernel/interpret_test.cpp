@@ -458,6 +458,37 @@ TEST(Interpret, Updates) {
   EXPECT_EQ(least, (std::vector<float>{2, 5, 1}));
 }
 
+// Sums of 32 runs, and the pairwise tree over these, in plain loops.
+TEST(Interpret, UpdatesInParts) {
+  constexpr int64_t kPoints = 1000, kElements = 3, kEach = (kPoints + 31) / 32;
+  std::vector<int64_t> at(kPoints);
+  std::vector<float> values(kPoints), sums = {1e8f, -0.0f, 5}, expected = sums;
+  float runs[32][kElements];
+  for (auto& run : runs) std::fill_n(run, kElements, -0.0f);
+  for (int64_t i = 0; i < kPoints; ++i) {
+    at[static_cast<size_t>(i)] = i % 7 % 2 * 2;  // never 1
+    values[static_cast<size_t>(i)] = 1e7f / static_cast<float>(i + 1);
+    runs[i / kEach][at[static_cast<size_t>(i)]] += values[static_cast<size_t>(i)];
+  }
+  for (int64_t e = 0; e < kElements; ++e) {
+    for (int step = 1; step < 32; step *= 2)
+      for (int i = 0; i < 32; i += 2 * step) runs[i][e] += runs[i + step][e];
+    expected[static_cast<size_t>(e)] += runs[0][e];
+  }
+  run_text(R"(kernel {
+    param p0 int64 in
+    param p1 float32 in
+    param p2 float32 inout
+    axis a0
+    axis a1
+    for stage (a0) {
+      update p2[load(p0[a0])] add load(p1[a0]) over (a0) elements a1
+    } })",
+           {argument(at), argument(values), argument(sums)}, {kPoints, kElements});
+  EXPECT_EQ(sums, expected);
+  EXPECT_TRUE(std::signbit(sums[1]));
+}
+
 TEST(Interpret, UpdatesOfComplexNumbers) {
   // Pairs: 1+2i times 3-i times -2i is (5+5i)(-2i) = 10-10i; the larger first by its real part.
   std::vector<float> values = {3, -1, 0, -2}, product = {1, 2}, largest = {0, 5}, least = {0, 5};

@@ -400,17 +400,32 @@ class Generator {
     add(Store{{false, p}, everywhere(), value, mask});
   }
 
-  // Integers, whose sums and extremes do not depend on the order.
+  // In the order of the points, or in parts over some of their axes.
   void update() {
-    static const std::vector<Code> codes = {Code::add, Code::min, Code::max, Code::bit_or};
-    static const std::vector<Dtype> dtypes = {Dtype::int32, Dtype::int64, Dtype::uint32};
+    static const std::vector<Code> codes = {Code::add, Code::mul, Code::min, Code::max,
+                                            Code::bit_or};
+    static const std::vector<Dtype> dtypes = {Dtype::int32, Dtype::int64, Dtype::uint32,
+                                              Dtype::float32, Dtype::float64};
+    constexpr int64_t kElements = 8;
     const Dtype dtype = dice_.one_of(dtypes);
-    const ParamId p = make_buffer(dtype, Access::inout, 8);
-    const ExprId at =
-        b_.op(Code::bit_and, Dtype::int64, {integer_expr(2), b_.integer(Dtype::int64, 7)});
+    const ParamId p = make_buffer(dtype, Access::inout, kElements);
+    const ExprId at = b_.op(Code::bit_and, Dtype::int64,
+                            {integer_expr(2), b_.integer(Dtype::int64, kElements - 1)});
     const ExprId mask = dice_.chance(30) ? predicate(2) : kNone;
-    const Code code = dice_.one_of(codes);
-    add(Update{{false, p}, {{at, kUnit}}, code, expr(dtype, 2), mask});
+    Code code = dice_.one_of(codes);
+    if (is_floating(dtype) && code == Code::bit_or) code = Code::add;
+    Update made{{false, p}, {{at, kUnit}}, code, expr(dtype, 2), mask};
+    if (code != Code::bit_or && dice_.chance(50))
+      for (AxisId a : axes_)
+        if (dice_.chance(60)) made.over.push_back(a);
+    if (!made.over.empty()) {
+      if (elements_ == kNone) {
+        elements_ = b_.axis("elements");
+        out_.extents.push_back(kElements);
+      }
+      made.elements = elements_;
+    }
+    add(std::move(made));
   }
 
   RandomKernel& out_;
@@ -419,6 +434,7 @@ class Generator {
   Builder b_;
   std::vector<AxisId> all_, rest_, folded_;
   std::vector<AxisId> axes_;  // of the current stage
+  AxisId elements_ = kNone;   // of updates in parts
   std::vector<Input> inputs_;
   std::vector<Known> known_;
   std::vector<ValueId> reduced_;

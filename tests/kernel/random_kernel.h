@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Random verified kernels before `tile`, with memory to run them on: for the identity of the text
 // form, for passes that must keep the meaning, and for code generators against the interpreter. A
-// seed gives the same kernel on every machine. No result depends on which NaN an operation gives,
-// on the order of a Contract's sum beyond `has_contract`, or on the order of points in an Update.
+// seed gives the same kernel on every machine. No result depends on which NaN an operation gives or
+// on the order of a Contract's sum beyond `has_contract`.
 #pragma once
 
 #include <vector>

@@ -47,6 +47,7 @@ constexpr const char* kStages = R"(kernel "all of \"it\"" {
     store p1[a0*s0 + a1] = add(v1.0, v2) mask %2
     update p4[a0*s2 + v1.1] max select(%2, cast.int32(p2), int32(-5)) mask true
     update p6[a0*s2] mul %0 imag v0 mask %2
+    update p6[a0*s2] add %0 imag v0 mask %2 over (a0, a1) elements a1
     store p1[] = load(p0[a1*s1], mask %2, else float32(0x7fc00001))
   }
   for stage () {

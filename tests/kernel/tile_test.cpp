@@ -575,6 +575,87 @@ TEST(Tile, ScatterAdd) {
               "scatter", kLines);
 }
 
+// In order and in parts: over both axes, over one of them, over places of rows; the last store holds.
+TEST(Tile, RepeatedElements) {
+  std::vector<Numbers> shapes = kPlanes;
+  for (Numbers& n : shapes) n.push_back(12);
+  const auto check = [&](const std::string& index, const std::string& statement) {
+    const std::string text = R"(kernel "repeats" {
+  param p0 int32 in "indices"
+  param p1 float32 in
+  param p2 float32 inout
+  axis a0
+  axis a1
+  axis a2
+  strides 1
+  for stage (a0, a1) {
+    %0 = cast.int64(load(p0[)" +
+                             index +
+                             R"(]))
+    )" + statement + R"(
+  }
+})";
+    expect_same({.text = text,
+                 .strides = [](const Numbers& n) { return Numbers{n[1]}; },
+                 .elements =
+                     [](const Numbers& n) {
+                       const int64_t row = std::max<int64_t>(n[1], 1);
+                       return Numbers{n[0] * row, n[0] * n[1], 12 * row};
+                     },
+                 .index_range = 12},
+                "scatter", shapes);
+  };
+  const std::string value = " load(p1[a0*s0 + a1])";
+  for (const char* code : {"add", "mul", "min", "max"})
+    for (const char* over : {"", " over (a0, a1) elements a2", " over (a1) elements a2"})
+      check("a0*s0 + a1", fmt::format("update p2[%0] {}{}{}", code, value, over));
+  check("a0*s0 + a1", "update p2[%0] sub" + value + " mask ne(%0, 3)");
+  check("a0*s0 + a1", "update p2[div(%0, 2)*s0 + rem(%0, 2)] add" + value);
+  check("a0", "update p2[%0*s0 + a1] add" + value);
+  check("a0", "update p2[%0] add" + value + " mask lt(0, a1)");
+  check("a0*s0 + a1", "store p2[%0] =" + value);
+  check("a0", "store p2[%0*s0 + a1] =" + value + " mask ne(%0, 3)");
+}
+
+TEST(Tile, RowsInParts) {
+  expect_same({.text = R"(kernel "rows" {
+  param p0 int32 in "indices"
+  param p1 float64 in
+  param p2 float64 inout
+  axis a0
+  axis a1
+  axis a2
+  strides 1
+  for stage (a0, a1) {
+    update p2[cast.int64(load(p0[a0]))*s0 + a1] add load(p1[a0*s0 + a1]) over (a0) elements a2
+  }
+})",
+               .strides = [](const Numbers& n) { return Numbers{n[1]}; },
+               .elements = [](const Numbers& n) { return Numbers{n[0], n[0] * n[1], n[2]}; },
+               .index_range = 12},
+              "scatter", {{0, 3, 36}, {1, 1, 12}, {31, 5, 60}, {33, 64, 768}, {500, 70, 840}});
+}
+
+// A start that is the same for all points keeps elements apart: these are stored by blocks of lanes.
+TEST(Tile, SlicesAtComputedStarts) {
+  expect_same(
+      {.text = R"(kernel "slice_update" {
+  param p0 int32 in "start"
+  param p1 float32 in
+  param p2 float32 inout
+  axis a0
+  axis a1
+  strides 1
+  for stage (a0, a1) {
+    store p2[add(cast.int64(load(p0[])), a0)*s0 + a1] = load(p1[a0*s0 + a1])
+  }
+})",
+       .strides = [](const Numbers& n) { return Numbers{n[1]}; },
+       .elements = [](const Numbers& n) { return Numbers{1, n[0] * n[1], (n[0] + 12) * n[1]}; },
+       .index_range = 12},
+      "map", kPlanes);
+}
+
 // Values loaded before their place is overwritten are those before it, wherever they are used.
 TEST(Tile, InPlace) {
   expect_same(

@@ -267,6 +267,18 @@ TEST(Verify, MemoryStatements) {
   expect_invalid(stage("update p2[] mul float32(1) imag 1"), "complex parts of unlike dtypes");
   expect_invalid(stage("update p2[] sub float32(1) imag float32(1)"),
                  "a complex update other than add, mul, min and max");
+  const auto parts = [](const char* text, const char* message) {
+    expect_invalid(stage(std::string("update p2[] ") + text), message);
+  };
+  parts("add float32(1) over (a2) elements a0", "a folded axis out of sight");
+  parts("add float32(1) over (a0) elements a2", "needs an axis for the number of elements");
+  parts("sub float32(1) over (a0) elements a1", "by a code without a neutral element");
+  parts("mul float32(1) imag float32(1) over (a0) elements a1",
+        "by a code without a neutral element");
+  expect_invalid(chunk("update p2[] add float32(1) over (a2) elements a0"),
+                 "an update in parts after `tile`");
+  expect_invalid(with("for chunk (a2) grid 4 { for serial (a3, a0) begin 0 end 1 { } }"),
+                 "a loop has one variable, a chunk of spans two");
   expect_invalid(stage("check true site 0 index 1"), "a check without a status parameter");
   const std::string status = "param p5 int64 status\n";
   expect_invalid(stage("check 1 site 0 index 1", status), "the condition has dtype int64");

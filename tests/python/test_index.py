@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Indexing against NumPy 2: generated expressions for reading, assignment and .at; errors."""
 
+import os
+import subprocess
+import sys
+
 import cermet.core as mx
 import numpy as np
 import pytest
@@ -445,3 +449,120 @@ def test_iteration():
     assert (a.item(), b.item()) == (5, 6)
     with pytest.raises(TypeError, match="0-d"):
         iter(mx.array(1))
+
+
+def repeated(rng, dtype, points, places, rows):
+    """Indices of both signs, values that no order of sums rounds, factors, and what they change."""
+    indices = rng.integers(-places, places, size=points).astype(np.int32)
+    values = rng.integers(0, 3, size=(points, *rows)).astype(dtype)
+    if np.issubdtype(dtype, np.complexfloating):
+        values = values + 1j * rng.integers(0, 3, size=values.shape).astype(dtype)
+    factors = np.where(rng.random(values.shape) < 0.5, 1, -1 if values.dtype.kind != "u" else 1)
+    start = rng.integers(0, 3, size=(places, *rows)).astype(dtype)
+    return indices, values.astype(dtype), factors.astype(dtype), start
+
+
+@pytest.mark.parametrize(
+    "dtype", ["uint8", "int16", "int32", "int64", "float16", "float32", "float64", "complex64"]
+)
+@pytest.mark.parametrize(
+    "places, rows", [(1, ()), (7, ()), (300, ()), (3000, ()), (5, (3,)), (700, (70,))]
+)
+def test_many_updates_of_few_places(dtype, places, rows):
+    """On both sides of the size from which updates go in parts."""
+    rng = np.random.default_rng(places)
+    points = 70_000 // int(np.prod(rows, dtype=int))
+    indices, values, factors, start = repeated(rng, np.dtype(dtype), points, places, rows)
+    at = mx.array(start).at[mx.array(indices)]
+    for name in ("add", "multiply", "maximum", "minimum"):
+        update = factors if name == "multiply" else values
+        expected = start.copy()
+        if dtype == "float16":
+            expected = expected.astype(np.float32)
+        UPDATES[name].at(expected, indices, update)
+        got = np.array(getattr(at, name)(mx.array(update)))
+        with np.errstate(over="ignore"):
+            np.testing.assert_array_equal(got, expected.astype(dtype), err_msg=name)
+
+
+def test_updates_in_order_give_the_bits_of_numpy():
+    """Below that size, or with many places: any values, added up in their order."""
+    rng = np.random.default_rng(3)
+    for points, places in ((60_000, 5), (300_000, 40_000)):
+        indices = rng.integers(0, places, size=points).astype(np.int32)
+        values = (rng.standard_normal(points) * 10.0 ** rng.integers(-8, 8, points)).astype(
+            np.float32
+        )
+        expected = np.zeros(places, np.float32)
+        np.add.at(expected, indices, values)
+        got = mx.zeros((places,)).at[mx.array(indices)].add(mx.array(values))
+        np.testing.assert_array_equal(np.array(got), expected)
+
+
+def test_sums_of_many_equal_values_do_not_stall():
+    """2²⁵ ones in float32, where a running sum ends at 2²⁴."""
+    count = mx.zeros((2,)).at[mx.zeros((1 << 25,), mx.int32)].add(1.0)
+    assert count.tolist() == [1 << 25, 0]
+
+
+def test_the_last_of_repeated_assignments_holds():
+    rng = np.random.default_rng(4)
+    for places, rows in ((9, ()), (5000, ()), (100, (65,))):
+        indices = rng.integers(0, places, size=200_000 // int(np.prod(rows, dtype=int)))
+        values = rng.standard_normal((indices.size, *rows)).astype(np.float32)
+        expected = np.zeros((places, *rows), np.float32)
+        expected[indices] = values
+        x = mx.zeros((places, *rows))
+        x[mx.array(indices.astype(np.int32))] = mx.array(values)
+        np.testing.assert_array_equal(np.array(x), expected)
+
+
+BITS = """
+import sys, zlib
+import numpy as np, cermet.core as mx
+rng = np.random.default_rng(5)
+for points, places, rows in (
+    (1 << 20, 200, ()), (1 << 20, 90_000, ()), (1 << 14, 50, (64,)), (1 << 14, 3000, (64,))
+):
+    indices = mx.array(np.minimum(rng.integers(0, places, points), rng.integers(0, places, points)))
+    values = mx.array(rng.standard_normal((points, *rows)).astype(np.float32))
+    x = mx.zeros((places, *rows))
+    assigned = mx.zeros((places, *rows))
+    assigned[indices] = values
+    for result in (x.at[indices].add(values), x.at[indices].minimum(values), assigned):
+        print(zlib.crc32(np.array(result).tobytes()))
+    cube = mx.array(rng.standard_normal((6, 40, *rows)).astype(np.float32))
+    pick = mx.array(rng.integers(0, 40, (6, points // 6)))
+    loss = lambda c: (mx.vmap(lambda a, i: a[i])(c, pick) ** 3).sum()
+    print(zlib.crc32(np.array(mx.grad(loss)(cube)).tobytes()))
+"""
+
+
+def test_threads_do_not_change_the_bits_of_updates():
+    """Of sums, extremes, assignments and gradients; and a run is like another."""
+
+    def bits(threads):
+        environment = {**os.environ, "CERMET_NUM_THREADS": str(threads)}
+        done = subprocess.run(
+            [sys.executable, "-c", BITS], env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    first = bits(1)
+    assert [bits(threads) for threads in (2, 3, 2)] == [first] * 3
+
+
+def test_compiled_updates_have_the_bits_of_eager_ones():
+    """For sizes on both sides of the one from which updates go in parts."""
+    rng = np.random.default_rng(6)
+
+    def f(x, indices, values):
+        return x.at[indices].add(values)
+
+    compiled = mx.compile(f)
+    for points in (1000, 100_000, 2000, 70_000, 65_535):
+        indices = mx.array(rng.integers(0, 17, points).astype(np.int32))
+        values = mx.array(rng.standard_normal(points).astype(np.float32))
+        got = [np.array(g(mx.zeros((17,)), indices, values)) for g in (f, compiled)]
+        np.testing.assert_array_equal(*got)

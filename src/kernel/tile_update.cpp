@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT
+#include "kernel/tile_update.h"
+
+#include <algorithm>
+
+#include "kernel/scalar_ops.h"
+
+namespace cermet::ir {
+
+void UpdateWriter::write(const Group& group, const std::string& suffix) {
+  group_ = &group;
+  suffix_ = suffix;
+  const Task& task = plan_.tasks[group.tasks[0]];
+  stmt_ = task.line.stmt;
+  const Update* update = std::get_if<Update>(stmt_);
+  const bool parts = update != nullptr && !update->over.empty();
+  AxisSet apart = apart_axes(source_, task);
+  if (parts) apart &= ~set_of(update->over);
+  lane_ = unit_axis(source_, *written_index(*stmt_));
+  if (lane_ == kNone || (apart & axis_bit(lane_)) == 0) lane_ = group.axes.back();
+  if ((apart & axis_bit(lane_)) == 0) lane_ = kNone;
+  serial_ = group.axes;
+  std::erase(serial_, lane_);
+  tasks_.begin(group, lane_ == kNone ? 0 : axis_bit(lane_));
+  if (parts) write_parts(*update);
+  else write_spans();
+}
+
+AxisId UpdateWriter::open_serial(const std::vector<AxisId>& axes, ExprId begin, ExprId end) {
+  const std::string name = axes.empty() ? "" : source_.kernel().axes[axes.back()].name;
+  const AxisId variable = out_.open_loop(ForKind::serial, begin, end, name);
+  out_.bind(axes, out_.to().axis_ref(variable));
+  return variable;
+}
+
+void UpdateWriter::close(size_t loops) {
+  for (size_t i = 0; i < loops; ++i) out_.close();
+}
+
+// ---- Parts
+
+void UpdateWriter::write_parts(const Update& update) {
+  Builder& to = out_.to();
+  const Dtype dtype = source_.kernel().params[update.buffer.id].dtype;
+  const LocalId parts = to.local(dtype, {kUpdateParts, {{update.elements, 1}}}, LocalScope::kernel);
+  const ExprId item = out_.open_items("parts" + suffix_, kUpdateParts);
+  const ExprId elements = to.extent(update.elements);
+  const ExprId base = out_.let(to.mul(item, elements));
+  const AxisId e = out_.open_loop(ForKind::lane, out_.integer(0), elements, "element");
+  out_.append(Store{{true, parts},
+                    {{base, kUnit}, {to.axis_ref(e), kUnit}},
+                    to.constant_bits(dtype, neutral_of(update.code, dtype))});
+  out_.close();
+  const ExprId points = out_.extent_of(update.over);
+  const ExprId each = out_.let(out_.ceil_div(points, kUpdateParts));
+  const ExprId begin = out_.let(to.mul(item, each));
+  take_run(update, parts, base, {begin, out_.let(to.min(to.add(begin, each), points))});
+  out_.close();
+  merge_parts(update, parts);
+}
+
+// Points [begin, end) of the axes in parts; rows of the innermost one, as a division for each point
+// would be dear.
+void UpdateWriter::take_run(const Update& update, LocalId parts, ExprId base, Range run) {
+  Builder& to = out_.to();
+  const std::vector<AxisId> outer(update.over.begin(), update.over.end() - 1);
+  size_t loops = 1;
+  if (!outer.empty()) {
+    const ExprId row = to.extent(update.over.back());
+    const ExprId up = out_.let(to.add(run.end, to.sub(row, out_.integer(1))));
+    const AxisId o =
+        open_serial(outer, out_.let(to.div(run.begin, row)), out_.let(to.div(up, row)));
+    const ExprId before = out_.let(to.mul(to.axis_ref(o), row));
+    run = {out_.let(to.max(to.sub(run.begin, before), out_.integer(0))),
+           out_.let(to.min(to.sub(run.end, before), row))};
+    ++loops;
+  }
+  open_serial({update.over.back()}, run.begin, run.end);
+  for (AxisId axis : serial_) {
+    if (std::ranges::count(update.over, axis) > 0) continue;
+    open_serial({axis}, out_.integer(0), to.extent(axis));
+    ++loops;
+  }
+  if (lane_ != kNone) {
+    const AxisId l = out_.open_loop(ForKind::lane, out_.integer(0), to.extent(lane_), "lane");
+    out_.bind(lane_, to.axis_ref(l));
+    ++loops;
+  }
+  Index index = out_.index(update.index);
+  index.insert(index.begin(), {base, kUnit});
+  const ExprId value = out_.expr(update.value), imag = out_.expr(update.imag);
+  out_.append(
+      Update{{true, parts}, std::move(index), update.code, value, out_.expr(update.mask), imag});
+  close(loops);
+}
+
+void UpdateWriter::merge_parts(const Update& update, LocalId parts) {
+  Builder& to = out_.to();
+  const Dtype dtype = source_.kernel().params[update.buffer.id].dtype;
+  const GridDim tiles{{update.elements}, kUpdateMerge};
+  const ExprId item = out_.open_chunk("merge" + suffix_, {tiles})[0];
+  const ExprId elements = to.extent(update.elements);
+  const auto [begin, end] = out_.bounds(item, kUpdateMerge, elements);
+  const ExprId e = to.axis_ref(out_.open_loop(ForKind::lane, begin, end, "element"));
+  const ExprId merged = to.op(update.code, dtype, {to.state(0, dtype), to.other(0, dtype)});
+  const FoldState state{dtype, to.constant_bits(dtype, neutral_of(update.code, dtype)), kNone,
+                        merged};
+  const ValueId value = to.value({dtype}, "sum");
+  out_.append(Merge{value, {state}, {parts}, e, out_.integer(kUpdateParts), elements});
+  out_.append(Update{update.buffer, {{e, kUnit}}, update.code, to.ref(value)});
+  close(2);
+}
+
+// ---- Spans
+
+void UpdateWriter::write_spans() {
+  Builder& to = out_.to();
+  const auto [first, past] = out_.open_span("update" + suffix_, kUpdateOwners);
+  const ExprId whole =
+      out_.let(to.compare(Code::eq, to.sub(past, first), out_.integer(kUpdateOwners)));
+  take_all(whole);
+  take_owned(whole, {first, past});
+  out_.close();
+}
+
+// Of the loop over single points.
+ForKind UpdateWriter::innermost() const {
+  const bool stores = lane_ == kNone && std::holds_alternative<Store>(*stmt_);
+  return stores && lanes_in_order_ ? ForKind::lane : ForKind::serial;
+}
+
+// One point after the other, each a row of lanes if there are any.
+void UpdateWriter::take_all(ExprId whole) {
+  Builder& to = out_.to();
+  for (size_t i = 0; i < serial_.size(); ++i) {
+    ExprId end = to.extent(serial_[i]);
+    if (i == 0) end = out_.let(to.select(whole, end, out_.integer(0)));
+    const ForKind kind = i + 1 == serial_.size() ? innermost() : ForKind::serial;
+    const AxisId variable = out_.open_loop(kind, out_.integer(0), end, "point");
+    out_.bind(serial_[i], to.axis_ref(variable));
+  }
+  take();
+  close(serial_.size());
+}
+
+void UpdateWriter::take_owned(ExprId whole, Range owners) {
+  Builder& to = out_.to();
+  const ExprId none = out_.integer(0);
+  const AxisId axis = serial_.back();
+  for (size_t i = 0; i + 1 < serial_.size(); ++i) {
+    ExprId end = to.extent(serial_[i]);
+    if (i == 0) end = out_.let(to.select(whole, none, end));
+    open_serial({serial_[i]}, none, end);
+  }
+  const ExprId extent = to.extent(axis);
+  ExprId blocks = out_.ceil_div(extent, kUpdateBlock);
+  if (serial_.size() == 1) blocks = to.select(whole, none, blocks);
+  const AxisId b = out_.open_loop(ForKind::serial, none, out_.let(blocks), "block");
+  const auto [begin, end] = out_.bounds(to.axis_ref(b), kUpdateBlock, extent);
+  const LocalId places = to.local(Dtype::int64, {kUpdateBlock + 1, {}}, LocalScope::thread);
+  const ExprId count = find_owned(axis, {begin, end}, owners, places);
+  const AxisId number = out_.open_loop(innermost(), none, count, "owned");
+  out_.bind(axis, out_.let(to.load({true, places}, {{to.axis_ref(number), kUnit}})));
+  take();
+  close(serial_.size() + 1);
+}
+
+// Leaves the places along the axis of the block's points that belong to the owners, and gives their number.
+ExprId UpdateWriter::find_owned(AxisId axis, Range block, Range owners, LocalId places) {
+  Builder& to = out_.to();
+  const ExprId none = out_.integer(0), full = out_.integer(kUpdateBlock);
+  const LocalId marks = to.local(Dtype::int64, {kUpdateBlock, {}}, LocalScope::thread);
+  const ExprId back = out_.let(to.sub(none, block.begin));
+  const ExprId next = out_.let(to.add(block.begin, out_.integer(1)));
+  const AxisId i = out_.open_loop(ForKind::lane, block.begin, block.end, "point");
+  out_.bind(axis, to.axis_ref(i));
+  const ExprId one = out_.let(owner());
+  const ExprId mine = to.logical_and(to.compare(Code::le, owners.begin, one),
+                                     to.compare(Code::lt, one, owners.end));
+  out_.append(
+      Store{{true, marks}, {{back, kUnit}, {to.axis_ref(i), kUnit}}, to.cast(mine, Dtype::int64)});
+  out_.close();
+  const AxisId rest =
+      out_.open_loop(ForKind::lane, out_.let(to.add(block.end, back)), full, "rest");
+  out_.append(Store{{true, marks}, {{to.axis_ref(rest), kUnit}}, none});
+  out_.close();
+
+  // The place behind each point is kept under the number of points found so far, so it stays if it is found.
+  out_.append(Store{{true, places}, {}, block.begin});
+  const AxisId k = out_.open_loop(ForKind::serial, none, full, "k");
+  const ExprId mark = out_.let(to.load({true, marks}, {{to.axis_ref(k), kUnit}}));
+  const ExprId so_far = to.state(0, Dtype::int64);
+  const std::vector<FoldState> sum = {
+      {Dtype::int64, none, to.add(so_far, mark), to.add(so_far, to.other(0, Dtype::int64))}};
+  const ValueId number = to.value({Dtype::int64}), count = to.value({Dtype::int64}, "count");
+  out_.append(Fold{number, {k}, Emit::each, Order::serial, sum});
+  out_.append(Fold{count, {k}, Emit::last, Order::serial, sum});
+  out_.append(Store{{true, places}, {{to.ref(number), kUnit}}, to.add(next, to.axis_ref(k))});
+  out_.close();
+  return to.ref(count);
+}
+
+// The statement at the point that is bound, but for its lanes.
+void UpdateWriter::take() {
+  if (lane_ != kNone) {
+    const AxisId l =
+        out_.open_loop(ForKind::lane, out_.integer(0), out_.to().extent(lane_), "lane");
+    out_.bind(lane_, out_.to().axis_ref(l));
+  }
+  tasks_.run(tasks_.tasks_of(*group_), kNone);
+  if (lane_ != kNone) out_.close();
+}
+
+// Of the element, or row of elements, that the bound point reaches: the same for all points that reach it.
+// Neighbouring elements have one owner, so that threads share no line of memory.
+ExprId UpdateWriter::owner() {
+  constexpr int64_t kNeighbours = 6, kSpread = 0x9E3779B1, kSpreadShift = 16;  // 2^6 elements
+  Builder& b = source_.builder();
+  std::vector<IndexTerm> terms;
+  for (const IndexTerm& term : *written_index(*stmt_))
+    if ((source_.axes(term.expr) & set_of(serial_)) != 0) terms.push_back(term);
+  const auto integer = [&](int64_t v) { return b.integer(Dtype::int64, v); };
+  ExprId place = kNone;
+  if (terms.size() == 1) {
+    place = terms[0].expr;
+    if (lane_ == kNone && terms[0].stride == kUnit)
+      place = b.op(Code::shr, Dtype::int64, {place, integer(kNeighbours)});
+  } else {
+    for (const IndexTerm& term : terms) {
+      const ExprId by =
+          term.stride == kUnit ? term.expr : b.mul(term.expr, b.stride_ref(term.stride));
+      place = place == kNone ? by : b.add(place, by);
+    }
+    if (place == kNone) place = integer(0);
+    place = b.op(Code::shr, Dtype::int64, {place, integer(kNeighbours)});
+    place = b.op(Code::shr, Dtype::int64, {b.mul(place, integer(kSpread)), integer(kSpreadShift)});
+  }
+  return out_.expr(b.op(Code::bit_and, Dtype::int64, {place, integer(kUpdateOwners - 1)}));
+}
+
+}  // namespace cermet::ir

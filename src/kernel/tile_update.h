@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// Updates whose points may reach one element, as loops; the result is that of the points in their order,
+// whatever the number of threads.
+//
+// parts    items are the update's runs, each with elements of its own; lane loops merge these.
+// spans    elements belong to kUpdateOwners owners, a span of owners to each thread. It finds the points
+//          of its elements block by block, then takes these alone; one span of all owners takes the
+//          points as they come. Lanes run along a row of elements, if points reach such.
+#pragma once
+
+#include <string>
+
+#include "kernel/tile_tasks.h"
+
+namespace cermet::ir {
+
+inline constexpr int64_t kUpdateOwners = 256;  // more than threads, so that spans have equal shares
+inline constexpr int64_t kUpdateBlock = 256;   // points that are looked through at a time
+inline constexpr int64_t kUpdateMerge = 4096;  // elements merged by one item
+
+class UpdateWriter {
+ public:
+  // lanes_in_order: of stores to one element in a lane loop the last lane's holds.
+  UpdateWriter(Source& source, const Plan& plan, Emitter& out, TaskWriter& tasks,
+               bool lanes_in_order)
+      : source_(source), plan_(plan), out_(out), tasks_(tasks), lanes_in_order_(lanes_in_order) {}
+
+  void write(const Group& group, const std::string& suffix);
+
+ private:
+  struct Range {
+    ExprId begin, end;
+  };
+
+  void write_parts(const Update& update);
+  void take_run(const Update& update, LocalId parts, ExprId base, Range run);
+  void merge_parts(const Update& update, LocalId parts);
+  void write_spans();
+  void take_all(ExprId whole);
+  void take_owned(ExprId whole, Range owners);
+  ExprId find_owned(AxisId axis, Range block, Range owners, LocalId places);
+  void take();
+  ForKind innermost() const;
+
+  ExprId owner();
+  AxisId open_serial(const std::vector<AxisId>& axes, ExprId begin, ExprId end);
+  void close(size_t loops);
+
+  Source& source_;
+  const Plan& plan_;
+  Emitter& out_;
+  TaskWriter& tasks_;
+  const bool lanes_in_order_;
+  const Group* group_ = nullptr;
+  std::string suffix_;
+  const Stmt* stmt_ = nullptr;
+  AxisId lane_ = kNone;         // the axis of a row of elements
+  std::vector<AxisId> serial_;  // the others, outermost first
+};
+
+}  // namespace cermet::ir
