@@ -267,8 +267,8 @@ using Stmt =
     std::variant<Let, Fold, Contract, Check, Store, Update, For, Local, Merge, Barrier, Micro>;
 struct For {
   ForKind kind;
-  std::vector<AxisId>
-      axes;              // stage: its axes; chunk of spans: first, past; else the one loop variable
+  // stage: its axes; chunk of spans: first, past; else the one loop variable
+  std::vector<AxisId> axes;
   ExprId begin = kNone;  // serial, lane
   ExprId end = kNone;
   int64_t step = 1;

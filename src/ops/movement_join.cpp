@@ -146,6 +146,25 @@ Lane pull_concatenate(LowerContext& cx, const NodeView& n, const Coords& at) {
   return value;
 }
 
+// One kernel chooses from a few parts: what it takes to make it grows faster than their number.
+constexpr size_t kMostChoices = 8;
+
+array join(Arrays parts, const Params& params, const S& s) {
+  const OpRow& row = parts.size() > kMostChoices ? rows::concatenate_many : rows::concatenate;
+  return make_node(row, std::move(parts), params, s);
+}
+
+array concatenate_many_graph(const OpCall& c) {
+  const int axis = c.get<AxisParams>().axis;
+  array joined = full(concatenate_shape(c), number(int64_t{0}), c.inputs[0].dtype());
+  std::vector<int64_t> start(joined.ndim(), 0);
+  for (const array& part : c.inputs) {
+    joined = sized_slice_update(joined, part, start, std::vector<int64_t>(joined.ndim(), 1));
+    start[axis] += part.shape()[axis];
+  }
+  return joined;
+}
+
 array transpose_concatenate(const OpCall& c, int k, const array& g) {
   const int axis = c.get<AxisParams>().axis;
   std::vector<int64_t> start(g.ndim(), 0);
@@ -157,7 +176,7 @@ array vmap_concatenate(const OpCall& c, std::span<const bool> batched, int64_t s
   Arrays parts;
   for (size_t i = 0; i < c.inputs.size(); ++i)
     parts.push_back(batched_input(c.inputs[i], batched[i], size));
-  return make_node(rows::concatenate, std::move(parts), shift_axes(c.params), {});
+  return join(std::move(parts), shift_axes(c.params), {});
 }
 
 void check_parts(const Arrays& parts, int axis) {
@@ -207,6 +226,21 @@ constinit const OpRow rows::concatenate = {
     .doc = "Arrays one after another along an axis.",
 };
 
+constinit const OpRow rows::concatenate_many = {
+    .id = OpId::ConcatenateMany,
+    .name = "concatenate_many",
+    .accepts = kAny,
+    .dtype = same_dtype,
+    .shape = concatenate_shape,
+    .derivative = Linear{transpose_concatenate},
+    .vmap = AxisMapVmap{vmap_concatenate},
+    .lowering = CompositeLowering{concatenate_many_graph},
+    .effect = Effect::none,
+    .domain = Domain{},
+    .max_ulp = 0,
+    .doc = "concatenate of many arrays, each written to its place.",
+};
+
 array pad(const array& a, const std::vector<std::pair<int64_t, int64_t>>& width, const array& value,
           const std::string& mode, const S& s) {
   CERMET_CHECK(width.size() == 1 || static_cast<int>(width.size()) == a.ndim(), value, "pad",
@@ -238,7 +272,7 @@ array concatenate(const Arrays& arrays, std::optional<int64_t> axis, const S& s)
     if (!is_zero(a.shape().dim(along))) parts.push_back(astype(a, dtype, s));
   if (parts.empty()) return astype(arrays[0], dtype, s);
   if (parts.size() == 1) return parts[0];
-  return make_node(rows::concatenate, std::move(parts), AxisParams{along, false}, s);
+  return join(std::move(parts), AxisParams{along, false}, s);
 }
 
 array stack(const Arrays& arrays, int64_t axis, const S& s) {
