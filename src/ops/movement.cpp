@@ -357,15 +357,17 @@ Shape inferred_shape(const array& a, const ShapeList& shape) {
   if (infer == shape.end()) return result;
   CERMET_CHECK(std::find_if(infer + 1, shape.end(), is_open) == shape.end(), value, "reshape",
                "-1 is given more than once; only one size can be inferred");
-  Dim known = 1;
-  for (const Dim& size : shape) known = is_open(size) ? known : times(known, size);
+  const int open = static_cast<int>(infer - shape.begin());
+  result.dim(open) = 1;
+  check_size("reshape", result, a.dtype());
+  const Dim known = result.count();
   CERMET_CHECK(!same_size(known, 0), value, "reshape",
                "the size for -1 cannot be told beside a size of 0; give every size");
   const Dim count = a.shape().count(), inferred = quotient(count, known);
   CERMET_CHECK(is_less(0, known) && same_size(times(inferred, known), count), value, "reshape",
                "shape {} has {} elements, which {} does not divide; the sizes beside -1 must",
                a.shape(), count.value, known.value);
-  result.dim(static_cast<int>(infer - shape.begin())) = inferred;
+  result.dim(open) = inferred;
   return result;
 }
 

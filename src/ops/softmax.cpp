@@ -3,6 +3,8 @@
 // the maximum first, so no exponential overflows; halves are widened to float32 inside, so that
 // results do not depend on where a kernel ends. Derivatives use the result, so they need no second
 // pass over it.
+#include <algorithm>
+
 #include "ops/rules.h"
 
 namespace cermet {
@@ -121,6 +123,7 @@ array softmax(const array& a, const OptionalAxes& axes, bool precise, const S& s
   Axes over = resolve_axes("softmax", axes, a.ndim());
   const array x = astype(a, to_inexact(a.dtype()), s);
   if (over.empty()) return full(x.shape(), number(1.0), x.dtype(), s);
+  if (std::ranges::any_of(over, [&](int axis) { return is_zero(x.shape().dim(axis)); })) return x;
   return make_node(rows::softmax, pack(x), ReduceParams{std::move(over), precise}, s);
 }
 

@@ -46,7 +46,7 @@ OTHERS_WORDS = re.compile(
     r"cannot be interpreted|int\(\) argument|dl_device|max_version|a data type|__round__|"
     r"__len__\(\) should|0-d array|can only concatenate|ufunc|scalar index|returned non-|"
     r"released memoryview|must not exceed|operands could not|expected number|"
-    r"string argument expected|Tuple must have"
+    r"string argument expected|Tuple must have|Field elements must be"
 )
 
 
@@ -65,7 +65,7 @@ def fault_of(error):
     if (
         not ours
         or (isinstance(error, MemoryError) and not text)
-        or isinstance(error, (RecursionError, StopIteration, AttributeError))
+        or isinstance(error, (RecursionError, StopIteration, AttributeError, KeyError))
     ):
         return None
     if re.match(r"\[\w+\] \S", text):

@@ -20,6 +20,8 @@ ERRORS = [
     (f"mx.sum({X}, axis=(0, 0))", ValueError, ["0"]),
     (f"mx.reshape({X}, (4, 2))", ValueError, ["(2, 3)", "(4, 2)"]),
     (f"mx.reshape({X}, (-1, -1))", ValueError, ["-1"]),
+    (f"mx.reshape({X}, (-1, -(2**63)))", ValueError, ["negative"]),
+    (f"mx.reshape({X}, (-1, 2**40, 2**40))", OverflowError, ["1099511627776"]),
     (f"mx.transpose({X}, (0, 0))", ValueError, ["0"]),
     (f"mx.squeeze({X}, 0)", ValueError, ["2"]),
     (f"mx.concatenate([{X}, mx.zeros((2, 4))])", ValueError, ["(2, 3)", "(2, 4)"]),

@@ -617,6 +617,13 @@ def check_close(got, want, dtype, what, factor=1):
     np.testing.assert_allclose(got, want.astype(np.float64), rtol=limit, atol=limit, err_msg=what)
 
 
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.complex64, mx.int32])
+def test_softmax_of_nothing(dtype, axis):
+    found = mx.softmax(mx.zeros((3, 0, 2), dtype), axis=axis)
+    assert found.shape == (3, 0, 2) and np.array(found).size == 0
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_softmax(rng, dtype, layout):
