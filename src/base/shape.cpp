@@ -66,18 +66,40 @@ bool is_less(const Dim& a, const Dim& b) {
   return is_symbolic(a, b) ? Dim::trace->less(a, b) : a.value < b.value;
 }
 
+namespace {
+
+// Sizes that are not checked yet: what is no int64 is no size either.
+Dim checked(bool overflow, int64_t result, const char* what, const Dim& a, const Dim& b) {
+  CERMET_CHECK(!overflow, overflow, "shape",
+               "the {} of sizes {} and {} has more than 63 bits; "
+               "use smaller sizes",
+               what, a.value, b.value);
+  return {result};
+}
+
+}  // namespace
+
 Dim plus(const Dim& a, const Dim& b) {
-  return is_symbolic(a, b) ? Dim::trace->combine('+', a, b) : Dim(a.value + b.value);
+  if (is_symbolic(a, b)) return Dim::trace->combine('+', a, b);
+  int64_t sum;
+  const bool overflow = __builtin_add_overflow(a.value, b.value, &sum);
+  return checked(overflow, sum, "sum", a, b);
 }
 
 Dim minus(const Dim& a, const Dim& b) {
-  return is_symbolic(a, b) ? Dim::trace->combine('-', a, b) : Dim(a.value - b.value);
+  if (is_symbolic(a, b)) return Dim::trace->combine('-', a, b);
+  int64_t difference;
+  const bool overflow = __builtin_sub_overflow(a.value, b.value, &difference);
+  return checked(overflow, difference, "difference", a, b);
 }
 
 Dim times(const Dim& a, const Dim& b) {
   if (is_constant_one(a)) return b;
   if (is_constant_one(b)) return a;
-  return is_symbolic(a, b) ? Dim::trace->combine('*', a, b) : Dim(a.value * b.value);
+  if (is_symbolic(a, b)) return Dim::trace->combine('*', a, b);
+  int64_t product;
+  const bool overflow = __builtin_mul_overflow(a.value, b.value, &product);
+  return checked(overflow, product, "product", a, b);
 }
 
 Dim quotient(const Dim& a, const Dim& b) {

@@ -142,7 +142,7 @@ array tile(const array& a, const std::vector<int64_t>& repetitions, const S& s) 
     }
     apart.push_back(dim);
     repeated.push_back(dim);
-    result.push_back(times[i] == 1 ? dim : Dim(times[i] * static_cast<int64_t>(dim)));
+    result.push_back(times[i] == 1 ? dim : cermet::times(times[i], dim));
   }
   return reshaped(broadcast_to(reshaped(a, std::move(apart), s), repeated, s), std::move(result),
                   s);
@@ -156,7 +156,7 @@ array repeat(const array& a, int64_t repeats, std::optional<int64_t> axis, const
   Shape apart = a.shape(), repeated = a.shape(), result = a.shape();
   apart.insert(along + 1, 1);
   repeated.insert(along + 1, repeats);
-  result.dim(along) = result[along] * repeats;
+  result.dim(along) = times(result[along], repeats);
   return reshaped(broadcast_to(reshaped(a, std::move(apart), s), repeated, s), std::move(result),
                   s);
 }

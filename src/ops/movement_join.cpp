@@ -21,7 +21,8 @@ Shape pad_shape(const OpCall& call) {
   const PadParams& p = call.get<PadParams>();
   Shape shape = call.inputs[0].shape();
   for (int axis = 0; axis < shape.ndim(); ++axis)
-    if (p.low[axis] + p.high[axis] != 0) shape.dim(axis) = shape[axis] + p.low[axis] + p.high[axis];
+    if (p.low[axis] != 0 || p.high[axis] != 0)
+      shape.dim(axis) = plus(plus(shape.dim(axis), p.low[axis]), p.high[axis]);
   return shape;
 }
 
@@ -102,11 +103,12 @@ array pad_mirrored(const array& a, const Widths& width, const std::string& mode,
                  "mode {} of axis {} of shape {}, which has no elements; "
                  "use mode constant",
                  mode, axis, a.shape());
-    std::vector<int64_t> sources(low + size + high);
+    const Shape positions{static_cast<int64_t>(plus(plus(size, low), high))};
+    check_size("pad", positions, Dtype::int64);
+    std::vector<int64_t> sources(positions.size());
     for (size_t i = 0; i < sources.size(); ++i)
       sources[i] = source_of(static_cast<int64_t>(i) - low, size, mode);
-    const Shape shape{static_cast<int64_t>(sources.size())};
-    result = take(result, array::from_data(sources.data(), shape, Dtype::int64), axis, s);
+    result = take(result, array::from_data(sources.data(), positions, Dtype::int64), axis, s);
   }
   return result;
 }

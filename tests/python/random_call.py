@@ -46,14 +46,17 @@ OTHERS_WORDS = re.compile(
     r"cannot be interpreted|int\(\) argument|dl_device|max_version|a data type|__round__|"
     r"__len__\(\) should|0-d array|can only concatenate|ufunc|scalar index|returned non-|"
     r"released memoryview|must not exceed|operands could not|expected number|"
-    r"string argument expected|Tuple must have|Field elements must be"
+    r"string argument expected|Tuple must have|Field elements must be|"
+    r"real number, not 'complex'|truth value of an array"
 )
 
 
 def fault_of(error):
     """What is wrong with an exception that a call raised; None: nothing."""
     kind = type(error).__name__
-    if not isinstance(error, KINDS) and "[start_capture]" not in str(error):  # there is no Metal
+    # There is no Metal; Python's memoryview is not iterable in more dimensions.
+    known = re.compile(r"\[start_capture\]|multi-dimensional sub-views")
+    if not isinstance(error, KINDS) and not known.search(str(error)):
         return f"{kind}: {error}"
     last = error.__traceback__
     while last.tb_next is not None:
