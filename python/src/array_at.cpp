@@ -25,6 +25,11 @@ void init_array_at(nb::module_& m) {
       .def(
           "__getitem__", [](const ArrayAt& at, nb::object index) { return ArrayAt{at.a, index}; },
           nb::arg("indices").none())
+      // By its items alone, Python would take it for an endless sequence.
+      .def("__iter__",
+           [](const ArrayAt&) -> nb::object {
+             fail(ErrorKind::type, "at", "x.at[...] is no sequence; call one of its methods");
+           })
       .def("add", &update_at<add, false>, nb::arg("value"), "x[index] += value.")
       .def("subtract", &update_at<add, true>, nb::arg("value"), "x[index] -= value.")
       .def("multiply", &update_at<multiply, false>, nb::arg("value"), "x[index] *= value.")

@@ -55,7 +55,7 @@ void Source::learn(const Line& line) {
     own = fold->emit == Emit::each ? own | set_of(fold->axes) : own & ~set_of(fold->axes);
   }
   if (const Contract* contract = std::get_if<Contract>(line.stmt))
-    value_axes_[contract->value] &= ~set_of(contract->axes);
+    value_axes_[contract->value] = set_of(line.stage) & ~set_of(contract->axes);
   if (const Store* store = std::get_if<Store>(line.stmt)) written_[store->buffer.id] = true;
   if (const Update* update = std::get_if<Update>(line.stmt)) written_[update->buffer.id] = true;
 }

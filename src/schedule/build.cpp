@@ -328,6 +328,11 @@ ProgramPtr build_program(const TracedGraph& graph, Sight sight) {
     launch.code = find_kernel(launch.hash, [&] { return launch.kernel.kernel; });
   make_batches(*program);
   find_lifetimes(*program);
+  std::set<int> results;
+  for (const Program::Output& output : program->outputs) results.insert(output.value);
+  for (int value : results) program->least_bytes += program->values[value].bytes;
+  for (const Program::Value& value : program->values)
+    program->least_bytes = std::max(program->least_bytes, value.bytes);
   for (const Program::Launch& launch : program->launches)
     for (const schedule::CheckSite& site : launch.kernel.sites)
       if (std::ranges::find(program->checks, site.op) == program->checks.end())

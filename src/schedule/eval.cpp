@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "graph/hooks.h"
+#include "runtime/allocator.h"
 #include "runtime/counters.h"
 #include "runtime/long_lock.h"
 #include "runtime/poll.h"
@@ -191,6 +192,10 @@ std::vector<ProgramValue> input_values(const Tape& tape) {
   return values;
 }
 
+bool gives_inputs(const Tape& tape) {
+  return std::find(tape.donated.begin(), tape.donated.end(), true) != tape.donated.end();
+}
+
 // May evaluating a node fail for the values that it is given?
 bool may_fail(const Node& node, const Program& program) {
   return std::holds_alternative<CompositeLowering>(node.row->lowering.value) ||
@@ -201,9 +206,7 @@ bool may_fail(const Node& node, const Program& program) {
 // An index out of range is an error of what comes from it: the inputs of other results stay whole, so that
 // these can be made when they are asked for again.
 void keep_inputs_of_others(Tape& tape, const Program& program) {
-  const bool gives =
-      std::find(tape.donated.begin(), tape.donated.end(), true) != tape.donated.end();
-  if (program.checks.empty() || !gives) return;
+  if (program.checks.empty() || !gives_inputs(tape)) return;
   std::unordered_set<const Node*> doubtful, needed;
   for (const NodeRef& node : tape.nodes) {
     const bool inherits =
@@ -219,6 +222,21 @@ void keep_inputs_of_others(Tape& tape, const Program& program) {
   }
   for (size_t i = 0; i < tape.graph.inputs.size(); i++)
     if (needed.contains(tape.graph.inputs[i].get())) tape.donated[i] = false;
+}
+
+// An evaluation that needs more than there is gives nothing away: all arrays can be asked for again.
+void keep_inputs_where_memory_lacks(Tape& tape, const Program& program) {
+  if (!gives_inputs(tape)) return;
+  const Allocator& memory = allocator();
+  const size_t limit = memory.memory_limit(), active = memory.stats().active;
+  size_t least = active + program.least_bytes;
+  if (least <= limit) return;
+  std::unordered_set<const Buffer*> given;
+  for (size_t i = 0; i < tape.graph.inputs.size(); i++)
+    if (const Buffer* buffer = tape.graph.inputs[i]->buffer.get(); tape.donated[i] && buffer)
+      if (given.insert(buffer).second) least -= std::min(least, buffer->size());
+  if (least > limit || program.least_bytes > limit)
+    std::fill(tape.donated.begin(), tape.donated.end(), false);
 }
 
 // What was made of donated inputs cannot be made again.
@@ -302,6 +320,7 @@ void evaluate_tape(std::span<const NodeRef> roots) {
       scalars.push_back(std::get<FullParams>(node->params).value);
     const ProgramPtr program = find_program(tape);
     keep_inputs_of_others(tape, *program);
+    keep_inputs_where_memory_lacks(tape, *program);
     std::vector<ProgramValue> results = run_program(*program, input_values(tape), scalars);
     publish(tape, results);
   } catch (const Error&) {  // the arrays may be asked for again

@@ -47,7 +47,8 @@ OTHERS_WORDS = re.compile(
     r"__len__\(\) should|0-d array|can only concatenate|ufunc|scalar index|returned non-|"
     r"released memoryview|must not exceed|operands could not|expected number|"
     r"string argument expected|Tuple must have|Field elements must be|"
-    r"real number, not 'complex'|truth value of an array"
+    r"real number, not 'complex'|truth value of an array|__bool__ should|data type '|"
+    r"Could not convert .* NumPy dtype"
 )
 
 

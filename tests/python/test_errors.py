@@ -20,6 +20,7 @@ ERRORS = [
     (f"mx.sum({X}, axis=(0, 0))", ValueError, ["0"]),
     (f"mx.reshape({X}, (4, 2))", ValueError, ["(2, 3)", "(4, 2)"]),
     (f"mx.reshape({X}, (-1, -1))", ValueError, ["-1"]),
+    (f"mx.mean({X}, {X}.at[0])", TypeError, []),
     (f"mx.pad({X}, (2**62, 2**62))", OverflowError, ["sum"]),
     (f"mx.pad({X}, (2**62, 2**62), mode='edge')", OverflowError, ["sum"]),
     (f"mx.repeat({X}, 2**62, 0)", OverflowError, [str(2**62)]),

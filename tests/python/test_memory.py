@@ -217,3 +217,15 @@ def test_gradients_of_checkpointed_blocks(compiled):
     )
     print(f"by hand {best / MIB:.1f}, checkpointed {ours / MIB:.1f}, kept {all_kept / MIB:.1f} MiB")
     assert ours <= 1.15 * best < all_kept
+
+
+def test_arrays_can_be_asked_for_after_memory_was_lacking():
+    """Also what is made of temporaries, which would have given their memory away."""
+    limit = mx.set_memory_limit(64 << 20)
+    try:
+        row = mx.array(np.arange(3))[1:-1]
+        with pytest.raises(MemoryError):
+            mx.eval(row >= mx.zeros((1 << 30,)))
+        assert row.tolist() == [1]
+    finally:
+        mx.set_memory_limit(limit)

@@ -404,3 +404,18 @@ def test_isin_and_nonzero(rng):
             np.testing.assert_array_equal(to_numpy(ours), theirs)
     with pytest.raises(ValueError, match=r"\[nonzero\] the array has no axes"):
         mx.nonzero(mx.array(1))
+
+
+@pytest.mark.parametrize("size", [1, 3, 40, 130])
+@pytest.mark.parametrize("kinds", [("c8", "f4"), ("f4", "c8"), ("c16", "f8"), ("f8", "c16")])
+def test_matmul_of_complex_and_real(rng, kinds, size):
+    dtypes = {"f4": mx.float32, "c8": mx.complex64, "f8": mx.float64, "c16": mx.complex128}
+    given = []
+    for name in kinds:
+        x = rng.standard_normal((2, size, size))
+        given.append((x + 1j * x[::-1]).astype(name) if name[0] == "c" else x.astype(name))
+    a, b = given
+    x, y = (mx.array(g, dtypes[k]) for g, k in zip(given, kinds, strict=True))
+    limit = 1e-4 if "c8" in kinds else 1e-11
+    np.testing.assert_allclose(np.array(x @ y), a @ b, limit, limit)
+    np.testing.assert_allclose(np.array(x[0] @ y[0, 0]), a[0] @ b[0, 0], limit, limit)

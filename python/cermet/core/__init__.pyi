@@ -587,6 +587,8 @@ class ArrayAt:
 
     def __getitem__(self, indices: object | None) -> ArrayAt: ...
 
+    def __iter__(self) -> object: ...
+
     def add(self, value: object) -> array:
         """x[index] += value."""
 
