@@ -29,7 +29,7 @@ bool is_of_kind(Dtype dtype, const std::string& kind) {
 }
 
 bool is_dtype(PyDtype dtype, nb::handle kind) {
-  if (nb::isinstance<PyDtype>(kind)) return nb::cast<PyDtype>(kind).value == dtype.value;
+  if (PyDtype same{}; nb::try_cast(kind, same, false)) return same.value == dtype.value;
   if (nb::isinstance<nb::str>(kind)) return is_of_kind(dtype, nb::cast<std::string>(kind));
   CERMET_CHECK(nb::isinstance<nb::tuple>(kind), type, "isdtype",
                "the kind is a {}; it must be a Dtype, a string or a tuple of those",

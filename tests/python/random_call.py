@@ -48,7 +48,7 @@ OTHERS_WORDS = re.compile(
     r"released memoryview|must not exceed|operands could not|expected number|"
     r"string argument expected|Tuple must have|Field elements must be|"
     r"real number, not 'complex'|truth value of an array|__bool__ should|data type '|"
-    r"Could not convert .* NumPy dtype"
+    r"Could not convert|multi-dimensional sub-views"
 )
 
 
