@@ -227,8 +227,10 @@ def main():
     arguments = parser.parse_args()
     if arguments.call:
         limit_memory()
-        caller = Caller()
-        fault = caller.fault(arguments.call)
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            caller = Caller()
+            fault = caller.fault(arguments.call)
         print(f"{caller.said}\nfault: {fault}")
     elif arguments.log:
         with open(arguments.log, "r+b") as file, mmap.mmap(file.fileno(), LOG_BYTES) as log:
