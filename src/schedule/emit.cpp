@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <set>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -485,10 +486,17 @@ Lane Emitter::compute_contract(Id id, const Member& member) {
 
 // What is behind a value counts as everything.
 bool Emitter::reaches(ir::ExprId id, ir::AxisId axis) const {
-  const ir::Expr& e = builder_[id];
-  bool found = e.kind == ir::ExprKind::ref || (e.kind == ir::ExprKind::axis && e.id == axis);
-  ir::for_each_operand(e, [&](ir::ExprId operand) { found = found || reaches(operand, axis); });
-  return found;
+  std::set<ir::ExprId> seen;
+  std::vector<ir::ExprId> rest = {id};
+  while (!rest.empty()) {
+    const ir::ExprId next = rest.back();
+    rest.pop_back();
+    if (!seen.insert(next).second) continue;
+    const ir::Expr& e = builder_[next];
+    if (e.kind == ir::ExprKind::ref || (e.kind == ir::ExprKind::axis && e.id == axis)) return true;
+    ir::for_each_operand(e, [&](ir::ExprId operand) { rest.push_back(operand); });
+  }
+  return false;
 }
 
 // The axes of the points that may reach one element: those that do not alone make up one term.
