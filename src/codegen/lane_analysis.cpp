@@ -221,12 +221,16 @@ void LaneAnalysis::note_access(BufferRef buffer, const Index& index, bool masked
   const Access access = this->access(index);
   if (masked || access.kind != AccessKind::unit) return;
   if (!access.early) switchable_ = false;
-  for (UnitAccess& unit : units_) {
-    if (unit.buffer != buffer || *unit.index != index) continue;
-    (store ? unit.stored : unit.loaded) = true;
-    return;
-  }
-  units_.push_back({buffer, &index, !store, store});
+  const size_t number = unit(buffer, index);
+  if (number == units_.size()) units_.push_back({buffer, &index});
+  (store ? units_[number].stored : units_[number].loaded) = true;
+}
+
+size_t LaneAnalysis::unit(BufferRef buffer, const Index& index) const {
+  const auto same = [&](const UnitAccess& unit) {
+    return unit.buffer == buffer && *unit.index == index;
+  };
+  return static_cast<size_t>(std::ranges::find_if(units_, same) - units_.begin());
 }
 
 }  // namespace cermet::codegen

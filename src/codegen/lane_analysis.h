@@ -52,6 +52,8 @@ class LaneAnalysis {
   // Every unit access without mask can be addressed before the loop.
   bool switchable() const { return switchable_; }
   const std::vector<UnitAccess>& units() const { return units_; }
+  // The number of an access among them, or how many they are.
+  size_t unit(ir::BufferRef buffer, const ir::Index& index) const;
   const std::set<int>& writes() const { return writes_; }
   int cost() const { return cost_; }  // ops and accesses of one iteration
   // Instructions of one iteration, about: a division takes many.

@@ -53,6 +53,7 @@ void Emitter::entry(const For& chunk, const std::string& symbol) {
   words_.clear();
   local_offsets_.clear();
   folds_.clear();
+  stores_past_ = false;
   axes_.assign(kernel_.axes.size(), {});
   values_.assign(kernel_.values.size(), {});
   Scope root{.kind = ScopeKind::function};
@@ -67,7 +68,7 @@ void Emitter::entry(const For& chunk, const std::string& symbol) {
          statements(chunk.body);
          return {};
        });
-  if (module_.getFunction(kPastSymbol) != nullptr && ops_.features().x86)
+  if (stores_past_)  // other threads see what follows in order again
     b_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {});
   b_.CreateRet(b_.getInt64(0));
   b_.SetInsertPoint(entry_block_);
@@ -231,15 +232,6 @@ llvm::Value* Emitter::elements_of(const For& loop) {
   return product;
 }
 
-bool Emitter::has_lane_loops() const {
-  int loops = 0;
-  for_each_stmt(chunk_->body, [&](const Stmt& stmt) {
-    const For* loop = std::get_if<For>(&stmt);
-    loops += loop != nullptr && loop->kind == ForKind::lane ? 1 : 0;
-  });
-  return loops > 1;
-}
-
 bool Emitter::is_made(ExprId id) const {
   const Expr& e = kernel_[id];
   if (e.kind == ExprKind::ref && values_[e.id].scope == nullptr) return false;
@@ -251,10 +243,6 @@ bool Emitter::is_made(ExprId id) const {
 bool Emitter::is_read(BufferRef buffer) const {
   return std::ranges::any_of(
       kernel_.exprs, [&](const Expr& e) { return e.kind == ExprKind::load && e.buffer == buffer; });
-}
-
-llvm::FunctionCallee Emitter::outside(const char* symbol, llvm::FunctionType* type) {
-  return module_.getOrInsertFunction(symbol, type);
 }
 
 llvm::Value* Emitter::stride(int32_t number) {

@@ -28,9 +28,7 @@ using Values = llvm::SmallVector<llvm::Value*, 4>;
 
 // The symbol that a failed Check calls: (status, item, site, index), see runtime/loader.h.
 inline constexpr const char* kCheckSymbol = "cermet_check_failed";
-
-// What large results are stored with: (to, from, bytes).
-inline constexpr const char* kPastSymbol = "cermet_store_past_cache";
+inline constexpr uint64_t kLineBytes = 64;  // of the cache
 
 struct Scope;
 
@@ -45,6 +43,8 @@ struct Lanes {
   llvm::SmallVector<llvm::Value*, 8> pointers = {};
   llvm::Value* offset = nullptr;  // i64
   bool masked = false;            // accesses through pointers are of active lanes only
+  // For each of them, if any: the offset up to which whole lines are stored past the cache; null: none.
+  llvm::SmallVector<llvm::Value*, 8> past = {};
 };
 
 enum class ScopeKind : uint8_t { function, loop, conditional, straight };
@@ -101,10 +101,8 @@ class Emitter {
   // Iterations of an inner loop in all items together.
   llvm::Value* elements_of(const ir::For& loop);
   const std::vector<Ahead>& ahead(const ir::For& loop) { return ahead_[&loop]; }
-  bool has_lane_loops() const;               // several, in the chunk loop
   bool is_made(ir::ExprId id) const;         // every value in it is defined
   bool is_read(ir::BufferRef buffer) const;  // somewhere in the kernel
-  llvm::FunctionCallee outside(const char* symbol, llvm::FunctionType* type);
 
   void statements(const std::vector<ir::Stmt>& stmts);
 
@@ -190,6 +188,7 @@ class Emitter {
   // Memory: vectors are of stored values, masks <width x i1> or null for every lane.
   bool masked_is_native(llvm::Type* element) const;
   Value* unit_pointer(ir::BufferRef buffer, const ir::Index& index);
+  void store_vector(Value* value, Value* pointer, Value* past);
   Value* active_mask(ir::ExprId mask);  // with the lanes in range; null: all
   Value* load_scalar(const ir::Expr& expr);
   Value* load_unit(const ir::Expr& expr, llvm::Type* type);
@@ -220,6 +219,7 @@ class Emitter {
   llvm::IRBuilder<> b_;
   OpEmitter ops_;
   llvm::Function* function_ = nullptr;
+  bool stores_past_ = false;  // the function stores past the cache
   const ir::For* chunk_ = nullptr;
   std::map<const ir::For*, std::vector<Ahead>> ahead_;
   llvm::BasicBlock* entry_block_ = nullptr;

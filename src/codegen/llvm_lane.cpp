@@ -31,10 +31,6 @@ constexpr int kInlineMergeCost = 104;  // ops of merges that are emitted for eac
 constexpr int kIntoL2 = 2;             // locality of a prefetch
 constexpr int64_t kPastBytes = int64_t{32} << 20;  // larger results do not stay in the cache
 constexpr int kPastCost = 32;  // ops and accesses of a loop that waits for memory
-constexpr uint64_t kPage = 4096;
-constexpr int64_t kPastInMap =
-    16 << 10;  // bytes put past the cache at a time: of a map the whole tile,
-constexpr int64_t kPastInRow = 4 << 10;  // little where kept rows want the cache
 
 int ops_in(const Kernel& kernel, const std::vector<FoldState>& states) {
   std::set<ExprId> seen;
@@ -101,73 +97,52 @@ class LaneLoop {
     });
   }
 
-  // --- Past the cache. Large results are made block by block in memory of the frame, from where
-  // the runtime stores them without reading what they overwrite: a third of a copy's traffic.
+  // --- Past the cache. Large results go to memory without the cache reading what they overwrite, a
+  // third of a copy's traffic: whole lines, from the first one on that begins inside the loop.
 
-  // A result that nothing reads here.
-  struct Past {
-    size_t unit;
-    Value* block;
-  };
-
+  // Result accesses that nothing reads here.
   void find_past() {
-    if (!switched() || width_ == 1 || analysis_.cost() > kPastCost) return;
-    int64_t bytes = 0;
+    if (!switched() || width_ == 1 || !ops_.features().x86 || analysis_.cost() > kPastCost) return;
     for (size_t i = 0; i < analysis_.units().size(); ++i) {
       const UnitAccess& unit = analysis_.units()[i];
-      if (!unit.stored || unit.loaded || unit.buffer.local || e_.is_read(unit.buffer)) continue;
-      past_.push_back({i, nullptr});
-      bytes += static_cast<int64_t>(size_of(e_.dtype_of(unit.buffer)));
-    }
-    if (past_.empty()) return;
-    const int64_t most = e_.has_lane_loops() ? kPastInRow : kPastInMap;
-    block_ = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(most / bytes)));
-    if (block_ < kGroup) return past_.clear();
-    for (Past& past : past_) {
-      llvm::Type* type = vector_of(e_.dtype_of(analysis_.units()[past.unit].buffer));
-      llvm::AllocaInst* block = ops_.slot(type, static_cast<uint64_t>(block_ / width_));
-      block->setAlignment(llvm::Align(kPage));
-      past.block = block;
+      if (unit.stored && !unit.loaded && !unit.buffer.local && !e_.is_read(unit.buffer))
+        past_.push_back(i);
     }
   }
 
+  int64_t unit_bytes(size_t unit) const {
+    return static_cast<int64_t>(size_of(e_.dtype_of(analysis_.units()[unit].buffer)));
+  }
+
+  // The elements before the first whole line of the first such result, then the others.
   void past_cache() {
     Value* elements = e_.elements_of(loop_);
-    e_.loop(
-        i64(0), count_, block_, analysis_.writes(), {}, [&](Value* from, const Values&) -> Values {
-          Value* next = b_.CreateAdd(from, i64(block_));
-          Value* to = b_.CreateSelect(b_.CreateICmpSLT(next, count_), next, count_);
-          const Values kept = pointers_;
-          Values large;
-          for (const Past& past : past_) {
-            const Dtype dtype = e_.dtype_of(analysis_.units()[past.unit].buffer);
-            large.push_back(
-                b_.CreateICmpSGT(elements, i64(kPastBytes / static_cast<int64_t>(size_of(dtype)))));
-            Value* moved = element(dtype, past.block, b_.CreateNeg(from));
-            pointers_[past.unit] = b_.CreateSelect(large.back(), moved, pointers_[past.unit]);
-          }
-          starts_ = kept;
-          run(from, to);
-          pointers_ = kept;
-          for (size_t i = 0; i < past_.size(); ++i) put_past(past_[i], large[i], from, to);
-          return {};
-        });
-  }
-
-  void put_past(const Past& past, Value* large, Value* from, Value* to) {
-    const Dtype dtype = e_.dtype_of(analysis_.units()[past.unit].buffer);
-    llvm::BasicBlock* put = e_.block("put");
-    llvm::BasicBlock* join = e_.block("join");
-    b_.CreateCondBr(large, put, join);
-    b_.SetInsertPoint(put);
-    Value* whole = b_.CreateAnd(b_.CreateSub(to, from), i64(-width_));
-    Value* bytes = b_.CreateMul(whole, i64(static_cast<int64_t>(size_of(dtype))));
-    auto* type = llvm::FunctionType::get(b_.getVoidTy(),
-                                         {b_.getPtrTy(), b_.getPtrTy(), b_.getInt64Ty()}, false);
-    b_.CreateCall(e_.outside(kPastSymbol, type),
-                  {element(dtype, pointers_[past.unit], from), past.block, bytes});
-    b_.CreateBr(join);
-    b_.SetInsertPoint(join);
+    Values large;
+    for (const size_t unit : past_)
+      large.push_back(b_.CreateICmpSGT(elements, i64(kPastBytes / unit_bytes(unit))));
+    Value* start = b_.CreatePtrToInt(pointers_[past_[0]], b_.getInt64Ty());
+    Value* before = b_.CreateAnd(b_.CreateNeg(start), i64(kLineBytes - 1));
+    before =
+        b_.CreateLShr(before, i64(std::countr_zero(static_cast<uint64_t>(unit_bytes(past_[0])))));
+    Value* splits = b_.CreateAnd(large[0], b_.CreateICmpSLT(before, count_));
+    before = b_.CreateSelect(splits, before, i64(0));
+    Value* parts = b_.CreateZExt(b_.CreateICmpEQ(before, i64(0)), b_.getInt64Ty());
+    e_.loop(parts, i64(2), 1, analysis_.writes(), {}, [&](Value* part, const Values&) -> Values {
+      Value* rest = b_.CreateICmpNE(part, i64(0));
+      Value* from = b_.CreateSelect(rest, before, i64(0));
+      begins_line_.clear();
+      for (size_t i = 0; i < past_.size(); ++i) {
+        Value* first =
+            element(e_.dtype_of(analysis_.units()[past_[i]].buffer), pointers_[past_[i]], from);
+        Value* inside =
+            b_.CreateAnd(b_.CreatePtrToInt(first, b_.getInt64Ty()), i64(kLineBytes - 1));
+        Value* fits = b_.CreateAnd(large[i], b_.CreateICmpEQ(inside, i64(0)));
+        begins_line_.push_back(fits);
+      }
+      run(from, b_.CreateSelect(rest, count_, before));
+      return {};
+    });
+    begins_line_.clear();
   }
 
   // Where the loop's element 0 of what it fetches for others is.
@@ -257,13 +232,16 @@ class LaneLoop {
   // pre -> head while whole vectors are left, -> tail -> head once more for the rest, -> finish.
   void switched(Value* from, Value* full, Value* to) {
     e_.forget(analysis_.writes());
-    llvm::BasicBlock* pre = b_.GetInsertBlock();
     llvm::BasicBlock* short_of = e_.block("short");
     llvm::BasicBlock* head = e_.block("vectors");
     llvm::BasicBlock* next = e_.block("next");
     llvm::BasicBlock* tail = e_.block("tail");
     llvm::BasicBlock* finish = e_.block("finish");
     llvm::BasicBlock* exit = e_.block("after");
+    Values past(begins_line_.empty() ? 0 : pointers_.size(), nullptr);
+    for (size_t i = 0; i < begins_line_.size(); ++i)
+      past[past_[i]] = b_.CreateSelect(begins_line_[i], full, i64(INT64_MIN));
+    llvm::BasicBlock* pre = b_.GetInsertBlock();
     // The tail: the accesses' elements in scratch memory.
     b_.SetInsertPoint(tail);
     Value* rest = b_.CreateSub(to, full);
@@ -290,6 +268,7 @@ class LaneLoop {
       const Values& starts = masked ? pointers_ : phis;
       lanes.pointers.assign(starts.begin(), starts.end());
       lanes.masked = masked;
+      lanes.past.assign(past.begin(), past.end());
       body(lanes, k);
       Value* following = b_.CreateAdd(k, i64(width_));
       b_.CreateCondBr(b_.CreateICmpSLT(following, full), head, next);
@@ -357,8 +336,7 @@ class LaneLoop {
       if (!unit.stored) continue;
       llvm::Type* type = e_.memory_type(unit.buffer);
       Value* vector = b_.CreateAlignedLoad(with_width(type, width_), scratch[i], llvm::Align(64));
-      Value* start = starts_.empty() ? pointers_[i] : starts_[i];
-      e_.store_first(vector, b_.CreateGEP(type, start, full), active, rest);
+      e_.store_first(vector, b_.CreateGEP(type, pointers_[i], full), active, rest);
     }
     b_.CreateBr(exit);
   }
@@ -608,10 +586,9 @@ class LaneLoop {
   Value* begin_ = nullptr;
   Value* count_ = nullptr;
   Values pointers_;
-  Values starts_;  // where the accesses really start; empty: at pointers_
-  std::vector<Past> past_;
+  std::vector<size_t> past_;  // units that may be stored past the cache
+  Values begins_line_;        // i1, for each of them: the elements of a run begin with a line
   std::vector<std::pair<Dtype, Value*>> ahead_;
-  int64_t block_ = 0;  // elements put past the cache at a time
   std::vector<Accumulator> accumulators_;
   const std::set<int> kNothing;
 };

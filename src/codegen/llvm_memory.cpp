@@ -115,11 +115,9 @@ void Emitter::for_lanes(Value* mask, const Values& vectors,
 // The address of the first lane: through the loop's pointers where it has them.
 llvm::Value* Emitter::unit_pointer(BufferRef buffer, const Index& index) {
   const Lanes& l = *lanes();
-  const std::vector<UnitAccess>& units = l.analysis->units();
-  for (size_t i = 0; i < l.pointers.size(); ++i)
-    if (units[i].buffer == buffer && *units[i].index == index)
-      return b_.CreateGEP(memory_type(buffer), l.pointers[i], l.offset);
-  return address(buffer, index);
+  const size_t unit = l.pointers.empty() ? 0 : l.analysis->unit(buffer, index);
+  if (unit >= l.pointers.size()) return address(buffer, index);
+  return b_.CreateGEP(memory_type(buffer), l.pointers[unit], l.offset);
 }
 
 llvm::Value* Emitter::active_mask(ExprId mask) {
@@ -264,7 +262,8 @@ void Emitter::store(const Store& s) {
   if (access.kind == AccessKind::unit && s.mask == kNone) {
     Value* pointer = unit_pointer(s.buffer, s.index);
     if (l->active == nullptr || (!l->pointers.empty() && !l->masked)) {
-      b_.CreateAlignedStore(value, pointer, element_align(type));
+      store_vector(value, pointer,
+                   l->past.empty() ? nullptr : l->past[l->analysis->unit(s.buffer, s.index)]);
     } else {
       store_first(value, pointer, l->active, l->count);
     }
@@ -284,6 +283,31 @@ void Emitter::store(const Store& s) {
   }
   for_lanes(mask, {value, pointers},
             [&](Value*, const Values& lane) { b_.CreateStore(lane[0], lane[1]); });
+}
+
+// A whole vector; below the offset `past`, if there is one, past the cache.
+void Emitter::store_vector(Value* value, Value* pointer, Value* past) {
+  const llvm::Align align = element_align(value->getType());
+  if (past == nullptr) {
+    b_.CreateAlignedStore(value, pointer, align);
+    return;
+  }
+  llvm::BasicBlock* line = block("line");
+  llvm::BasicBlock* cached = block("cached");
+  llvm::BasicBlock* join = block("join");
+  b_.CreateCondBr(b_.CreateICmpSLT(lanes()->offset, past), line, cached);
+  b_.SetInsertPoint(line);
+  const auto bytes = static_cast<uint64_t>(value->getType()->getPrimitiveSizeInBits() / 8);
+  llvm::StoreInst* store =
+      b_.CreateAlignedStore(value, pointer, llvm::Align(std::min(bytes, kLineBytes)));
+  llvm::Metadata* one = llvm::ConstantAsMetadata::get(b_.getInt32(1));
+  store->setMetadata(llvm::LLVMContext::MD_nontemporal, llvm::MDNode::get(b_.getContext(), {one}));
+  b_.CreateBr(join);
+  b_.SetInsertPoint(cached);
+  b_.CreateAlignedStore(value, pointer, align);
+  b_.CreateBr(join);
+  b_.SetInsertPoint(join);
+  stores_past_ = true;
 }
 
 // One element: in a lane loop the last lane that wants it has the last word.

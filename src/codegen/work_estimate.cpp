@@ -112,6 +112,7 @@ class Estimator {
     for (size_t i = e.code == Code::select ? 1 : 0; i < e.operands.size(); ++i) f(e.operands[i]);
   }
 
+  // Where a number of blocks is what is counted, and not what a block's number is made of.
   double share_of(ExprId end) {
     double share = 1;
     std::set<ExprId> seen;
@@ -120,7 +121,7 @@ class Estimator {
       const Expr& e = kernel_[id];
       if (e.kind == ExprKind::ref && lets_.contains(e.id)) look(lets_.at(e.id));
       if (const auto by = divisor_of(e)) share /= static_cast<double>(*by);
-      for_each_part(e, look);
+      else if (e.code != Code::rem && e.code != Code::mul) for_each_part(e, look);
     };
     look(end);
     return share;
@@ -133,8 +134,8 @@ class Estimator {
     int64_t constant = 0;
     std::set<ExprId> seen;
     const std::function<void(ExprId)> look = [&](ExprId id) {
-      if (!seen.insert(id).second) return;
       const Expr& e = kernel_[id];
+      if (e.kind != ExprKind::constant && !seen.insert(id).second) return;
       if (e.kind == ExprKind::ref && lets_.contains(e.id)) look(lets_.at(e.id));
       if (e.kind == ExprKind::extent && trip.axis == kNone) trip.axis = e.id;
       if (e.kind == ExprKind::constant) constant = std::max(constant, static_cast<int64_t>(e.bits));

@@ -19,8 +19,10 @@ namespace cermet {
 namespace {
 
 constexpr size_t kWordsInFrame = 64;
-constexpr double kChunkNs = 5e3;     // a chunk of items should take at least as long
-constexpr double kMaxChunks = 4096;  // of a batch, about
+constexpr double kChunkNs = 5e3;         // a chunk of items should take at least as long,
+constexpr double kLongestChunkNs = 5e5;  // but not longer than this,
+constexpr double kChunksPerThread = 16;  // and what can be shared out evenly is not cut smaller
+constexpr double kMaxChunks = 4096;      // of a batch, about
 
 int64_t evaluate(const ir::Size& size, std::span<const int64_t> extents) {
   int64_t value = size.constant;
@@ -90,6 +92,11 @@ struct Runner {
   }
 };
 
+double chunk_of(double cost) {
+  return std::clamp(cost / (kChunksPerThread * ThreadPool::get().size()), kChunkNs,
+                    kLongestChunkNs);
+}
+
 // Every span looks through all of the work, so there is one for each thread, and but one where no parked
 // thread would be woken.
 int64_t span_of(int64_t items, double cost) {
@@ -109,7 +116,7 @@ void run_entry(const EntryPoint& entry, const Runner& run, const uint64_t* recor
     return run(record, 0, items);
   }
   const double grain = entry.spans ? static_cast<double>(span_of(items, cost))
-                                   : std::min(std::ceil(kChunkNs / std::max(each, 1e-3)),
+                                   : std::min(std::ceil(chunk_of(cost) / std::max(each, 1e-3)),
                                               static_cast<double>(items));
   ThreadPool::get().run(items, static_cast<int64_t>(std::max(grain, 1.0)), cost,
                         [&](int64_t begin, int64_t end, int) { run(record, begin, end); });
@@ -129,7 +136,7 @@ struct ChunkStart {
 
 // Chunks of about equal cost, whatever the members' sizes.
 std::vector<ChunkStart> cut_into_chunks(std::span<const MemberWork> work, double cost) {
-  const double chunk = std::max(kChunkNs, cost / kMaxChunks);
+  const double chunk = std::max(chunk_of(cost), cost / kMaxChunks);
   std::vector<ChunkStart> starts;
   double room = 0;
   for (int m = 0; m < static_cast<int>(work.size()); ++m) {

@@ -16,7 +16,6 @@
 #include "base/error.h"
 #include "runtime/code_memory.h"
 #include "runtime/fork.h"
-#include "runtime/past_cache.h"
 
 extern "C" void cermet_check_failed(cermet::KernelStatus* status, int64_t item, int64_t site,
                                     int64_t index) {
@@ -47,7 +46,6 @@ std::span<const Symbol> outside_symbols() {
   const auto d = [](D function) { return reinterpret_cast<void*>(function); };
   static const Symbol symbols[] = {
       {"cermet_check_failed", address_of(&cermet_check_failed)},
-      {"cermet_store_past_cache", address_of(&cermet_store_past_cache)},
       {"memcpy", address_of(&std::memcpy)},
       {"memset", address_of(&std::memset)},
       {"memmove", address_of(&std::memmove)},

@@ -23,10 +23,6 @@ extern "C" void cermet_check_failed(Status* status, int64_t item, int64_t site, 
   if (earlier) *status = {site, index, item};
 }
 
-extern "C" void cermet_store_past_cache(char* to, const char* from, size_t bytes) {
-  memcpy(to, from, bytes);
-}
-
 namespace {
 
 int64_t number(FILE* file) {

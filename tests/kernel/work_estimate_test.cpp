@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+#include "codegen/work_estimate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "kernel/ir.h"
+#include "kernel/tile.h"
+
+namespace cermet::codegen {
+namespace {
+
+// ns of all items of the first chunk loop.
+double estimate(const char* text, const std::vector<int64_t>& extents) {
+  const ir::Kernel kernel = ir::tile(ir::parse(text), {});
+  const auto& chunk = std::get<ir::For>(kernel.body.at(0));
+  double items = static_cast<double>(chunk.grid.constant), each = 0;
+  for (const ir::SizeTerm& term : chunk.grid.terms)
+    items *= static_cast<double>((extents[term.axis] + term.tile - 1) / term.tile);
+  for (const Work& work : estimate_work(kernel, chunk, 64)) {
+    double ns = work.ns;
+    for (const WorkTrip& trip : work.trips)
+      ns *= static_cast<double>(std::min(extents[trip.axis], trip.most));
+    each += ns;
+  }
+  return items * each;
+}
+
+constexpr const char* kFlat = R"(kernel "flat" {
+  param p0 float32 in
+  param p1 float32 out
+  axis a0 "i0"
+  for stage (a0) {
+    store p1[a0] = neg(load(p0[a0]))
+  }
+})";
+
+constexpr const char* kRows = R"(kernel "rows" {
+  param p0 float32 in
+  param p1 float32 out
+  axis a0 "i0"
+  axis a1 "i1"
+  strides 2
+  for stage (a0, a1) {
+    store p1[a0*s1 + a1] = neg(load(p0[a0*s0 + a1]))
+  }
+})";
+
+// An estimate decides how many threads work: it may not depend on how the elements are arranged.
+TEST(WorkEstimate, MapsOfRowsCostWhatFlatOnesDo) {
+  for (const int64_t columns : {64, 1000, 4096, 10000, 1 << 20}) {
+    const int64_t rows = (int64_t{1} << 24) / columns;
+    const double flat = estimate(kFlat, {rows * columns});
+    const double both = estimate(kRows, {rows, columns});
+    EXPECT_GT(flat, 1e5) << columns;
+    EXPECT_GT(both, 0.8 * flat) << columns;
+    EXPECT_LT(both, 2.0 * flat) << columns;
+  }
+}
+
+}  // namespace
+}  // namespace cermet::codegen
