@@ -407,8 +407,10 @@ void CudaEmitter::check(const Check& s) {
 void CudaEmitter::micro(const Micro& s) {
   const auto operand = [&](ExprId id) { return value(id); };
   const char* type = cuda_memory_type(dtype_of(s.buffers[0]));
-  CERMET_INTERNAL_CHECK(group_of(dtype_of(s.buffers.back())) == 1,
-                        "kernel '{}': groups are packed for a dot instruction", kernel_.name);
+  const int64_t group = s.kind == MicroKind::transpose ? TransposeMicro::of(s).group
+                                                       : group_of(dtype_of(s.buffers.back()));
+  CERMET_INTERNAL_CHECK(group == 1, "kernel '{}': groups are packed for a dot instruction",
+                        kernel_.name);
   if (s.kind == MicroKind::gemm) {
     const GemmMicro m = GemmMicro::of(s);
     const std::string c = operand(m.c_at), a = operand(m.a_at), b = operand(m.b_at),

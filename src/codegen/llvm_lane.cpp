@@ -5,7 +5,8 @@
 // last,
 //           partial vector lead to copies of the wanted elements on the stack. Halves the code, and
 //           the body carries no masks.
-// plain     Bodies that hold loops: one for whole vectors, one with masks.
+// plain     Bodies that hold loops, and small ones where masks cost nothing: one for whole vectors, one
+//           with masks.
 //
 // Folds keep their 64 (32) lanes as vectors in memory, run block by block; where a step is cheap,
 // 64 elements at a time with the lanes in registers.
@@ -30,6 +31,7 @@ constexpr size_t kRegisterBytes = 16;  // of the narrowest vector register
 constexpr int kInlineMergeCost = 104;  // ops of merges that are emitted for each pair of vectors
 constexpr int kIntoL2 = 2;             // locality of a prefetch
 constexpr int64_t kPastBytes = int64_t{32} << 20;  // larger results do not stay in the cache
+constexpr int kTwiceCost = 16;                     // ops and accesses of a body that is made twice
 constexpr int kPastCost = 32;  // ops and accesses of a loop that waits for memory
 
 int ops_in(const Kernel& kernel, const std::vector<FoldState>& states) {
@@ -154,7 +156,8 @@ class LaneLoop {
         e_.bind_axis(ahead.variable, begin_);
         Value* pointer = e_.address(ahead.buffer, *ahead.index);
         if (ahead.next_row != kNone)
-          pointer = b_.CreateGEP(e_.memory_type(ahead.buffer), pointer, e_.stride(ahead.next_row));
+          pointer = b_.CreateGEP(e_.memory_type(ahead.buffer), pointer,
+                                 b_.CreateMul(e_.stride(ahead.next_row), i64(ahead.rows)));
         if (ahead.next_tile) pointer = b_.CreateGEP(e_.memory_type(ahead.buffer), pointer, count_);
         ahead_.emplace_back(e_.dtype_of(ahead.buffer), pointer);
       });
@@ -206,16 +209,32 @@ class LaneLoop {
   void run(Value* from, Value* to) {
     Value* whole = b_.CreateAnd(difference(to, from), i64(-width_));
     Value* full = sum(from, whole);
-    if (switched() && width_ > 1) {
+    if (switched() && width_ > 1 && !twice()) {
       switched(from, full, to);
     } else {
       plain(from, full, to);
     }
   }
 
+  // A second body is cheaper than leading the first one elsewhere.
+  bool twice() const {
+    return ops_.features().avx512 && analysis_.folds().empty() && analysis_.cost() <= kTwiceCost;
+  }
+
+  // For each access through a pointer: up to where whole lines are stored past the cache; null: nowhere.
+  Values past_until(Value* full) {
+    Values past(begins_line_.empty() ? 0 : pointers_.size(), nullptr);
+    for (size_t i = 0; i < begins_line_.size(); ++i)
+      past[past_[i]] = b_.CreateSelect(begins_line_[i], full, i64(INT64_MIN));
+    return past;
+  }
+
   void plain(Value* from, Value* full, Value* to) {
+    const Values past = past_until(full);
     e_.loop(from, full, width_, analysis_.writes(), {}, [&](Value* k, const Values&) -> Values {
       Lanes lanes = lanes_at(k);
+      lanes.pointers.assign(pointers_.begin(), pointers_.end());
+      lanes.past.assign(past.begin(), past.end());
       body(lanes, k);
       return {};
     });
@@ -224,6 +243,8 @@ class LaneLoop {
       Lanes lanes = lanes_at(k);
       lanes.count = b_.CreateSub(to, k);
       lanes.active = first_lanes(lanes.count);
+      lanes.pointers.assign(pointers_.begin(), pointers_.end());
+      lanes.masked = true;
       body(lanes, k);
       return {};
     });
@@ -238,9 +259,7 @@ class LaneLoop {
     llvm::BasicBlock* tail = e_.block("tail");
     llvm::BasicBlock* finish = e_.block("finish");
     llvm::BasicBlock* exit = e_.block("after");
-    Values past(begins_line_.empty() ? 0 : pointers_.size(), nullptr);
-    for (size_t i = 0; i < begins_line_.size(); ++i)
-      past[past_[i]] = b_.CreateSelect(begins_line_[i], full, i64(INT64_MIN));
+    const Values past = past_until(full);
     llvm::BasicBlock* pre = b_.GetInsertBlock();
     // The tail: the accesses' elements in scratch memory.
     b_.SetInsertPoint(tail);

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "codegen/lane_analysis.h"
+#include "kernel/micro.h"
 #include "kernel/walk.h"
 
 namespace cermet::codegen {
@@ -21,6 +22,18 @@ class Planner {
     });
   }
 
+  void plan_chunk(const For& chunk) {
+    for (const Stmt& stmt : chunk.body) {
+      const Micro* micro = std::get_if<Micro>(&stmt);
+      if (micro == nullptr || micro->kind != MicroKind::transpose) continue;
+      tile_ = TransposeMicro::of(*micro).tile;
+    }
+    plan(chunk);
+  }
+
+  std::map<const For*, std::vector<Ahead>> take() { return std::move(ahead_); }
+
+ private:
   // `row`: a loop whose iterations are rows.
   void plan(const For& row) {
     std::vector<const For*> lanes;
@@ -31,6 +44,7 @@ class Planner {
       if (loop->kind == ForKind::lane) lanes.push_back(loop);
     }
     if (lanes.size() > 1) place_loads(row, lanes);
+    else if (lanes.size() == 1 && tile_ > 0) place_tile(row, *lanes[0]);
     while (!inner_.empty()) {
       const For* loop = inner_.back();
       inner_.pop_back();
@@ -38,9 +52,6 @@ class Planner {
     }
   }
 
-  std::map<const For*, std::vector<Ahead>> take() { return std::move(ahead_); }
-
- private:
   struct Pass {
     const For* loop;
     LaneAnalysis analysis;
@@ -58,7 +69,7 @@ class Planner {
       if (!passes_[pass].analysis.access(*unit.index).early) continue;
       const For* loop = passes_[pass].loop;
       if (is_tile(*loop, row.axes[0])) {
-        ahead_[loop].push_back({unit.buffer, unit.index, loop->axes[0], kNone, true});
+        ahead_[loop].push_back({unit.buffer, unit.index, loop->axes[0], kNone, 1, true});
         continue;
       }
       const std::optional<int32_t> stride = row_stride(row, pass, *unit.index);
@@ -66,6 +77,23 @@ class Planner {
       const size_t by = fetcher(pass);
       ahead_[passes_[by].loop].push_back(
           {unit.buffer, unit.index, loop->axes[0], by < pass ? kNone : *stride});
+    }
+  }
+
+  // The next tile has other rows where this loop fills a Local, and other lanes where one is read.
+  void place_tile(const For& row, const For& loop) {
+    passes_.clear();
+    passes_.push_back({&loop, LaneAnalysis(kernel_, loop)});
+    const auto is_local = [](const UnitAccess& unit) { return !unit.stored || unit.buffer.local; };
+    const std::vector<UnitAccess>& units = passes_[0].analysis.units();
+    const bool fills = std::ranges::all_of(units, is_local);
+    for (const UnitAccess& unit : units) {
+      if (!unit.loaded || unit.buffer.local || !passes_[0].analysis.access(*unit.index).early)
+        continue;
+      const std::optional<int32_t> stride = row_stride(row, 0, *unit.index);
+      if (!fills) ahead_[&loop].push_back({unit.buffer, unit.index, loop.axes[0], kNone, 1, true});
+      else if (stride)
+        ahead_[&loop].push_back({unit.buffer, unit.index, loop.axes[0], *stride, tile_});
     }
   }
 
@@ -133,13 +161,14 @@ class Planner {
   std::vector<Pass> passes_;
   std::vector<const For*> inner_;
   std::map<const For*, std::vector<Ahead>> ahead_;
+  int64_t tile_ = 0;  // rows of a transposing tile
 };
 
 }  // namespace
 
 std::map<const For*, std::vector<Ahead>> fetched_ahead(const Kernel& kernel, const For& chunk) {
   Planner planner(kernel);
-  planner.plan(chunk);
+  planner.plan_chunk(chunk);
   return planner.take();
 }
 

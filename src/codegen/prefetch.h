@@ -3,7 +3,8 @@
 // another: the first that loads an array waits for memory, the others find it in the cache and
 // leave the memory idle. So each array is fetched by another loop than the one that loads it first:
 // by an earlier one, or by a later one for the next row. Of a row that is made tile by tile, the loop that
-// loads a tile fetches the next one, which comes while the others work.
+// loads a tile fetches the next one, which comes while the others work. The tiles of a transpose have
+// rows too short and far apart for the processor to see: each loop fetches for the next tile.
 #pragma once
 
 #include <map>
@@ -18,6 +19,7 @@ struct Ahead {
   const ir::Index* index;  // of the load
   ir::AxisId variable;     // of the loop that loads
   int32_t next_row;        // number of the stride to the row wanted; kNone: it is this row
+  int64_t rows = 1;        // how many such rows on that is
   bool next_tile = false;  // wanted is what follows the loop's own elements
 };
 

@@ -332,7 +332,7 @@ void Evaluator::gemm(const GemmMicro& m) {
 void Evaluator::transpose(const TransposeMicro& m) {
   const auto number = [&](ExprId id) { return static_cast<int64_t>(cells_[id]); };
   const int64_t rows = number(m.rows), columns = number(m.columns);
-  const int64_t g = group_of(kernel_.locals[m.from.id].dtype);
+  const int64_t g = m.group;
   for (int64_t i = 0; i < round_up(rows, m.tile); ++i)
     for (int64_t j = 0; j < round_up(columns, m.tile); ++j) {
       const uint64_t cell = read(m.from, number(m.from_at) + i * m.from_row + j);

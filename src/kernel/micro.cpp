@@ -16,7 +16,7 @@ struct Counts {
 Counts counts_of(MicroKind kind) {
   switch (kind) {
     case MicroKind::gemm: return {5, 3, 8};
-    case MicroKind::transpose: return {3, 2, 4};
+    case MicroKind::transpose: return {4, 2, 4};
     case MicroKind::pack: return {2, 2, 5};
     case MicroKind::panel_n:
     case MicroKind::panel_k: return {1, 3, 7};
@@ -40,13 +40,15 @@ GemmMicro GemmMicro::of(const Micro& m) {
 }
 
 Micro TransposeMicro::micro() const {
-  return {
-      MicroKind::transpose, {tile, to_row, from_row}, {to, from}, {rows, columns, to_at, from_at}};
+  return {MicroKind::transpose,
+          {tile, to_row, from_row, group},
+          {to, from},
+          {rows, columns, to_at, from_at}};
 }
 
 TransposeMicro TransposeMicro::of(const Micro& m) {
   const auto& [k, b, e] = std::tie(m.constants, m.buffers, m.operands);
-  return {k[0], k[1], k[2], b[0], b[1], e[0], e[1], e[2], e[3]};
+  return {k[0], k[1], k[2], k[3], b[0], b[1], e[0], e[1], e[2], e[3]};
 }
 
 Micro PackMicro::micro() const {
@@ -137,9 +139,12 @@ std::string fault_of(const Kernel& kernel, const Micro& micro) {
         (halves && (i > 0 || micro.kind != MicroKind::gemm) ? own : dtype))
       return "a micro's locals are of one dtype";
   }
-  if (size_of(dtype) < 4 && !halves) return "a micro's locals have elements of 4 or 8 bytes";
-  if (const std::string fault = fault_of_groups(micro, group_of(own)); halves && !fault.empty())
-    return fault;
+  const bool moves = micro.kind == MicroKind::transpose;
+  if (size_of(dtype) < 4 && !halves && !moves)
+    return "a micro's locals have elements of 4 or 8 bytes";
+  const int64_t group = moves ? micro.constants[3] : halves ? group_of(own) : 1;
+  if (moves && group != 1 && group != group_of(own)) return "a group of so many elements";
+  if (const std::string fault = fault_of_groups(micro, group); !fault.empty()) return fault;
   for (ExprId id : micro.operands)
     if (kernel.exprs[id].dtype != Dtype::int64) return "a micro's operands are int64";
   if (micro.kind == MicroKind::gemm && micro.buffers[1].local &&

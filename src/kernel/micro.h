@@ -35,11 +35,11 @@ struct GemmMicro {
   static GemmMicro of(const Micro& micro);
 };
 
-// For i < rows, j < columns up to a multiple of g:
+// For i < rows, j < columns up to a multiple of g = group, elements of any dtype:
 //   to[to_at + (j / g)·to_row + i·g + j % g] = from[from_at + i·from_row + j]. Tiles are tile x tile.
 struct TransposeMicro {
   // Constants.
-  int64_t tile, to_row, from_row;
+  int64_t tile, to_row, from_row, group;
   // Buffers.
   BufferRef to, from;
   // Operands, int64.

@@ -33,8 +33,8 @@
 //             each iteration of the lane loop touches its own element.
 // Merges      stand in a lane loop (at = an expression linear in the variable with factor 1; count and
 //             stride invariant) or are scalar.
-// Transposes  pass a 64 x 64 thread Local: stored along one axis, loaded with a constant stride
-//             (64 + one cache line's worth of elements) along the other.
+// Transposes  pass two 64 x 64 thread Locals (rows 64 + one cache line's worth of elements apart): stored
+//             along one axis, transposed by a Micro, loaded along the other.
 // Updates     in a lane loop touch distinct elements in distinct lanes; those that may collide stand in
 //             serial loops. Stores that may collide stand there or in a lane loop whose last lane holds.
 // Spans       a chunk loop of two variables, first and past, is one iteration: what is done for the items

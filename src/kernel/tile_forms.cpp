@@ -2,8 +2,10 @@
 #include "kernel/tile_forms.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
+#include "kernel/micro.h"
 #include "kernel/tile_passes.h"
 #include "kernel/tile_scan.h"
 #include "kernel/tile_tasks.h"
@@ -147,8 +149,8 @@ class FormWriter {
     return kTransposeTile + 64 / static_cast<int64_t>(size_of(source_[load].dtype));
   }
 
-  // 64 x 64 tiles: crossing loads are made along their own unit axis into thread Locals, then read
-  // along the other.
+  // 64 x 64 tiles: crossing loads are made along their own unit axis into thread Locals, transposed
+  // there, and read along the other.
   void write_transpose(const Group& group, AxisId lane, const Crossing& crossing) {
     const std::vector<AxisId> outer = without(group.axes, {lane, crossing.axis});
     std::vector<GridDim> dims = each_of(outer);
@@ -159,10 +161,16 @@ class FormWriter {
     bind_each(outer, at);
     const Bounds row = bounds_of(rows, at[outer.size()]), column = bounds_of(columns, at.back());
     Builder& to = out_.to();
-    std::vector<LocalId> tiles;
-    for (ExprId load : crossing.loads)
-      tiles.push_back(
-          to.local(source_[load].dtype, {kTransposeTile * pitch_of(load), {}}, LocalScope::thread));
+    const auto locals = [&] {
+      std::vector<LocalId> tiles;
+      for (ExprId load : crossing.loads)
+        tiles.push_back(to.local(source_[load].dtype, {kTransposeTile * pitch_of(load), {}},
+                                 LocalScope::thread));
+      return tiles;
+    };
+    const std::vector<LocalId> tiles = locals(), transposed = locals();
+    const ExprId height = out_.let(to.sub(row.second, row.first));
+    const ExprId width = out_.let(to.sub(column.second, column.first));
 
     const AxisId i = open_tile(ForKind::serial, columns, column);
     std::vector<ExprId> bases;
@@ -178,7 +186,21 @@ class FormWriter {
                         out_.expr(crossing.loads[k])});
     out_.close();
     out_.close();
-    read_transposed(group, lane, crossing, tiles, row, column);
+    for (size_t k = 0; k < tiles.size(); ++k) {
+      const int64_t pitch = pitch_of(crossing.loads[k]);
+      const TransposeMicro micro{.tile = kTransposeTile,
+                                 .to_row = pitch,
+                                 .from_row = pitch,
+                                 .group = 1,
+                                 .to = {true, transposed[k]},
+                                 .from = {true, tiles[k]},
+                                 .rows = width,
+                                 .columns = height,
+                                 .to_at = out_.integer(0),
+                                 .from_at = out_.integer(0)};
+      out_.append(micro.micro());
+    }
+    read_transposed(group, lane, crossing, transposed, row, column);
     out_.close();
   }
 
@@ -188,15 +210,13 @@ class FormWriter {
     const AxisId j = open_over(ForKind::serial, {crossing.axis}, row.first, row.second);
     std::vector<ExprId> bases;
     for (ExprId load : crossing.loads) {
-      const ExprId skipped = to.mul(column.first, out_.integer(pitch_of(load)));
-      bases.push_back(out_.let(to.sub(to.sub(to.axis_ref(j), row.first), skipped)));
+      const ExprId place = to.mul(to.sub(to.axis_ref(j), row.first), out_.integer(pitch_of(load)));
+      bases.push_back(out_.let(to.sub(place, column.first)));
     }
     const AxisId i = open_over(ForKind::lane, {lane}, column.first, column.second);
-    for (size_t k = 0; k < tiles.size(); ++k) {
-      const ExprId place = to.mul(to.axis_ref(i), out_.integer(pitch_of(crossing.loads[k])));
+    for (size_t k = 0; k < tiles.size(); ++k)
       out_.define(crossing.loads[k],
-                  to.load({true, tiles[k]}, {{bases[k], kUnit}, {place, kUnit}}));
-    }
+                  to.load({true, tiles[k]}, {{bases[k], kUnit}, {to.axis_ref(i), kUnit}}));
     tasks_.run(tasks_.tasks_of(group), i);
     out_.close();
     out_.close();
@@ -264,13 +284,31 @@ class FormWriter {
     out_.close();
   }
 
+  // A value takes the place of one that is read for the last time where it is made: element by element,
+  // but for scans.
+  std::vector<LocalId> locals_of(const std::vector<KeptRow>& kept, const Group& group) {
+    std::vector<LocalId> locals;
+    std::map<LocalId, int> free_from;  // pass
+    for (const KeptRow& row : kept) {
+      const Dtype dtype = source_[row.expr].dtype;
+      const auto it = std::ranges::find_if(free_from, [&](const auto& local) {
+        const bool is_free =
+            row.made_in % 2 == 0 ? local.second <= row.made_in : local.second < row.made_in;
+        return is_free && out_.to().kernel().locals[local.first].dtype == dtype;
+      });
+      locals.push_back(it != free_from.end()
+                           ? it->first
+                           : out_.to().local(dtype, size_over(group.rows), LocalScope::thread));
+      free_from[locals.back()] = row.last_use;
+    }
+    return locals;
+  }
+
   // The passes over one row; gives the folds over `variable`, the loop over rows.
   std::vector<OpenFold> write_passes(const Group& group, AxisId variable) {
-    const std::vector<KeptRow> kept = kept_rows(source_, plan_, group, kRecomputeCost);
-    std::vector<LocalId> locals;
-    for (const KeptRow& row : kept)
-      locals.push_back(
-          out_.to().local(source_[row.expr].dtype, size_over(group.rows), LocalScope::thread));
+    std::vector<KeptRow> kept = kept_rows_but_cheap(source_, plan_, group, kRecomputeCost);
+    std::ranges::stable_sort(kept, {}, &KeptRow::made_in);
+    const std::vector<LocalId> locals = locals_of(kept, group);
     int last = 0;
     for (int number : group.tasks) last = std::max(last, plan_.tasks[number].pass);
     std::vector<OpenFold> folds;
@@ -293,11 +331,12 @@ class FormWriter {
           out_.define(kept[i].expr, out_.to().load({true, locals[i]}, {{place, kUnit}}));
     };
     const auto done = [&](ExprId place) {
-      for (size_t i = 0; i < kept.size(); ++i) {
-        if (kept[i].made_in != pass) continue;
-        out_.name(kept[i].expr);
-        out_.append(Store{{true, locals[i]}, {{place, kUnit}}, out_.expr(kept[i].expr)});
-      }
+      const auto made_here = [&](size_t i) { return kept[i].made_in == pass; };
+      for (size_t i = 0; i < kept.size(); ++i)  // before what they are made of is overwritten
+        if (made_here(i)) out_.name(kept[i].expr);
+      for (size_t i = 0; i < kept.size(); ++i)
+        if (made_here(i))
+          out_.append(Store{{true, locals[i]}, {{place, kUnit}}, out_.expr(kept[i].expr)});
     };
     if (pass % 2 == 1 && scans_.fits(tasks)) return scans_.write_rows({group, tasks, at, done});
     const ForKind kind = pass % 2 == 0 ? ForKind::lane : ForKind::serial;

@@ -8,6 +8,10 @@ namespace cermet::ir {
 
 namespace {
 
+bool is_sum_or_product(Code code) {
+  return code == Code::add || code == Code::sub || code == Code::mul;
+}
+
 class RowKeeper {
  public:
   RowKeeper(Source& source, const Plan& plan, const Group& group, int limit)
@@ -25,12 +29,41 @@ class RowKeeper {
       }
       source_.walk(roots, [&](ExprId id) { return enter(id, pass); });
     }
+    return rows();
+  }
+
+  // A sum or product of what is kept anyway and what is loaded costs no more than to load it.
+  std::vector<KeptRow> run_without_cheap(const Group& group) {
+    run(group);
+    const auto is_cheap = [&](const std::pair<const ExprId, KeptRow>& kept) {
+      const auto& [id, row] = kept;
+      return source_[id].kind == ExprKind::op && is_sum_or_product(source_[id].code) &&
+             std::ranges::all_of(source_[id].operands, [&](ExprId operand) {
+               const auto it = kept_.find(operand);
+               return it != kept_.end() ? it->second.made_in <= row.made_in
+                                        : source_.cost(operand, rows_, 2) <= 1;
+             });
+    };
+    for (auto it = kept_.begin(); it != kept_.end();) {
+      if (!is_cheap(*it)) {
+        ++it;
+        continue;
+      }
+      for (ExprId operand : source_[it->first].operands)
+        if (const auto kept = kept_.find(operand); kept != kept_.end())
+          kept->second.last_use = std::max(kept->second.last_use, it->second.last_use);
+      it = kept_.erase(it);
+    }
+    return rows();
+  }
+
+ private:
+  std::vector<KeptRow> rows() const {
     std::vector<KeptRow> rows;
     for (const auto& [id, row] : kept_) rows.push_back(row);
     return rows;
   }
 
- private:
   // Whether this pass has to make the parts of `id` itself.
   bool enter(ExprId id, int pass) {
     const AxisSet axes = source_.axes(id);
@@ -85,6 +118,11 @@ class RowKeeper {
 
 std::vector<KeptRow> kept_rows(Source& source, const Plan& plan, const Group& group, int limit) {
   return RowKeeper(source, plan, group, limit).run(group);
+}
+
+std::vector<KeptRow> kept_rows_but_cheap(Source& source, const Plan& plan, const Group& group,
+                                         int limit) {
+  return RowKeeper(source, plan, group, limit).run_without_cheap(group);
 }
 
 }  // namespace cermet::ir

@@ -17,5 +17,8 @@ struct KeptRow {
 
 // `limit`: the cost up to which a value is made again.
 std::vector<KeptRow> kept_rows(Source& source, const Plan& plan, const Group& group, int limit);
+// Without those that take but one operation on others of them and on loads.
+std::vector<KeptRow> kept_rows_but_cheap(Source& source, const Plan& plan, const Group& group,
+                                         int limit);
 
 }  // namespace cermet::ir

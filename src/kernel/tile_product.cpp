@@ -264,6 +264,7 @@ void BlockWriter::pack_transposed(const Tiles& tiles, ExprId expr, Panels to, Ax
   TransposeMicro micro{.tile = tiles.lanes,
                        .to_row = width * tiles.group,
                        .from_row = row,
+                       .group = tiles.group,
                        .to = {true, to.local},
                        .from = {true, strip},
                        .rows = out_.let(to_.sub(end, begin)),

@@ -361,18 +361,22 @@ TEST(Verify, Micros) {
   const std::string scratch =
       "scratch l0 float32 64 thread\nscratch l1 float64 64 thread\nscratch l2 float16 64 thread\n";
   const auto micro = [&](const std::string& text) { return chunk("micro " + text, scratch); };
-  const std::string from = "transpose constants (8, 8, 8) buffers ";
+  const std::string from = "transpose constants (8, 8, 8, 1) buffers ";
   verify(micro(from + "(l0, l0) operands (8, 8, 0, 0)"));
   const std::string count = "another number of constants, buffers or operands";
   expect_invalid(micro(from + "(l0) operands (8, 8, 0, 0)"), count);
   expect_invalid(micro(from + "(l0, l0) operands (8, 8, 0)"), count);
   expect_invalid(micro("transpose constants (8) buffers (l0, l0) operands (8, 8, 0, 0)"), count);
-  expect_invalid(micro("transpose constants (8, 0, 8) buffers (l0, l0) operands (8, 8, 0, 0)"),
+  expect_invalid(micro("transpose constants (8, 0, 8, 1) buffers (l0, l0) operands (8, 8, 0, 0)"),
                  "sizes and strides, at least 1");
   expect_invalid(micro(from + "(l0, p0) operands (8, 8, 0, 0)"), "a micro works on locals");
   expect_invalid(micro(from + "(l0, p3) operands (8, 8, 0, 0)"), "a micro on no buffer");
   expect_invalid(micro(from + "(l0, l1) operands (8, 8, 0, 0)"), "locals are of one dtype");
-  expect_invalid(micro(from + "(l2, l2) operands (8, 8, 0, 0)"), "elements of 4 or 8 bytes");
+  verify(micro(from + "(l2, l2) operands (8, 8, 0, 0)"));
+  expect_invalid(micro("transpose constants (8, 8, 8, 2) buffers (l0, l0) operands (8, 8, 0, 0)"),
+                 "a group of so many elements");
+  expect_invalid(micro("pack constants (8, 8) buffers (l2, l2) operands (8, 8, 0, 0, 8)"),
+                 "elements of 4 or 8 bytes");
   expect_invalid(micro(from + "(l0, l0) operands (8, 8, 0, true)"), "operands are int64");
   expect_invalid(micro(from + "(l0, l0) operands (8, 8, 0, a3)"), "an axis out of sight");
   verify(micro("pack constants (8, 8) buffers (l0, p0) operands (8, 8, 0, 0, extent(a0))"));

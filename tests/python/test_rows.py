@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: MIT
 """What kernels do beside plain loops, against NumPy, bit for bit: division of rows by one number
-without the instruction, and results so large that they are stored past the cache."""
+without the instruction, results so large that whole lines are stored past the cache, wherever in a
+line rows and results begin, and transposes by tiles."""
+
+import os
+import subprocess
+import sys
 
 import cermet.core as mx
 import numpy as np
@@ -93,3 +98,82 @@ def test_sums_of_columns_stored_transposed(shape, dtype):
     for axis in (0, 1):
         ours = mx.contiguous(mx.sum(mx.array(a, dtype=getattr(mx, dtype)), axis=axis).T + 1)
         assert np.array_equal(np.array(ours), np.sum(a, axis=axis).T + 1)
+
+
+LARGE = 34 << 20  # bytes; results of more than 32 MiB go past the cache
+
+
+def whole_numbers(dtype, columns):
+    """Small ones, so that sums and products are exact in every dtype."""
+    rows = LARGE // np.dtype(dtype).itemsize // columns + 1
+    return np.random.default_rng(0).integers(-20, 20, (rows, columns)).astype(dtype)
+
+
+def same(got, want):
+    assert np.array_equal(np.asarray(got), want)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64"])
+@pytest.mark.parametrize("columns", [7, 64, 1000, 4097])
+def test_large_results_of_rows(dtype, columns):
+    x = whole_numbers(dtype, columns)
+    a, w = mx.array(x), mx.array(x[0])
+    same(a + w, x + x[0])
+    # What begins inside a line: in the source, in the destination, in both.
+    same(a[1:, 3:] + w[3:], x[1:, 3:] + x[0, 3:])
+    joined = mx.concatenate([w[None, :5], a.reshape(1, -1), w[None]], 1)
+    same(joined[0, 3:-3], np.concatenate([x[0, :5], x.ravel(), x[0]])[3:-3])
+    same(mx.pad(a, ((1, 2), (3, 1))), np.pad(x, ((1, 2), (3, 1))))
+
+
+def test_large_results_of_two_widths():
+    """One kernel: not both begin with a line at the same element."""
+    x = whole_numbers("float32", 1001)
+    a = mx.array(x)
+    doubled, tripled = a * 2, (a * 3).astype(mx.float16)
+    mx.eval(doubled, tripled)
+    same(doubled, x * 2)
+    same(tripled, (x * 3).astype(np.float16))
+
+
+def test_large_results_in_place():
+    x = whole_numbers("float32", 1001)
+    a = mx.array(x)
+    for _ in range(3):
+        a = a + 1
+        mx.eval(a)
+    same(a, x + 3)
+
+
+SHAPES = [(64, 128), (65, 127), (3, 200), (1, 70), (129, 1), (300, 77)]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "float16", "float32", "complex64", "float64"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_transposes(dtype, shape):
+    """Tiles of 64 x 64, whole and cut off, alone and in a chain; elements of all widths."""
+    x = np.random.default_rng(1).integers(0, 2 if dtype == "bool" else 50, shape).astype(dtype)
+    a = mx.array(x)
+    same(mx.contiguous(a.T), np.ascontiguousarray(x.T))
+    same(mx.contiguous(mx.stack([a, a]).transpose(0, 2, 1)), np.stack([x, x]).transpose(0, 2, 1))
+    if dtype != "bool":
+        b = mx.array(np.ascontiguousarray(x.T))
+        same(a.T + b, x.T + x.T)
+        same(a[:, ::-1].T + b[::-1], x[:, ::-1].T + x.T[::-1])
+
+
+@pytest.mark.parametrize("features", ["generic", "avx2"])
+def test_on_lesser_processors(features):
+    code = f"""
+import sys
+sys.path.insert(0, {os.path.dirname(__file__)!r})
+import test_rows as t
+t.test_large_results_of_rows("float16", 1000)
+t.test_large_results_of_rows("float32", 4097)
+t.test_large_results_of_two_widths()
+for dtype in ("int8", "float16", "float32", "float64"):
+    for shape in t.SHAPES:
+        t.test_transposes(dtype, shape)
+"""
+    values = {**os.environ, "CERMET_CPU_FEATURES": features}
+    subprocess.run([sys.executable, "-c", code], env=values, check=True)

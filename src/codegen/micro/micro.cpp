@@ -110,14 +110,13 @@ void emit_micro(Emitter& emitter, const ir::Micro& micro) {
   } else if (micro.kind == ir::MicroKind::transpose) {
     const ir::TransposeMicro m = ir::TransposeMicro::of(micro);
     // A group moves as one element.
-    const int64_t group = ir::group_of(target.dtype);
     ir::TransposeMicro of_groups = m;
-    of_groups.to_row /= group, of_groups.from_row /= group;
+    of_groups.to_row /= m.group, of_groups.from_row /= m.group;
     const MicroTarget whole{target.module, target.features,
-                            group == 1 ? target.dtype : Dtype::uint32};
+                            m.group == 1 ? target.dtype : Dtype::uint32};
     llvm::Value* columns = emitter.natural(m.columns);
-    if (group > 1)
-      columns = b.CreateSDiv(b.CreateAdd(columns, b.getInt64(group - 1)), b.getInt64(group));
+    if (m.group > 1)
+      columns = b.CreateSDiv(b.CreateAdd(columns, b.getInt64(m.group - 1)), b.getInt64(m.group));
     b.CreateCall(
         transpose_function(whole, of_groups),
         {element(m.to, m.to_at), element(m.from, m.from_at), emitter.natural(m.rows), columns});

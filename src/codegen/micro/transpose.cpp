@@ -34,19 +34,23 @@ class TransposeCode {
  private:
   using Value = llvm::Value;
 
+  // Each round doubles the rows that lie side by side and halves the columns: first the lower ones of all
+  // pairs, then the upper ones. So the columns end in the order of their numbers' reversed bits.
   void columns_of(Value* to, Value* from) {
-    MicroValues rows;
-    for (int q = 0; q < piece_; ++q) rows.push_back(pieces(from, q));
-    if (piece_ == 4)
-      rows = {mixed(rows[0], rows[1], 1, false), mixed(rows[2], rows[3], 1, false),
-              mixed(rows[0], rows[1], 1, true), mixed(rows[2], rows[3], 1, true)};
-    const int unit = piece_ / 2;
-    for (int q = 0; q < piece_; q += 2) {
-      const MicroValues pair = {rows[q], rows[q + 1]};
-      rows[q] = mixed(pair[0], pair[1], unit, false);
-      rows[q + 1] = mixed(pair[0], pair[1], unit, true);
+    MicroValues vectors;
+    for (int q = 0; q < piece_; ++q) vectors.push_back(pieces(from, q));
+    for (int unit = 1; unit < piece_; unit *= 2) {
+      MicroValues halves;
+      for (const bool upper : {false, true})
+        for (int q = 0; q < piece_; q += 2)
+          halves.push_back(mixed(vectors[q], vectors[q + 1], unit, upper));
+      vectors = halves;
     }
-    for (int q = 0; q < piece_; ++q) f_.store(rows[q], f_.at(to, q * m_.to_row));
+    for (int q = 0; q < piece_; ++q) {
+      int column = 0;
+      for (int bit = 1; bit < piece_; bit *= 2) column = 2 * column + ((q & bit) != 0 ? 1 : 0);
+      f_.store(vectors[q], f_.at(to, column * m_.to_row));
+    }
   }
 
   // Row q of each group of `piece` rows.
