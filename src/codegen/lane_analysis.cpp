@@ -206,7 +206,7 @@ Access LaneAnalysis::access(const Index& index) const {
     }
   }
   if (access.kind == AccessKind::uniform && unit != 0)
-    access.kind = unit == 1 ? AccessKind::unit : AccessKind::strided;
+    access.kind = unit == 1 ? AccessKind::unit : unit == 2 ? AccessKind::pair : AccessKind::strided;
   return access;
 }
 
@@ -219,7 +219,9 @@ void LaneAnalysis::note_access(BufferRef buffer, const Index& index, bool masked
     if (memory_bytes_ == 0 || size < memory_bytes_) memory_bytes_ = size;
   }
   const Access access = this->access(index);
-  if (masked || access.kind != AccessKind::unit) return;
+  if (masked) return;
+  if (access.kind == AccessKind::pair) has_pairs_ = true;
+  if (access.kind != AccessKind::unit) return;
   if (!access.early) switchable_ = false;
   const size_t number = unit(buffer, index);
   if (number == units_.size()) units_.push_back({buffer, &index});

@@ -21,7 +21,13 @@ std::set<int> written_buffers(const ir::Kernel& kernel, const std::vector<ir::St
 // Over the lanes of a loop: made before the loop, the same in all lanes, or different.
 enum class Spread : uint8_t { invariant, uniform, varying };
 
-enum class AccessKind : uint8_t { uniform, unit, strided, gather };
+enum class AccessKind : uint8_t {
+  uniform,
+  unit,
+  pair,
+  strided,
+  gather
+};  // pair: every other element
 struct Access {
   AccessKind kind = AccessKind::uniform;
   bool early = true;  // but for the loop's own axis, every term is made before the loop
@@ -48,6 +54,7 @@ class LaneAnalysis {
   const ir::For& loop() const { return loop_; }
   const std::vector<const ir::Fold*>& folds() const { return folds_; }  // over this loop
   bool nested() const { return nested_; }            // holds a loop, a merge or a template
+  bool has_pairs() const { return has_pairs_; }      // unmasked accesses of the kind
   bool holds_lanes() const { return holds_lanes_; }  // holds another lane loop
   // Every unit access without mask can be addressed before the loop.
   bool switchable() const { return switchable_; }
@@ -88,6 +95,7 @@ class LaneAnalysis {
   std::vector<bool> visited_;
   mutable std::vector<int8_t> spread_;  // by expression; -1: not known yet
   bool nested_ = false;
+  bool has_pairs_ = false;
   bool holds_lanes_ = false;
   bool switchable_ = true;
   static constexpr int kDivisionWork = 11;

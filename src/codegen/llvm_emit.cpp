@@ -439,7 +439,10 @@ llvm::Value* Emitter::operation(const Expr& e) {
 // --- Statements.
 
 void Emitter::statements(const std::vector<Stmt>& stmts) {
-  for (const Stmt& stmt : stmts) statement(stmt);
+  for (size_t i = 0; i < stmts.size(); ++i) {
+    if (i + 1 < stmts.size() && store_pair(stmts[i], stmts[i + 1])) ++i;
+    else statement(stmts[i]);
+  }
 }
 
 void Emitter::statement(const Stmt& stmt) {

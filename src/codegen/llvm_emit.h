@@ -189,6 +189,10 @@ class Emitter {
   bool masked_is_native(llvm::Type* element) const;
   Value* unit_pointer(ir::BufferRef buffer, const ir::Index& index);
   void store_vector(Value* value, Value* pointer, Value* past);
+  bool is_whole(ir::ExprId mask) const;
+  Value* load_pair(const ir::Expr& e, llvm::Type* type);
+  bool store_pair(const ir::Stmt& a, const ir::Stmt& b);
+  bool is_next(const ir::Index& index, const ir::Index& next) const;
   Value* active_mask(ir::ExprId mask);  // with the lanes in range; null: all
   Value* load_scalar(const ir::Expr& expr);
   Value* load_unit(const ir::Expr& expr, llvm::Type* type);

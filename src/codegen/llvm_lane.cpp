@@ -218,6 +218,7 @@ class LaneLoop {
 
   // A second body is cheaper than leading the first one elsewhere.
   bool twice() const {
+    if (analysis_.has_pairs()) return true;  // these are quick without masks only
     return ops_.features().avx512 && analysis_.folds().empty() && analysis_.cost() <= kTwiceCost;
   }
 

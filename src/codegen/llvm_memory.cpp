@@ -7,6 +7,7 @@
 #include <llvm/IR/PatternMatch.h>
 
 #include <algorithm>
+#include <ranges>
 
 #include "codegen/llvm_emit.h"
 #include "kernel/complex_update.h"
@@ -120,6 +121,11 @@ llvm::Value* Emitter::unit_pointer(BufferRef buffer, const Index& index) {
   return b_.CreateGEP(memory_type(buffer), l.pointers[unit], l.offset);
 }
 
+// All lanes are wanted.
+bool Emitter::is_whole(ExprId mask) const {
+  return mask == kNone && lanes()->active == nullptr && lanes()->width > 1;
+}
+
 llvm::Value* Emitter::active_mask(ExprId mask) {
   if (mask == kNone) return lanes()->active;
   Value* wanted = vector(mask);
@@ -167,8 +173,10 @@ llvm::Value* Emitter::load(const Expr& e) {
     return ops_.from_memory(e.dtype, stored);
   }
   llvm::Type* type = with_width(element, l->width);
-  Value* stored =
-      access.kind == AccessKind::unit ? load_unit(e, type) : load_gather(e, type, access);
+  const bool pair = access.kind == AccessKind::pair && is_whole(e.operands[0]);
+  Value* stored = access.kind == AccessKind::unit ? load_unit(e, type)
+                  : pair                          ? load_pair(e, type)
+                                                  : load_gather(e, type, access);
   return ops_.from_memory(e.dtype, stored);
 }
 
@@ -223,6 +231,18 @@ llvm::Value* Emitter::load_unit(const Expr& e, llvm::Type* type) {
   return load_lanes(type, b_.CreateGEP(type->getScalarType(), pointer, lane), mask, otherwise);
 }
 
+// Every other element: two vectors that reach from the first one to the last.
+llvm::Value* Emitter::load_pair(const Expr& e, llvm::Type* type) {
+  const int width = lanes()->width;
+  Value* first = address(e.buffer, e.index);
+  Value* second =
+      b_.CreateConstGEP1_64(type->getScalarType(), first, static_cast<uint64_t>(width - 1));
+  llvm::SmallVector<int, 32> even;
+  for (int k = 0; k < width; ++k) even.push_back(2 * k < width ? 2 * k : 2 * k + 1);
+  return b_.CreateShuffleVector(b_.CreateAlignedLoad(type, first, element_align(type)),
+                                b_.CreateAlignedLoad(type, second, element_align(type)), even);
+}
+
 llvm::Value* Emitter::load_gather(const Expr& e, llvm::Type* type, const Access&) {
   Value* mask = active_mask(e.operands[0]);
   Value* otherwise = e.operands[1] == kNone ? llvm::Constant::getNullValue(type)
@@ -252,6 +272,43 @@ llvm::Value* Emitter::load_lanes(llvm::Type* type, Value* pointers, Value* mask,
 }
 
 // --- Stores.
+
+// A store to every other element and the next statement, one to those between: whole vectors.
+bool Emitter::store_pair(const Stmt& a, const Stmt& b) {
+  const Lanes* l = lanes();
+  const auto* re = std::get_if<Store>(&a);
+  const auto* im = std::get_if<Store>(&b);
+  if (l == nullptr || l->width == 1 || re == nullptr || im == nullptr || re->buffer != im->buffer ||
+      !is_whole(re->mask) || !is_whole(im->mask) ||
+      l->analysis->access(re->index).kind != AccessKind::pair || !is_next(re->index, im->index))
+    return false;
+  const Dtype dtype = dtype_of(re->buffer);
+  Value* parts[] = {ops_.to_memory(dtype, vector(re->value)),
+                    ops_.to_memory(dtype, vector(im->value))};
+  Value* pointer = address(re->buffer, re->index);
+  llvm::Type* type = parts[0]->getType();
+  for (int half = 0; half < 2; ++half) {
+    llvm::SmallVector<int, 32> order;
+    for (int k = 0; k < l->width; ++k)
+      order.push_back((half * l->width + k) / 2 + k % 2 * l->width);
+    Value* to =
+        b_.CreateConstGEP1_64(type->getScalarType(), pointer,
+                              static_cast<uint64_t>(half) * static_cast<uint64_t>(l->width));
+    b_.CreateAlignedStore(b_.CreateShuffleVector(parts[0], parts[1], order), to,
+                          element_align(type));
+  }
+  forget({buffer_number(kernel_, re->buffer)});
+  return true;
+}
+
+// The same place and one more.
+bool Emitter::is_next(const Index& index, const Index& next) const {
+  if (next.size() != index.size() + 1 ||
+      !std::ranges::equal(index, next | std::views::take(index.size())))
+    return false;
+  const Expr& e = kernel_[next.back().expr];
+  return next.back().stride == kUnit && e.kind == ExprKind::constant && e.bits == 1;
+}
 
 void Emitter::store(const Store& s) {
   const Lanes* l = lanes();

@@ -34,8 +34,13 @@ const Index* written_index(const Stmt& stmt) {
 
 AxisId unit_axis(Source& source, const Index& index) {
   for (const IndexTerm& term : index) {
-    const Expr& e = source[source.behind(term.expr)];
-    if (term.stride == kUnit && e.kind == ExprKind::axis) return e.id;
+    if (term.stride != kUnit) continue;
+    const Expr* e = &source[source.behind(term.expr)];
+    // Parts of elements, as of complex ones, lie side by side.
+    if (e->kind == ExprKind::op && e->code == Code::mul &&
+        source[e->operands[1]].kind == ExprKind::constant)
+      e = &source[source.behind(e->operands[0])];
+    if (e->kind == ExprKind::axis) return e->id;
   }
   return kNone;
 }

@@ -2,6 +2,7 @@
 #include "kernel/tile_plan.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 
@@ -285,6 +286,7 @@ class Planner {
   void assign_passes(Group& group) {
     if (group.kind != GroupKind::row) return;
     for (int number : group.tasks) first_pass(group, plan_.tasks[number]);
+    for (int number : group.tasks) join_readers(group, plan_.tasks[number]);
     for (bool again = true; again;) {
       again = false;
       for (int number : group.tasks)
@@ -309,6 +311,38 @@ class Planner {
       ++pass;
     }
     task.pass = pass;
+  }
+
+  // A sum over rows, which nothing here waits for, goes with a pass that loads what it does anyway.
+  void join_readers(const Group& group, Task& task) {
+    const Fold* fold = std::get_if<Fold>(task.line.stmt);
+    if (fold == nullptr || task.kind != TaskKind::fold || fold->axes == group.rows ||
+        task.range != set_of(group.axes))
+      return;
+    const std::set<ParamId> own = loaded_by(task);
+    const auto loads_with = [&](int pass) {
+      std::set<ParamId> others;
+      for (int number : group.tasks)
+        if (const Task& other = plan_.tasks[number]; &other != &task && other.pass == pass)
+          others.merge(loaded_by(other));
+      return std::ranges::includes(others, own);
+    };
+    int last = 0;
+    for (int number : group.tasks) last = std::max(last, plan_.tasks[number].pass);
+    for (int pass = task.pass; pass <= last; pass += 2)
+      if (loads_with(pass)) {
+        task.pass = pass;
+        return;
+      }
+  }
+
+  std::set<ParamId> loaded_by(const Task& task) {
+    std::set<ParamId> buffers;
+    source_.walk(roots_of(task), [&](ExprId id) {
+      if (source_[id].kind == ExprKind::load) buffers.insert(source_[id].buffer.id);
+      return true;
+    });
+    return buffers;
   }
 
   // The value of a scan is at hand in the scan's own pass.

@@ -162,24 +162,33 @@ void ScanWriter::totals(const ScanPass& pass, ExprId base, ExprId block, int64_t
   }
 }
 
-// One block, which has `size` elements and lies in the tile at `from`: its states become values.
-void ScanWriter::merge_block(ExprId from, ExprId size, ExprId block, Before before) {
+// One block of `size` elements, in the tile at `from`: its states become values, and what uses them runs.
+void ScanWriter::finish_block(const ScanPass& pass, ExprId base, ExprId from, ExprId size,
+                              ExprId block, Before before) {
   Builder& to = out_.to();
   const ExprId first = out_.let(to.compare(Code::eq, block, out_.integer(0)));
-  const ExprId end = out_.let(to.add(from, size));
+  const ExprId begin = out_.let(to.add(base, from));
+  const ExprId end = out_.let(to.add(begin, size));
+  const ExprId back = out_.let(to.sub(out_.integer(0), base));
   std::vector<std::vector<ExprId>> carried;
   for (const Scan& scan : scans_)
     carried.push_back(before == Before::made ? load_all(scan.blocks, {{block, kUnit}})
                                              : load_all(scan.carry, {}));
-  const Index here = {{to.axis_ref(out_.open_loop(ForKind::lane, from, end, "e")), kUnit}};
-  for (size_t f = 0; f < scans_.size(); ++f) {
-    const std::vector<ExprId> states = load_all(scans_[f].states, here);
-    store_all(scans_[f].states, here, merged(*scans_[f].fold, first, carried[f], states));
-  }
+  const auto merged_at = [&](size_t f, const Index& place) {
+    return merged(*scans_[f].fold, first, carried[f], load_all(scans_[f].states, place));
+  };
+  const AxisId e = out_.open_loop(ForKind::lane, begin, end, "e");
+  const ExprId at = to.axis_ref(e);
+  out_.bind_again(pass.group.rows, at);
+  pass.at(at);
+  for (size_t f = 0; f < scans_.size(); ++f)
+    define_values(*scans_[f].fold, merged_at(f, {{back, kUnit}, {at, kUnit}}));
+  tasks_.run(others_, e);
+  pass.done(at);
   out_.close();
   if (before == Before::made) return;
-  const Index last = {{out_.let(to.sub(end, out_.integer(1))), kUnit}};
-  for (const Scan& scan : scans_) store_all(scan.carry, {}, load_all(scan.states, last));
+  const Index last = {{out_.let(to.add(from, to.sub(size, out_.integer(1)))), kUnit}};
+  for (size_t f = 0; f < scans_.size(); ++f) store_all(scans_[f].carry, {}, merged_at(f, last));
 }
 
 // The tile from `base` on, of `count` blocks of `size` elements.
@@ -187,19 +196,8 @@ void ScanWriter::finish(const ScanPass& pass, ExprId base, ExprId block, int64_t
                         Before before) {
   Builder& to = out_.to();
   const AxisId j = out_.open_loop(ForKind::serial, out_.integer(0), out_.integer(count), "block");
-  merge_block(out_.let(to.mul(to.axis_ref(j), out_.integer(kScanBlock))), size,
-              out_.let(to.add(block, to.axis_ref(j))), before);
-  out_.close();
-  const ExprId back = out_.let(to.sub(out_.integer(0), base));
-  const ExprId end = out_.let(to.add(base, to.mul(size, out_.integer(count))));
-  const AxisId e = out_.open_loop(ForKind::lane, base, end, "e");
-  const ExprId at = to.axis_ref(e);
-  out_.bind(pass.group.rows, at);
-  pass.at(at);
-  for (const Scan& scan : scans_)
-    define_values(*scan.fold, load_all(scan.states, {{back, kUnit}, {at, kUnit}}));
-  tasks_.run(others_, e);
-  pass.done(at);
+  finish_block(pass, base, out_.let(to.mul(to.axis_ref(j), out_.integer(kScanBlock))), size,
+               out_.let(to.add(block, to.axis_ref(j))), before);
   out_.close();
 }
 

@@ -71,7 +71,8 @@ class ScanWriter {
   std::vector<std::vector<ValueId>> chains(const ScanPass& pass, ExprId base, int64_t count,
                                            ExprId size, Emit emit);
   void totals(const ScanPass& pass, ExprId base, ExprId block, int64_t count, ExprId size);
-  void merge_block(ExprId from, ExprId size, ExprId block, Before before);
+  void finish_block(const ScanPass& pass, ExprId base, ExprId from, ExprId size, ExprId block,
+                    Before before);
   void finish(const ScanPass& pass, ExprId base, ExprId block, int64_t count, ExprId size,
               Before before);
   // f(base, block, chains, size, end) for the tiles of [begin, begin + size), then for its last blocks.

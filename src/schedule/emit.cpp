@@ -222,8 +222,10 @@ ir::Index Emitter::index_of(const Coords& at, const Strides& strides, int64_t un
   Walk walk;
   ir::Index index;
   auto term = [&](ir::ExprId expr, int64_t stride) {
-    if (stride == 1) {
-      index.push_back({expr, ir::kUnit});
+    if (stride == unit) {
+      const bool pairs = unit != 1;
+      index.push_back(
+          {pairs ? builder_.mul(expr, builder_.integer(Dtype::int64, unit)) : expr, ir::kUnit});
       return;
     }
     index.push_back({expr, builder_.stride()});
@@ -557,9 +559,10 @@ void Emitter::store_lane(Id id, const Lane& lane, const Coords& at, const Coords
   auto put = [&](ir::ExprId value, ir::Index index) {
     append(axes, ir::Store{{false, param}, std::move(index), builder_.cast(value, part)});
   };
-  put(lane.re, index_of(target, strides, unit));
+  const ir::Index re = index_of(target, strides, unit);
+  put(lane.re, re);
   if (unit == 1) return;
-  ir::Index im = index_of(target, strides, unit);
+  ir::Index im = re;
   im.push_back({builder_.integer(Dtype::int64, 1), ir::kUnit});
   put(lane.im, std::move(im));
 }
