@@ -34,6 +34,7 @@ TAKES = 5
 SAMPLE_SECONDS, SAMPLE_LEAST, SAMPLE_MOST, SAMPLE_OF_LONG = 0.4, 9, 200, 3
 PAIR_BUDGET_SECONDS = 12.0  # a peer slower than that over all pairs is timed fewer times
 CLEARLY = 1.6  # times so far apart that one pair tells which is shorter
+FAR, FAR_PAIRS = 3.0, 3  # times so far apart that few pairs tell by how much
 PAUSE_SECONDS = 0.005  # spinning threads of the other process go to sleep
 PROBE_SECONDS = 300
 
@@ -254,6 +255,8 @@ class Bench:
             once = {w: w.ask(do="time", part="build", batches=1)["times"][0] for w in (ours, peer)}
             if once[peer] * case.calls * pairs > PAIR_BUDGET_SECONDS:
                 pairs = max(1, int(PAIR_BUDGET_SECONDS / (once[peer] * case.calls)))
+            if not 1 / FAR < once[ours] / once[peer] < FAR:
+                pairs = min(pairs, FAR_PAIRS)
             if case.brief and not 1 / CLEARLY < once[ours] / once[peer] < CLEARLY:
                 pairs = 1
             theirs = []

@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kWordsInFrame = 64;
 constexpr double kChunkNs = 5e3;         // a chunk of items should take at least as long,
-constexpr double kLongestChunkNs = 5e5;  // but not longer than this,
+constexpr double kLongestChunkNs = 5e4;  // but not longer than this,
 constexpr double kChunksPerThread = 16;  // and what can be shared out evenly is not cut smaller
 constexpr double kMaxChunks = 4096;      // of a batch, about
 
