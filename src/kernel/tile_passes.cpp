@@ -36,11 +36,12 @@ class RowKeeper {
   std::vector<KeptRow> run_without_cheap(const Group& group) {
     run(group);
     const auto is_cheap = [&](const std::pair<const ExprId, KeptRow>& kept) {
-      const auto& [id, row] = kept;
+      const ExprId id = kept.first;
+      const int made_in = kept.second.made_in;
       return source_[id].kind == ExprKind::op && is_sum_or_product(source_[id].code) &&
              std::ranges::all_of(source_[id].operands, [&](ExprId operand) {
                const auto it = kept_.find(operand);
-               return it != kept_.end() ? it->second.made_in <= row.made_in
+               return it != kept_.end() ? it->second.made_in <= made_in
                                         : source_.cost(operand, rows_, 2) <= 1;
              });
     };
