@@ -21,13 +21,8 @@ std::set<int> written_buffers(const ir::Kernel& kernel, const std::vector<ir::St
 // Over the lanes of a loop: made before the loop, the same in all lanes, or different.
 enum class Spread : uint8_t { invariant, uniform, varying };
 
-enum class AccessKind : uint8_t {
-  uniform,
-  unit,
-  pair,
-  strided,
-  gather
-};  // pair: every other element
+// pair: every other element.
+enum class AccessKind : uint8_t { uniform, unit, pair, strided, gather };
 struct Access {
   AccessKind kind = AccessKind::uniform;
   bool early = true;  // but for the loop's own axis, every term is made before the loop

@@ -273,14 +273,16 @@ llvm::Value* Emitter::load_lanes(llvm::Type* type, Value* pointers, Value* mask,
 
 // --- Stores.
 
-// A store to every other element and the next statement, one to those between: whole vectors.
+// A store to every other element and the next statement, one to those between: whole vectors. Both values
+// are made first, so neither may read what the other stores.
 bool Emitter::store_pair(const Stmt& a, const Stmt& b) {
   const Lanes* l = lanes();
   const auto* re = std::get_if<Store>(&a);
   const auto* im = std::get_if<Store>(&b);
   if (l == nullptr || l->width == 1 || re == nullptr || im == nullptr || re->buffer != im->buffer ||
       !is_whole(re->mask) || !is_whole(im->mask) ||
-      l->analysis->access(re->index).kind != AccessKind::pair || !is_next(re->index, im->index))
+      l->analysis->access(re->index).kind != AccessKind::pair || !is_next(re->index, im->index) ||
+      is_read(re->buffer))
     return false;
   const Dtype dtype = dtype_of(re->buffer);
   Value* parts[] = {ops_.to_memory(dtype, vector(re->value)),

@@ -317,7 +317,7 @@ class Planner {
   void join_readers(const Group& group, Task& task) {
     const Fold* fold = std::get_if<Fold>(task.line.stmt);
     if (fold == nullptr || task.kind != TaskKind::fold || fold->axes == group.rows ||
-        task.range != set_of(group.axes))
+        task.range != set_of(group.axes) || !plan_.is_split(task))
       return;
     const std::set<ParamId> own = loaded_by(task);
     const auto loads_with = [&](int pass) {
