@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 
 import peers
 from case import THREADS, PeerResult, Probe, Result, median
@@ -30,11 +31,11 @@ CEILINGS = {
     "dot": ("dot_bf16_gflops", "fma_f32_gflops"),
 }
 STEADY = 0.10  # a ceiling may move so much
-TAKES = 5
-SAMPLE_SECONDS, SAMPLE_LEAST, SAMPLE_MOST, SAMPLE_OF_LONG = 0.4, 9, 200, 3
+TAKES = 4
+SAMPLE_SECONDS, SAMPLE_LEAST, SAMPLE_MOST, SAMPLE_OF_LONG = 0.3, 9, 200, 3
 PAIR_BUDGET_SECONDS = 12.0  # a peer slower than that over all pairs is timed fewer times
 CLEARLY = 1.6  # times so far apart that one pair tells which is shorter
-FAR, FAR_PAIRS = 3.0, 3  # times so far apart that few pairs tell by how much
+FAR = ((3.0, 3), (10.0, 1))  # times so far apart: as many pairs tell by how much
 PAUSE_SECONDS = 0.005  # spinning threads of the other process go to sleep
 PROBE_SECONDS = 300
 
@@ -83,11 +84,14 @@ class Worker:
             preexec_fn=pin,
         )
         self.absent = self.version = None
+        self.seconds = 0.0  # waited for it
+        begin = time.perf_counter()
         try:
             hello = self.read()
             self.absent, self.version = hello.get("absent"), hello.get("version")
         except Failed as error:
             self.absent = f"does not start: {error}"
+        self.seconds += time.perf_counter() - begin
 
     def read(self):
         line = self.process.stdout.readline()
@@ -100,12 +104,14 @@ class Worker:
     def ask(self, **request):
         if self.absent:
             raise Absent(self.absent)
+        begin = time.perf_counter()
         try:
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
             pass  # read() tells why
         answer = self.read()
+        self.seconds += time.perf_counter() - begin
         if "absent" in answer:
             raise Absent(answer["absent"])
         if "error" in answer:
@@ -160,6 +166,7 @@ class Bench:
         self.ceilings = Ceilings(ceiling_program)
         self.cache = tempfile.mkdtemp(prefix="cermet-bench-")
         self.workers, self.versions, self.once = {}, {}, {}
+        self.seconds = defaultdict(float)  # of the run, by library
 
     def worker(self, library, threads=THREADS):
         key = library, threads
@@ -168,14 +175,13 @@ class Bench:
             self.versions[library] = self.workers[key].version or self.workers[key].absent
         return self.workers[key]
 
-    def end_workers(self):
-        """Between families of cases: none inherits what another has left in a process."""
-        for worker in self.workers.values():
-            worker.close()
-        self.workers.clear()
+    def end_workers(self, libraries):
+        for (library, _), worker in list(self.workers.items()):
+            if library in libraries:
+                self.forget(worker)
 
     def close(self):
-        self.end_workers()
+        self.end_workers(("cermet", *peers.NAMES))
         self.ceilings.close()
         shutil.rmtree(self.cache, ignore_errors=True)
 
@@ -249,15 +255,15 @@ class Bench:
     def measure_peer(self, case, ours, name):
         peer = self.worker(name)
         try:
-            build(peer, case)
+            once = {peer: build(peer, case)}
             pairs = case.pairs
             # Not timed: while the peer compiles, ours may have given memory back.
-            once = {w: w.ask(do="time", part="build", batches=1)["times"][0] for w in (ours, peer)}
+            once[ours] = ours.ask(do="time", part="build", batches=1)["times"][0]
             if once[peer] * case.calls * pairs > PAIR_BUDGET_SECONDS:
                 pairs = max(1, int(PAIR_BUDGET_SECONDS / (once[peer] * case.calls)))
-            if not 1 / FAR < once[ours] / once[peer] < FAR:
-                pairs = min(pairs, FAR_PAIRS)
-            if case.brief and not 1 / CLEARLY < once[ours] / once[peer] < CLEARLY:
+            apart = max(once[ours] / once[peer], once[peer] / once[ours])
+            pairs = min([pairs, *(few for times, few in FAR if apart > times)])
+            if case.brief and apart > CLEARLY:
                 pairs = 1
             theirs = []
             ratio = ratio_of((ours, "build"), (peer, "build"), pairs, theirs)
@@ -283,11 +289,13 @@ class Bench:
         """After an error a worker's state is unknown: the next case gets a new one."""
         worker.close()
         for key in [k for k, w in self.workers.items() if w is worker]:
+            self.seconds[key[0]] += worker.seconds
             del self.workers[key]
 
 
 def build(worker, case, part="build"):
-    worker.ask(do="build", case=case.key, family=case.family, part=part)
+    """Makes the step and warms it up; gives the seconds of one call."""
+    return worker.ask(do="build", case=case.key, family=case.family, part=part)["seconds"]
 
 
 def ratio_of(first, second, pairs, second_times=None):

@@ -17,7 +17,7 @@ import sys
 import time
 from dataclasses import replace
 
-from case import THREADS, all_cases, duration, median, shape_text
+from case import THREADS, all_cases, median, shape_text
 from harness import STEADY, Bench
 from peers import NAMES
 from tqdm import tqdm
@@ -145,6 +145,14 @@ def print_worst(rows):
         print("\nThe slowest ops beside a peer's:", *lines, sep="\n  ")
 
 
+def print_time(rows, seconds, took):
+    """Where the run's time went: by library, and the cases that took longest."""
+    share = sorted(seconds.items(), key=lambda item: -item[1])
+    print("Time: " + ", ".join(f"{name} {spent / took:.0%}" for name, spent in share))
+    longest = sorted(rows, key=lambda row: -row["seconds"])[:5]
+    print("Longest: " + ", ".join(f"{row['key']} {row['seconds']:.0f} s" for row in longest))
+
+
 LEGEND = """
 A peer's cell: its ms, and its time over ours (above 1: ours is faster), median of interleaved
 pairs; (n): so few pairs because one call is long. ~: the ceiling never stood still within 10 %."""
@@ -173,14 +181,18 @@ def measure_all(chosen, ceiling, peers):
             for case in bar:
                 bar.set_postfix_str(case.key)
                 if case.family != family:
-                    bench.end_workers()
+                    # No family inherits what another has left in the process. Peers stay: they
+                    # take up to ten seconds to start.
+                    bench.end_workers(("cermet",))
                     family = case.family
                 if hasattr(case, "peers"):
                     case = replace(case, peers=tuple(n for n in case.peers if n in peers))
-                rows.append(row_of(case, bench.measure(case)))
+                begin = time.perf_counter()
+                row = row_of(case, bench.measure(case))
+                rows.append(row | {"seconds": time.perf_counter() - begin})
     finally:
         bench.close()
-    return rows, bench.versions
+    return rows, bench.versions, bench.seconds
 
 
 def main():
@@ -194,7 +206,7 @@ def main():
         print(f"no case matches {arguments.only!r}")
         return 2
     begin = time.perf_counter()
-    rows, versions = measure_all(chosen, arguments.ceiling, arguments.peers.split(","))
+    rows, versions, seconds = measure_all(chosen, arguments.ceiling, arguments.peers.split(","))
     cpu = cpu_name()
     print_table(rows)
     print(LEGEND)
@@ -202,8 +214,9 @@ def main():
     print(" · ".join(f"{name} {version}" for name, version in versions.items()))
     write_results(arguments.results / f"{slug(cpu)}.json", cpu, rows, versions)
     missed = sum(row["verdict"] == "MISS" for row in rows)
-    took = duration(time.perf_counter() - begin)
-    print(f"{cpu}: {len(rows) - missed} passed, {missed} missed, {took}")
+    took = time.perf_counter() - begin
+    print_time(rows, seconds, took)
+    print(f"{cpu}: {len(rows) - missed} passed, {missed} missed, {took / 60:.1f} min")
     return 1 if missed else 0
 
 

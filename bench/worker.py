@@ -21,7 +21,6 @@ from case import cases_of
 
 BATCH_SECONDS = 2e-3  # a call shorter than this is timed in batches
 WARM_SECONDS = 0.15
-LONG_SECONDS = 2.0  # a call as long as this is warm after once
 
 
 def memory_mb(field):
@@ -39,10 +38,9 @@ class Step:
         self.wait = lib.wait if waits else lambda result: None
         self.calls, self.kept = calls, None
         self.run = build(lib)
-        first = self.timed(1)
+        self.timed(1)  # compiles
         end = time.perf_counter() + WARM_SECONDS
-        warm = first
-        while first < LONG_SECONDS:
+        while True:
             warm = self.timed(1)
             if time.perf_counter() >= end:
                 break

@@ -212,21 +212,25 @@ llvm::Value* Emitter::extent(AxisId axis) {
 llvm::Value* Emitter::elements_of(const For& loop) {
   std::set<AxisId> axes;
   for (const SizeTerm& term : chunk_->grid.terms) axes.insert(term.axis);
-  std::map<AxisId, ExprId> ends;  // of the chunk's loops, by variable
-  for_each_stmt(chunk_->body, [&](const Stmt& stmt) {
-    const For* other = std::get_if<For>(&stmt);
-    if (other != nullptr) ends[other->axes[0]] = other->end;
-  });
+  std::vector<ExprId> ends;  // of the loop and those around it
+  const std::function<bool(const For&)> find = [&](const For& around) {
+    const bool here = &around == &loop || std::ranges::any_of(around.body, [&](const Stmt& stmt) {
+      const For* inner = std::get_if<For>(&stmt);
+      return inner != nullptr && find(*inner);
+    });
+    if (here && &around != chunk_) ends.push_back(around.end);
+    return here;
+  };
+  find(*chunk_);
   std::set<ExprId> seen;
   const std::function<void(ExprId)> look = [&](ExprId id) {
     if (!seen.insert(id).second) return;
     const Expr& e = kernel_[id];
     if (e.kind == ExprKind::extent) axes.insert(e.id);
-    if (e.kind == ExprKind::axis && ends.contains(e.id)) look(ends.at(e.id));
     if (e.kind == ExprKind::ref && lets_[e.id] != kNone) look(lets_[e.id]);
     for_each_operand(e, look);
   };
-  look(loop.end);
+  std::ranges::for_each(ends, look);
   Value* product = b_.getInt64(1);
   for (AxisId axis : axes) product = b_.CreateMul(product, extent(axis));
   return product;

@@ -98,7 +98,7 @@ class Emitter {
   llvm::Value* address(ir::BufferRef buffer, const ir::Index& index);
   llvm::Value* extent(ir::AxisId axis);
   llvm::Value* stride(int32_t number);
-  // Iterations of an inner loop in all items together.
+  // Iterations of an inner loop in all rounds of the loops around it and in all items.
   llvm::Value* elements_of(const ir::For& loop);
   const std::vector<Ahead>& ahead(const ir::For& loop) { return ahead_[&loop]; }
   bool is_made(ir::ExprId id) const;         // every value in it is defined

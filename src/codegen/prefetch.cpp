@@ -45,6 +45,7 @@ class Planner {
     }
     if (lanes.size() > 1) place_loads(row, lanes);
     else if (lanes.size() == 1 && tile_ > 0) place_tile(row, *lanes[0]);
+    else if (lanes.size() == 1 && row.kind == ForKind::serial) place_single(row, *lanes[0]);
     while (!inner_.empty()) {
       const For* loop = inner_.back();
       inner_.pop_back();
@@ -94,6 +95,20 @@ class Planner {
       if (!fills) ahead_[&loop].push_back({unit.buffer, unit.index, loop.axes[0], kNone, 1, true});
       else if (stride)
         ahead_[&loop].push_back({unit.buffer, unit.index, loop.axes[0], *stride, tile_});
+    }
+  }
+
+  // The only loop over a row fetches for itself: the next tile of the row, or the next row.
+  void place_single(const For& row, const For& loop) {
+    passes_.clear();
+    passes_.push_back({&loop, LaneAnalysis(kernel_, loop)});
+    for (const UnitAccess& unit : passes_[0].analysis.units()) {
+      if (!unit.loaded || unit.buffer.local || !passes_[0].analysis.access(*unit.index).early)
+        continue;
+      const std::optional<int32_t> stride = row_stride(row, 0, *unit.index);
+      if (is_tile(loop, row.axes[0]))
+        ahead_[&loop].push_back({unit.buffer, unit.index, loop.axes[0], kNone, 1, true});
+      else if (stride) ahead_[&loop].push_back({unit.buffer, unit.index, loop.axes[0], *stride});
     }
   }
 

@@ -145,6 +145,15 @@ def test_large_results_in_place():
     same(a, x + 3)
 
 
+@pytest.mark.parametrize("columns", [1000, 4097])
+def test_large_scans(columns):
+    x = whole_numbers("float32", columns) % 2
+    a = mx.array(x)
+    for axis in (0, 1):
+        same(mx.cumsum(a, axis), np.cumsum(x, axis))
+        same(mx.cummax(a, axis), np.maximum.accumulate(x, axis))
+
+
 SHAPES = [(64, 128), (65, 127), (3, 200), (1, 70), (129, 1), (300, 77)]
 
 
