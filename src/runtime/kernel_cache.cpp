@@ -2,6 +2,7 @@
 // Finding kernels. (Running them: launch.cpp.)
 #include "runtime/kernel_cache.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <mutex>
@@ -86,6 +87,9 @@ class KernelCache {
   size_t write_kept() {
     std::lock_guard lock(mutex_);
     if (!keeping_) return 0;
+    // Kernels are made side by side; the file does not tell which was first.
+    std::ranges::sort(keeping_->kernels, {},
+                      [](const ir::Kernel& k) { return ir::hash_of(k).hex(); });
     const size_t compiled = write_seed(keeping_->path, keeping_->kernels, keeping_->generator);
     keeping_.reset();
     return compiled;

@@ -11,6 +11,7 @@
 #include "kernel/passes.h"
 #include "runtime/counters.h"
 #include "runtime/fork.h"
+#include "runtime/thread_pool.h"
 #include "schedule/batches.h"
 #include "schedule/join.h"
 #include "schedule/launch_order.h"
@@ -300,6 +301,36 @@ double extra_ms(const Program& program) {
 
 }  // namespace
 
+namespace {
+
+void find_kernel_of(Program::Launch& launch) {
+  launch.code = find_kernel(launch.hash, [&] { return launch.kernel.kernel; });
+}
+
+// Those that must be compiled are compiled side by side, the longest first.
+void find_kernels(Program& program) {
+  constexpr double kCompileNs = 5e6;
+  std::vector<Program::Launch*> missing;
+  std::set<std::pair<uint64_t, uint64_t>> seen;
+  for (Program::Launch& launch : program.launches) {
+    launch.code = find_compiled_kernel(launch.hash);
+    if (launch.code == nullptr && seen.insert({launch.hash.lo, launch.hash.hi}).second)
+      missing.push_back(&launch);
+  }
+  std::ranges::stable_sort(missing, std::ranges::greater(), [](const Program::Launch* launch) {
+    return launch->kernel.kernel.exprs.size();
+  });
+  const auto count = static_cast<int64_t>(missing.size());
+  const auto compile = [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) find_kernel_of(*missing[static_cast<size_t>(i)]);
+  };
+  ThreadPool::get().run(count, 1, kCompileNs * static_cast<double>(count), compile);
+  for (Program::Launch& launch : program.launches)
+    if (launch.code == nullptr) find_kernel_of(launch);
+}
+
+}  // namespace
+
 std::vector<int> values_used(const Program::Launch& launch) {
   std::vector<int> used(launch.after);
   for (const Operand& o : launch.kernel.operands)
@@ -324,8 +355,7 @@ ProgramPtr build_program(const TracedGraph& graph, Sight sight) {
       program->runs_apart = static_cast<int64_t>(runs);
     }
   }
-  for (Program::Launch& launch : program->launches)
-    launch.code = find_kernel(launch.hash, [&] { return launch.kernel.kernel; });
+  find_kernels(*program);
   make_batches(*program);
   find_lifetimes(*program);
   std::set<int> results;

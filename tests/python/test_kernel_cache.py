@@ -34,6 +34,21 @@ for dtype in (mx.float32, mx.float16, mx.bfloat16, mx.int32):
         result.append(array.astype(mx.float32).tolist())
 """
 
+# Kernels of one evaluation: one of the seed, seven others, and two equal to the last of these.
+SEVERAL = """
+inputs = [mx.linspace(0.5, 2, n) for n in range(4, 14)]
+mx.eval(inputs)
+results = []
+for n, x in enumerate(inputs):
+    y = mx.sin(x)
+    for _ in range(min(n, 7)):
+        y = mx.cos(y) * x
+    results.append(y)
+mx.counters(reset=True)
+mx.eval(results)
+result = [r.tolist() for r in results]
+"""
+
 
 def start(program, folder, **variables):
     """A fresh process that prints its result and its counters."""
@@ -256,3 +271,16 @@ def test_dumps_show_every_kernel(tmp_path):
     _, counters = run(CHAIN, tmp_path, CERMET_DUMP=str(dumps))
     assert counters["kernels_compiled"] == 1
     assert any(dumps.iterdir())
+
+
+def test_kernels_are_compiled_side_by_side(tmp_path):
+    """The threads of the pool share the kernels of an evaluation: each is compiled once, and the
+    results are those of one thread."""
+    one, counters = run(SEVERAL, tmp_path / "one", CERMET_NUM_THREADS="1")
+    two, shared = run(SEVERAL, tmp_path / "two", CERMET_NUM_THREADS="2")
+    assert one == two
+    assert counters["kernels_compiled"] == shared["kernels_compiled"] == 7
+    assert len(files(tmp_path / "one")) == len(files(tmp_path / "two"))
+    again, loaded = run(SEVERAL, tmp_path / "two", CERMET_NUM_THREADS="2")
+    assert again == one
+    assert loaded["kernels_compiled"] == 0
