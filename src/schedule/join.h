@@ -10,8 +10,6 @@
 
 namespace cermet::schedule {
 
-inline constexpr int64_t kMaxTable = 1 << 18;  // elements: stays in the cache until it is read
-
 // For each region the one whose kernel it opens, or itself. Depends on the regions alone.
 std::vector<int> find_tables(const Regions& regions);
 

@@ -13,6 +13,7 @@ namespace {
 constexpr int kMaxRecomputedOps = 48;  // about what a store and a load of an element take
 constexpr int kSmallPart = 16;         // of a large value: storing so little costs nothing
 constexpr int kMaxDistance = 7;        // ops between a value and a costly one
+constexpr int kMaxChain = 256;         // instructions of one, past which none is counted
 
 bool is_small(const PlanGraph& graph, Id id) {
   return bytes_of(graph, id) * kSmallPart <= kLargeBytes;
@@ -89,6 +90,26 @@ std::optional<Recipe> find_recipe(const PlanGraph& graph, Id id, const InMemory&
   Recipe recipe;
   if (!RecipeFinder(graph, in_memory, recipe).add(id, op_cost(graph, id))) return std::nullopt;
   return recipe;
+}
+
+int cost_of_chain(const PlanGraph& graph, Id id, const InMemory& in_memory) {
+  const int64_t size = graph.nodes[id].node->shape.size();
+  int ops = 0;
+  std::set<Id> seen;
+  std::vector<Id> stack{id};
+  while (!stack.empty() && ops < kMaxChain) {
+    const Id at = stack.back();
+    stack.pop_back();
+    const PlanNode& n = graph.nodes[at];
+    const bool map = n.lowering<MapLowering>() != nullptr;
+    const bool moves = n.lowering<MoveLowering>() != nullptr && n.inputs.size() == 1;
+    if (n.leaf || !(map || moves) || n.node->shape.size() > size || !seen.insert(at).second)
+      continue;
+    if (at != id && in_memory(at)) continue;
+    ops += map ? op_cost(graph, at) : 0;
+    stack.insert(stack.end(), n.inputs.begin(), n.inputs.end());
+  }
+  return ops;
 }
 
 bool is_from_numbers(const PlanGraph& graph, Id id) {

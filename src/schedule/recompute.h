@@ -28,6 +28,10 @@ struct Recipe {
 using InMemory = std::function<bool(Id)>;
 std::optional<Recipe> find_recipe(const PlanGraph& graph, Id id, const InMemory& in_memory);
 
+// Instructions to make one element of the value from what is in memory, folds or leaves, by maps that have
+// no more elements: about, and counted up to a bound.
+int cost_of_chain(const PlanGraph& graph, Id id, const InMemory& in_memory);
+
 // The value comes from numbers and positions alone, in few ops: a mask.
 bool is_from_numbers(const PlanGraph& graph, Id id);
 

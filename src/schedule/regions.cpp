@@ -201,7 +201,7 @@ class Cutter {
         return;
       }
       for (int candidate : candidates) {
-        if (!try_join(id, candidate, memory)) continue;
+        if (is_table(id, candidate) || !try_join(id, candidate, memory)) continue;
         const bool others = readers_outside(id, candidate);
         if (memory || others) store(id, candidate, true);
         return;
@@ -324,6 +324,26 @@ class Cutter {
       }
     }
     return more_read <= static_cast<int64_t>(candidates.size()) * bytes(id);
+  }
+
+  // Dear to make, and the region would make it anew for each point of axes outside its own: it is made
+  // once, as a table that opens the region's kernel. Not where it would be rounded between.
+  bool is_table(Id id, int into) {
+    const Region& r = region(into);
+    const int64_t size = shape(id).size();
+    if (max_ops_ == 1 || r.contract >= 0 || r.update >= 0 || r.kernel >= 0 || size > kMaxTable ||
+        is_half(node(id).node->dtype) || node(id).lowering<MapLowering>() == nullptr)
+      return false;
+    const std::vector<AxisId> own = axes_of(r_.axes.normalize(use_in(id, into)->at));
+    int64_t others = 1, made = 1;  // points of axes that the value lacks: all, and outside its own
+    for (AxisId axis : r_.axes.normalize(r.axes)) {
+      if (std::ranges::find(own, axis) == own.end()) others *= r_.axes.size(axis);
+      else made = others;
+    }
+    if (made < 2) return false;
+    const auto in_memory = [&](Id input) { return node(input).needed || in_memory_[input]; };
+    const int64_t cost = cost_of_chain(r_.graph, id, in_memory);
+    return cost >= kTableCost && (made - 1) * size * cost >= kTableSaves;
   }
 
   // Whatever becomes of the value that `maker` would store.
@@ -741,6 +761,8 @@ class Cutter {
   static constexpr int kMaxOperandOps = 4;
   static constexpr int kMaxFoldDistance = 4;  // element-wise ops between a fold and where rows meet
   static constexpr int kComputedMoveOps = 80;  // random bits: twenty rounds
+  static constexpr int kTableCost = 24;        // instructions of an element: more than one function
+  static constexpr int64_t kTableSaves = 1 << 20;  // instructions: some times what a stage costs
 
   Regions r_;
   int max_ops_;

@@ -26,6 +26,7 @@ inline constexpr int kMaxRegionOps = 256;
 inline constexpr int kMaxRegionArguments = 96;
 // One element-wise kernel over many large values keeps all of them alive: a sum of many is cut.
 inline constexpr int kMaxLargeReads = 3;
+inline constexpr int64_t kMaxTable = 1 << 18;  // elements: stays in the cache until it is read
 
 struct Member {
   Id node;

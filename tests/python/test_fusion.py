@@ -426,6 +426,13 @@ CASES = [
         lambda x: mx.fast.rope(x, 32, traditional=False, base=10_000, scale=1, offset=0),
         "f32[2,4,16,32]",
     ),
+    ("rope, plain ops, a table of angles", 1, rope, "f32[4,8,128,32]"),
+    (
+        "traditional rope, a table of angles",
+        1,
+        lambda x: mx.fast.rope(x, 32, traditional=True, base=10_000, scale=1, offset=0),
+        "f32[4,8,128,32]",
+    ),
     ("gather, chain", 1, lambda e, t: e[t] * 2 + 1, "f32[50,96]", "i32<50[64]"),
     (
         "embeddings of tokens and places",
@@ -484,3 +491,39 @@ def test_an_empty_output_beside_another():
     twice, none = s * 2, s[2:2] + 1
     mx.eval(twice, none)
     assert twice.tolist() == [10] * 7 and none.shape == (0,)
+
+
+def rotated(m, x, w):
+    return x * m.cos(m.arange(x.shape[-2])[:, None] * m.exp(w)) + 1
+
+
+def shifted(m, x, w):
+    return x + m.sin(m.exp(w)) * 2
+
+
+@pytest.mark.parametrize(
+    ("f", "shapes", "stages"),
+    [
+        (rotated, ["f32[64,48,40]", "f32[40]"], 2),
+        (shifted, ["f32[4096,40]", "f32[40]"], 2),
+        # not worth a stage, cheap, made once for each row anyway, or to be rounded between
+        (rotated, ["f32[3,48,40]", "f32[40]"], 1),
+        (lambda m, x, w: x * (w * w + 1), ["f32[4096,40]", "f32[40]"], 1),
+        (shifted, ["f32[4096,40]", "f32[4096,1]"], 1),
+        (shifted, ["f16[4096,40]", "f16[40]"], 1),
+    ],
+)
+def test_dear_values_of_inner_axes_are_a_table(f, shapes, stages):
+    """What costs much and does not depend on an outer axis is made once, by a stage of its own."""
+    inputs = [make_input(text, i) for i, text in enumerate(shapes)]
+    kernels = mx.explain(lambda x, w: f(mx, x, w), *inputs).kernels
+    assert [k.ir.count("for stage") for k in kernels] == [stages]
+    result, compiled = f(mx, *inputs), mx.compile(lambda x, w: f(mx, x, w))(*inputs)
+    mx.eval(result)  # before it is cast: half results are rounded
+    mx.eval(compiled)
+    plain = np.array(result.astype(mx.float32))
+    exact = f(np, *(np.array(a.astype(mx.float32)).astype(np.float64) for a in inputs))
+    # sines and cosines are taken of float32 angles below 2**10, or rounded to half
+    bound = 2.0**-8 if "f16" in shapes[0] else 2.0**-12
+    assert np.all(np.abs(plain - exact) <= bound * (1 + np.abs(exact)))
+    assert np.array_equal(plain, np.array(compiled.astype(mx.float32)))
