@@ -190,6 +190,47 @@ std::optional<int64_t> LaneAnalysis::coefficient(ExprId id) const {
   return std::nullopt;
 }
 
+ExprId LaneAnalysis::behind(ExprId id) const {
+  while (kernel_[id].kind == ExprKind::ref) {
+    const Defined* d = defined(kernel_[id].id);
+    if (d == nullptr || d->let == kNone) break;
+    id = d->let;
+  }
+  return id;
+}
+
+bool LaneAnalysis::counts_lanes(ExprId id) const {
+  id = behind(id);
+  const Expr& e = kernel_[id];
+  if (e.kind == ExprKind::axis) return e.id == loop_.axes[0];
+  return e.kind == ExprKind::op && e.code == Code::div && is_short_division(id);
+}
+
+bool LaneAnalysis::is_short_division(ExprId id) const {
+  const Expr& e = kernel_[id];
+  return e.kind == ExprKind::op && (e.code == Code::div || e.code == Code::rem) &&
+         kernel_[e.operands[1]].kind == ExprKind::extent && counts_lanes(e.operands[0]);
+}
+
+bool LaneAnalysis::is_short(ExprId id, bool& divides) const {
+  if (spread(id) != Spread::varying) return true;
+  id = behind(id);
+  const Expr& e = kernel_[id];
+  if (e.kind == ExprKind::axis) return true;
+  if (is_short_division(id)) return divides = true;
+  if (e.kind != ExprKind::op || e.dtype != Dtype::int64) return false;
+  const bool sums = e.code == Code::add || e.code == Code::sub;
+  const bool scales = e.code == Code::mul && (spread(e.operands[0]) == Spread::invariant ||
+                                              spread(e.operands[1]) == Spread::invariant);
+  return (sums || scales) && is_short(e.operands[0], divides) && is_short(e.operands[1], divides);
+}
+
+bool LaneAnalysis::is_short_distance(const Index& index) const {
+  bool divides = false;
+  const auto fits = [&](const IndexTerm& term) { return is_short(term.expr, divides); };
+  return std::ranges::all_of(index, fits) && divides;
+}
+
 Access LaneAnalysis::access(const Index& index) const {
   Access access;
   int64_t unit = 0;

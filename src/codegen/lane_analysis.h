@@ -44,6 +44,13 @@ class LaneAnalysis {
   // c when the expression is c · axis + something uniform; 0 when it is uniform.
   std::optional<int64_t> coefficient(ir::ExprId id) const;
   Access access(const ir::Index& index) const;
+  // The expression is a quotient or remainder by an extent of what counts lanes: of the loop's axis, or of
+  // such a quotient.
+  bool is_short_division(ir::ExprId id) const;
+  // What of a gather's index differs between lanes are these and the axis, times what does not change.
+  bool is_short_distance(const ir::Index& index) const;
+  // The expression of a Let of the loop, behind its ref; else itself.
+  ir::ExprId behind(ir::ExprId id) const;
   bool varies(ir::ValueId value) const;  // a value defined in the loop
 
   const ir::For& loop() const { return loop_; }
@@ -71,6 +78,8 @@ class LaneAnalysis {
   void note_access(ir::BufferRef buffer, const ir::Index& index, bool masked, bool store);
   void note_width(const ir::Expr& expr);
   Spread spread_of(const ir::Expr& expr) const;
+  bool counts_lanes(ir::ExprId id) const;
+  bool is_short(ir::ExprId id, bool& divides) const;
   bool early(ir::ExprId id) const;  // made before the loop, but for the loop's axis
 
   struct Defined {

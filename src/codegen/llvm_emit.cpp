@@ -383,6 +383,7 @@ llvm::Value* Emitter::compute_base(ExprId id) {
     Value* operands[2] = {base(e.operands[0]), base(e.operands[1])};
     return ops_.op(e.code, e.dtype, e.dtype, operands);
   }
+  if (divides_short(id)) return short_numbers(id).first;
   Value* value = natural(id);
   return width_of(value) == 1 ? value : b_.CreateExtractElement(value, uint64_t{0});
 }
@@ -416,7 +417,7 @@ llvm::Value* Emitter::compute(ExprId id) {
                             name_of(tuple.code));
       return values_[tuple.id].values[e.id];
     }
-    case ExprKind::op: return operation(e);
+    case ExprKind::op: return divides_short(id) ? short_result(id) : operation(e);
     case ExprKind::rare: return rare(e);
     case ExprKind::load: return load(e);
   }

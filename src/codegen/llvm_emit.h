@@ -20,11 +20,10 @@
 
 #include "codegen/lane_analysis.h"
 #include "codegen/llvm_op.h"
+#include "codegen/llvm_short.h"
 #include "codegen/prefetch.h"
 
 namespace cermet::codegen {
-
-using Values = llvm::SmallVector<llvm::Value*, 4>;
 
 // The symbol that a failed Check calls: (status, item, site, index), see runtime/loader.h.
 inline constexpr const char* kCheckSymbol = "cermet_check_failed";
@@ -72,6 +71,9 @@ struct Scope {
   std::map<std::pair<ir::ExprId, int>, llvm::Value*> splat = {};  // by width
   std::map<AddressKey, llvm::Value*> addresses = {};
   std::map<std::pair<ir::ExprId, int>, Divisor> divisors = {};  // by width
+  std::map<std::pair<ir::ExprId, int>, ShortDivisor> short_divisors = {};
+  std::map<std::tuple<ir::ExprId, ir::ExprId, int>, ShortDivision> short_divisions = {};
+  std::map<std::pair<const ir::Expr*, int>, ShortWindow> windows = {};
   std::unordered_map<ir::ExprId, Scope*> home = {};
 };
 
@@ -185,6 +187,19 @@ class Emitter {
   bool divides_by_one(const ir::Expr& expr, int width);  // vectors by the same number in all lanes
   Divisor divisor(ir::ExprId id);
   Value* quotient(const ir::Expr& expr, Value* x, const Divisor& divisor);
+  // Numbers of lanes, divided, and loads at such places (llvm_short.cpp).
+  bool divides_short(ir::ExprId id) const;
+  const ShortDivisor& short_divisor(ir::ExprId id, int width);
+  const ShortDivision& short_division(ir::ExprId id);
+  Value* short_result(ir::ExprId id);
+  std::pair<Value*, Value*> short_numbers(ir::ExprId id);  // of lane 0, i64; the others' difference
+  void short_parts(const LaneAnalysis& analysis, ir::ExprId id, Value* factor,
+                   std::vector<ShortPart>& parts);
+  Value* most_of(ir::ExprId id, int width);
+  const ShortWindow& window(const ir::Expr& load, int64_t elements);
+  Value* load_window(const ir::Expr& load, llvm::Type* type);
+  int64_t window_lanes(llvm::Type* type) const;
+  Value* permute(llvm::Type* type, Value* pointer, Value* numbers);
   // Memory: vectors are of stored values, masks <width x i1> or null for every lane.
   bool masked_is_native(llvm::Type* element) const;
   Value* unit_pointer(ir::BufferRef buffer, const ir::Index& index);

@@ -244,6 +244,8 @@ llvm::Value* Emitter::load_pair(const Expr& e, llvm::Type* type) {
 }
 
 llvm::Value* Emitter::load_gather(const Expr& e, llvm::Type* type, const Access&) {
+  if (window_lanes(type) > 0 && lanes()->analysis->is_short_distance(e.index))
+    return load_window(e, type);
   Value* mask = active_mask(e.operands[0]);
   Value* otherwise = e.operands[1] == kNone ? llvm::Constant::getNullValue(type)
                                             : ops_.to_memory(e.dtype, vector(e.operands[1]));
