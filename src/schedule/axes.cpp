@@ -249,4 +249,15 @@ bool covers_once(const AxisTable& axes, const Coords& coords, const Shape& shape
   return true;
 }
 
+bool stays_within(const AxisTable& axes, const Coords& coords, const Shape& shape) {
+  if (!is_affine(coords)) return false;
+  for (int d = 0; d < shape.ndim(); d++) {
+    int64_t least = coords[d].offset, most = coords[d].offset;
+    for (auto [axis, coefficient] : coords[d].terms)
+      (coefficient < 0 ? least : most) += coefficient * (axes.size(axis) - 1);
+    if (least < 0 || most >= shape[d]) return false;
+  }
+  return true;
+}
+
 }  // namespace cermet::schedule

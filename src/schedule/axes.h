@@ -65,6 +65,9 @@ bool unify_coords(AxisTable& axes, const Coords& a, const Coords& b);
 // Every element of `shape` is reached exactly once as the axes of the coordinates range.
 bool covers_once(const AxisTable& axes, const Coords& coords, const Shape& shape);
 
+// Wherever the axes are, the coordinates are of an element of `shape`.
+bool stays_within(const AxisTable& axes, const Coords& coords, const Shape& shape);
+
 // The live axes in the coordinates, each once.
 std::vector<AxisId> axes_of(const Coords& coords);
 

@@ -12,31 +12,36 @@
 #include "base/error.h"
 #include "kernel/rebuild.h"
 #include "kernel/walk.h"
+#include "schedule/flat.h"
 #include "schedule/recompute.h"
 
 namespace cermet::schedule {
 
 namespace {
 
-// Per axis coefficient of one walk through memory or numbers; collapsing must keep each.
-using Walk = std::map<AxisId, int64_t>;
+// collapse[a] = b: axis a is walked as part of axis b, the next inner one. So are those of `flat`, the
+// innermost ones, but not by every access: others take their coordinates by division.
+struct Collapse {
+  std::map<AxisId, AxisId> into = {};
+  std::vector<FlatAxis> flat = {};  // none, or at least two; outer to inner
+};
 
 class Emitter {
  public:
-  // collapse[a] = b: axis a is walked as part of axis b, the next inner one.
-  Emitter(Regions& regions, int region, std::map<AxisId, AxisId> collapse)
+  Emitter(Regions& regions, int region, Collapse collapse)
       : r_(regions),
         region_(regions.regions[region]),
         number_(region),
-        collapse_(std::move(collapse)),
+        collapse_(std::move(collapse.into)),
+        flat_(std::move(collapse.flat)),
         builder_("k") {
     for (const Member& member : region_.members) by_node_.push_back(&member);
     std::ranges::stable_sort(by_node_, {}, &Member::node);
   }
 
   EmittedKernel emit();
-  // After a trial: axes that every access walks as one with the next inner axis.
-  std::map<AxisId, AxisId> find_collapse() const;
+  // After a trial: axes that every access walks as one with the next inner axis, and short ones.
+  Collapse find_collapse();
 
  private:
   class Context;
@@ -59,6 +64,7 @@ class Emitter {
                                     const std::vector<AxisId>& bound, std::vector<ir::AxisId> axes);
   ir::ExprId substitute(ir::ExprId expr, const std::vector<std::pair<ir::ExprId, ir::ExprId>>& by);
   std::vector<ir::ExprId> parts_of(ir::ValueId value, size_t count);
+  bool is_of_innermost(ir::ExprId id) const;
   Lane load(Id id, const Coords& at, ir::ExprId mask);
   ir::ExprId load_part(ir::ParamId param, ir::Index index, Dtype dtype, ir::ExprId mask);
   ir::Index index_of(const Coords& at, const Strides& strides, int64_t unit);
@@ -74,6 +80,11 @@ class Emitter {
   void emit_stores();
   void append(const std::vector<ir::AxisId>& axes, ir::Stmt stmt);
   std::vector<ir::AxisId> stage_axes(const Coords& coords);
+  std::map<AxisId, AxisId> find_collapsed() const;
+  std::vector<FlatAxis> flat_axes() const;
+  ir::ExprId place_in_flat(size_t first, size_t last);
+  std::vector<std::pair<ir::ExprId, int64_t>> flat_terms(const Walk& walk);
+  bool is_flat(AxisId axis) const { return !flat_.empty() && flat_.back().axis == axis; }
   int64_t collapsed_size(AxisId axis) const;
   bool collapses(AxisId outer, AxisId inner) const;
 
@@ -81,6 +92,8 @@ class Emitter {
   const Region& region_;
   int number_;
   std::map<AxisId, AxisId> collapse_;
+  std::vector<FlatAxis> flat_;
+  std::map<std::pair<size_t, size_t>, ir::AxisId> flat_sizes_;  // of runs of these
   ir::Builder builder_;
   EmittedKernel out_;
   std::vector<AxisId> axes_, row_, column_;  // live, before collapsing
@@ -88,7 +101,7 @@ class Emitter {
   std::vector<const Member*> by_node_;
   std::unordered_map<Id, std::vector<Known>> known_;
   std::map<std::tuple<Id, int64_t, bool>, ir::ParamId> buffers_;
-  std::vector<Walk> walks_;
+  std::vector<Walk> walks_, stores_;
   std::vector<std::vector<AxisId>> stages_;  // axes used by each stage
   std::vector<AxisId> scanned_;
   bool has_status_ = false;
@@ -170,18 +183,44 @@ ir::ExprId Emitter::coordinate(const Coord& coord) {
   auto add = [&](ir::ExprId term) { sum = sum == ir::kNone ? term : builder_.add(sum, term); };
   Walk walk;
   for (auto [axis, coefficient] : c.terms) walk[axis] += coefficient;
-  for (auto [axis, coefficient] : c.terms) {
-    if (collapse_.contains(axis)) continue;
-    const ir::ExprId at = builder_.axis_ref(ir_axis_.at(axis));
+  auto add_term = [&](ir::ExprId at, int64_t coefficient) {
     add(coefficient == 1
             ? at
             : builder_.mul(at, number({Number::Kind::integer, coefficient, 0}, Dtype::int64, -1)));
+  };
+  for (auto [axis, coefficient] : c.terms) {
+    if (collapse_.contains(axis) || is_flat(axis)) continue;
+    add_term(builder_.axis_ref(ir_axis_.at(axis)), coefficient);
   }
+  for (auto [at, coefficient] : flat_terms(walk)) add_term(at, coefficient);
   if (!walk.empty()) walks_.push_back(std::move(walk));
   if (c.offset != 0 || sum == ir::kNone)
     add(c.offset == 0 ? builder_.integer(Dtype::int64, 0)
                       : number({Number::Kind::integer, c.offset, 0}, Dtype::int64, -1));
   return sum;
+}
+
+// The place in the axes flat_[first .. last], row-major, out of the place in all of them.
+ir::ExprId Emitter::place_in_flat(size_t first, size_t last) {
+  const auto size_of = [&](size_t from, size_t to) {
+    const auto [it, fresh] = flat_sizes_.try_emplace({from, to}, -1);
+    if (fresh) {
+      it->second = builder_.axis("n");
+      out_.extents.push_back(size_of_run(flat_, from, to));
+    }
+    return builder_.extent(it->second);
+  };
+  const size_t end = flat_.size() - 1;
+  ir::ExprId place = builder_.axis_ref(ir_axis_.at(flat_.back().axis));
+  if (last < end) place = builder_.div(place, size_of(last + 1, end));
+  return first > 0 ? builder_.rem(place, size_of(first, last)) : place;
+}
+
+std::vector<std::pair<ir::ExprId, int64_t>> Emitter::flat_terms(const Walk& walk) {
+  std::vector<std::pair<ir::ExprId, int64_t>> terms;
+  for (const FlatRun& run : runs_of(walk, flat_))
+    terms.emplace_back(place_in_flat(run.first, run.last), run.step);
+  return terms;
 }
 
 // is_fixed: of a composite that is one kernel.
@@ -237,13 +276,14 @@ ir::Index Emitter::index_of(const Coords& at, const Strides& strides, int64_t un
     if (c.expr != ir::kNone) term(c.expr, strides[d] * unit);
   }
   for (AxisId axis : axes_) {
-    if (collapse_.contains(axis)) continue;
+    if (collapse_.contains(axis) || is_flat(axis)) continue;
     auto it = walk.find(axis);
     if (it == walk.end()) continue;
     // Operands of a composite's products keep their axes where they are broadcast.
     if (it->second != 0 || region_.kernel >= 0)
       term(builder_.axis_ref(ir_axis_.at(axis)), it->second);
   }
+  for (auto [place, stride] : flat_terms(walk)) term(place, stride);
   walks_.push_back(std::move(walk));
   return index;
 }
@@ -260,7 +300,24 @@ ir::ExprId Emitter::load_part(ir::ParamId param, ir::Index index, Dtype dtype, i
   return builder_.cast(loaded, compute_dtype(dtype));
 }
 
+// It reaches the flat axes by the place in the innermost one alone.
+bool Emitter::is_of_innermost(ir::ExprId id) const {
+  const ir::Expr& e = builder_[id];
+  if (e.kind == ir::ExprKind::axis || e.kind == ir::ExprKind::ref || e.kind == ir::ExprKind::load)
+    return false;
+  if (e.kind == ir::ExprKind::op && e.code == ir::Code::rem &&
+      builder_[e.operands[0]].kind == ir::ExprKind::axis)
+    return builder_[e.operands[0]].id == ir_axis_.at(flat_.back().axis);
+  bool all = true;
+  ir::for_each_operand(e, [&](ir::ExprId operand) { all = all && is_of_innermost(operand); });
+  return all;
+}
+
 Lane Emitter::load(Id id, const Coords& at, ir::ExprId mask) {
+  // What such a mask leaves out lies beside what is wanted: it may as well be read.
+  if (mask != ir::kNone && !flat_.empty() && is_of_innermost(mask) &&
+      stays_within(r_.axes, at, node(id).node->shape))
+    return value(id, at, ir::kNone);
   const Location location = locate(r_, id);
   const Dtype dtype = r_.stored_dtype(id);
   const Dtype part = real_of(dtype);
@@ -560,6 +617,7 @@ void Emitter::store_lane(Id id, const Lane& lane, const Coords& at, const Coords
     append(axes, ir::Store{{false, param}, std::move(index), builder_.cast(value, part)});
   };
   const ir::Index re = index_of(target, strides, unit);
+  stores_.push_back(walks_.back());
   put(lane.re, re);
   if (unit == 1) return;
   ir::Index im = re;
@@ -639,7 +697,7 @@ bool Emitter::collapses(AxisId outer, AxisId inner) const {
          });
 }
 
-std::map<AxisId, AxisId> Emitter::find_collapse() const {
+std::map<AxisId, AxisId> Emitter::find_collapsed() const {
   std::map<AxisId, AxisId> collapse;
   if (region_.kernel >= 0) return collapse;  // of several products: axes play several parts
   if (region_.contract >= 0) {  // m, n and k keep their own axes; batch axes may collapse
@@ -653,6 +711,24 @@ std::map<AxisId, AxisId> Emitter::find_collapse() const {
     if (collapses(axes_[i], axes_[i + 1])) collapse[axes_[i]] = axes_[i + 1];
   }
   return collapse;
+}
+
+std::vector<FlatAxis> Emitter::flat_axes() const {
+  const bool is_map = region_.kernel < 0 && region_.contract < 0 && region_.update < 0 &&
+                      row_.empty() && column_.empty() && scanned_.empty();
+  std::vector<FlatAxis> all;
+  for (AxisId axis : axes_)
+    if (!collapse_.contains(axis)) all.push_back({axis, collapsed_size(axis)});
+  return is_map ? find_flat(all, stores_) : std::vector<FlatAxis>();
+}
+
+Collapse Emitter::find_collapse() {
+  Collapse found;
+  found.into = collapse_ = find_collapsed();
+  found.flat = flat_axes();
+  for (size_t i = 0; i + 1 < found.flat.size(); i++)
+    found.into[found.flat[i].axis] = found.flat[i + 1].axis;
+  return found;
 }
 
 }  // namespace
@@ -675,8 +751,8 @@ Location locate(const Regions& regions, Id id) {
 EmittedKernel emit_region(Regions& regions, int region) {
   Emitter trial(regions, region, {});
   EmittedKernel plain = trial.emit();
-  auto collapse = trial.find_collapse();
-  if (collapse.empty()) return plain;
+  Collapse collapse = trial.find_collapse();
+  if (collapse.into.empty()) return plain;
   return Emitter(regions, region, std::move(collapse)).emit();
 }
 

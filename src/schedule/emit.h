@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Writes a region as kernel IR. Sizes, strides and offsets become words of the record, constants become
 // scalars, so the kernel depends on structure alone; neighbouring axes that every access walks as one
-// are collapsed.
+// are collapsed, and short innermost ones that not every access does (flat.h).
 #pragma once
 
 #include <map>

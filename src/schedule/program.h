@@ -74,7 +74,7 @@ struct Program {
   mutable std::atomic<int64_t> runs_apart{-1};
   bool is_outrun() const { return runs_apart.load(std::memory_order_relaxed) == 0; }
   bool is_provisional = false;           // some region runs op by op until it is met again
-  size_t least_bytes = 0;  // of its results, or of its largest value if that is more
+  size_t least_bytes = 0;                // of its results, or of its largest value if that is more
   std::vector<std::string_view> checks;  // ops that may find an index out of range in a run
   std::vector<int> scalar_positions;     // of the program's scalars among TracedGraph::scalars
   std::vector<Member> members;           // by value number

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#include "schedule/flat.h"
+
+#include <algorithm>
+
+namespace cermet::schedule {
+
+namespace {
+
+constexpr int64_t kShort = 16;            // elements: a vector of float32
+constexpr int64_t kLong = 64;             // where a loop's start and end no longer matter
+constexpr int64_t kManyPoints = 1 << 14;  // fewer take no time either way
+
+int64_t step_of(const Walk& walk, AxisId axis) {
+  const auto it = walk.find(axis);
+  return it == walk.end() ? 0 : it->second;
+}
+
+}  // namespace
+
+int64_t size_of_run(const std::vector<FlatAxis>& flat, size_t first, size_t last) {
+  int64_t size = 1;
+  for (size_t i = first; i <= last; i++) size *= flat[i].size;
+  return size;
+}
+
+std::vector<FlatAxis> find_flat(const std::vector<FlatAxis>& all, const std::vector<Walk>& stores) {
+  if (all.size() < 2 || all.back().size >= kShort ||
+      size_of_run(all, 0, all.size() - 1) < kManyPoints)
+    return {};
+  size_t first = all.size() - 1;
+  int64_t size = all.back().size;
+  const auto continues = [&](const Walk& walk) {
+    return step_of(walk, all[first - 1].axis) == step_of(walk, all.back().axis) * size;
+  };
+  while (first > 0 && size < kLong && std::ranges::all_of(stores, continues))
+    size *= all[--first].size;
+  if (size < kLong) return {};
+  return {all.begin() + static_cast<ptrdiff_t>(first), all.end()};
+}
+
+std::vector<FlatRun> runs_of(const Walk& walk, const std::vector<FlatAxis>& flat) {
+  std::vector<FlatRun> runs;
+  const auto step = [&](size_t i) { return step_of(walk, flat[i].axis); };
+  for (size_t end = flat.size(); end > 0;) {
+    size_t first = end - 1;
+    while (first > 0 && step(first - 1) == step(first) * flat[first].size) first--;
+    if (step(end - 1) != 0) runs.push_back({first, end - 1, step(end - 1)});
+    end = first;
+  }
+  return runs;
+}
+
+}  // namespace cermet::schedule

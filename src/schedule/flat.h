@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+// Axes that are walked as one although some accesses do not lie so: a loop over fewer elements than fill a
+// vector takes as long as one over a vector, so short innermost axes become one with those around them.
+// Accesses that do not lie so take their coordinates by division.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "schedule/axes.h"
+
+namespace cermet::schedule {
+
+// Per axis coefficient of one walk through memory or numbers.
+using Walk = std::map<AxisId, int64_t>;
+
+struct FlatAxis {
+  AxisId axis;
+  int64_t size;
+};
+// flat[first .. last], walked as one, `step` elements at a time.
+struct FlatRun {
+  size_t first, last;
+  int64_t step;
+};
+
+// Of all axes of an element-wise kernel, outer to inner: the innermost ones that are to be one. Every
+// store lies so. Empty: none, or too few points to take time.
+std::vector<FlatAxis> find_flat(const std::vector<FlatAxis>& all, const std::vector<Walk>& stores);
+
+// What a walk takes of the flat axes, innermost first; what stands still is left out.
+std::vector<FlatRun> runs_of(const Walk& walk, const std::vector<FlatAxis>& flat);
+
+int64_t size_of_run(const std::vector<FlatAxis>& flat, size_t first, size_t last);
+
+}  // namespace cermet::schedule

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: MIT
+"""Short innermost axes: kernels walk them together with the axes around them, for every dtype and
+layout, and long ones alone.
+"""
+
+import cermet.core as mx
+import numpy as np
+import pytest
+from numpy.lib.stride_tricks import sliding_window_view
+
+DTYPES = [
+    mx.float32,
+    mx.float16,
+    mx.bfloat16,
+    mx.float64,
+    mx.int8,
+    mx.uint16,
+    mx.int32,
+    mx.int64,
+    mx.bool_,
+    mx.complex64,
+]
+POINTS = 16411  # rows: enough to be worth it, no multiple of a vector
+
+
+def make_array(seed, shape, dtype):
+    """Small integers, exact in every dtype; evaluated."""
+    numbers = np.random.default_rng(seed).integers(0, 100, shape).astype(np.float32)
+    a = mx.array(numbers).astype(dtype)
+    mx.eval(a)
+    return a
+
+
+def to_numpy(a):
+    return np.array(a.astype(mx.float32) if a.dtype == mx.bfloat16 else a)
+
+
+# Functions of a matrix of short rows, one row, and a column: ours, and NumPy's.
+CASES = [
+    ("repeat", lambda x, w, v: mx.repeat(v, w.size), lambda x, w, v: np.repeat(v, w.size)),
+    (
+        "stack",
+        lambda x, w, v: mx.stack([v, x[:, 0], v[::-1]], axis=-1),
+        lambda x, w, v: np.stack([v, x[:, 0], v[::-1]], axis=-1),
+    ),
+    (
+        "windows",
+        lambda x, w, v: mx.contiguous(mx.as_strided(v, (v.size - w.size + 1, w.size), (1, 1))),
+        lambda x, w, v: sliding_window_view(v, w.size),
+    ),
+    ("inner", lambda x, w, v: mx.where(x == w, x, w), lambda x, w, v: np.where(x == w, x, w)),
+    (
+        "outer",
+        lambda x, w, v: mx.where(x == v[:, None], x, v[:, None]),
+        lambda x, w, v: np.where(x == v[:, None], x, v[:, None]),
+    ),
+    ("flipped", lambda x, w, v: mx.contiguous(x[:, ::-1]), lambda x, w, v: x[:, ::-1]),
+    ("backwards", lambda x, w, v: mx.contiguous(x[::-1]), lambda x, w, v: x[::-1]),
+    (
+        "some columns",
+        lambda x, w, v: mx.contiguous(mx.concatenate([x, x, x], 1)[:, 1::3]),
+        lambda x, w, v: np.concatenate([x, x, x], 1)[:, 1::3],
+    ),
+    (
+        "padded",
+        lambda x, w, v: mx.pad(x, [(2, 1), (1, 3)]),
+        lambda x, w, v: np.pad(x, [(2, 1), (1, 3)]),
+    ),
+    (
+        "joined",
+        lambda x, w, v: mx.concatenate([x, v[:, None], x[:, ::-1]], axis=1),
+        lambda x, w, v: np.concatenate([x, v[:, None], x[:, ::-1]], axis=1),
+    ),
+    (
+        "from columns",
+        lambda x, w, v: mx.contiguous(mx.contiguous(x.T).T),
+        lambda x, w, v: x,
+    ),
+    (
+        "rows taken",
+        lambda x, w, v: x[mx.arange(0, 2 * v.size, 2) % v.size] == w,
+        lambda x, w, v: x[np.arange(0, 2 * v.size, 2) % v.size] == w,
+    ),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
+def test_values(case, dtype):
+    _, ours, expected = case
+    for n in (1, 2, 3, 4, 7, 8, 13):
+        inputs = [
+            make_array(i, shape, dtype) for i, shape in enumerate([(POINTS, n), (n,), (POINTS,)])
+        ]
+        for f in (ours, mx.compile(ours)):
+            got = to_numpy(f(*inputs))
+            assert np.array_equal(got, expected(*(to_numpy(a) for a in inputs))), n
+
+
+@pytest.mark.parametrize("shape", [(2000, 3, 3), (300, 2, 5, 7), (40, 2, 2, 2, 2, 40)])
+def test_several_short_axes(shape):
+    x = make_array(0, shape, mx.float32)
+    w = make_array(1, shape[-1:], mx.float32)
+    v = make_array(2, (shape[-2], 1), mx.float32)
+    numbers = np.array(x)
+    turned = mx.swapaxes(x, -1, -2) if shape[-1] == shape[-2] else x
+    with_turned = numbers.swapaxes(-1, -2) if shape[-1] == shape[-2] else numbers
+    assert np.array_equal(np.array(x * w + v), numbers * np.array(w) + np.array(v))
+    assert np.array_equal(np.array(turned + v), with_turned + np.array(v))
+    assert np.array_equal(np.array(x[..., ::-1] * w), numbers[..., ::-1] * np.array(w))
+
+
+@pytest.mark.parametrize(
+    ("shape", "divides"),
+    [((POINTS, 3), True), ((POINTS, 15), True), ((POINTS, 16), False), ((100, 3), False)],
+)
+def test_which_axes_are_short(shape, divides):
+    """By the innermost size, where there are many points."""
+    x, w = make_array(0, shape, mx.float32), make_array(1, shape[1:], mx.float32)
+    ir = mx.explain(lambda x, w: x * w, x, w).kernels[0].ir
+    assert ("rem(" in ir) == divides
+
+
+def test_sizes_share_a_kernel():
+    """Divisors are numbers that a kernel is given: other short sizes compile nothing."""
+
+    def scaled(n, rows=POINTS):
+        x, w = make_array(0, (rows, n), mx.float32), make_array(1, (n,), mx.float32)
+        y = x * w * x - w
+        mx.eval(y)
+        return np.array_equal(np.array(y), np.array(x) * np.array(w) * np.array(x) - np.array(w))
+
+    assert all(scaled(3) for _ in range(4))  # by then as one kernel
+    before = mx.counters()["kernels_compiled"]
+    assert all(scaled(n, rows) for n, rows in [(5, POINTS), (2, 40_000), (15, 2_000), (8, 8_192)])
+    assert mx.counters()["kernels_compiled"] == before
