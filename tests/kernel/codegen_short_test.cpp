@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "kernel/compiled.h"
 #include "kernel/random_input.h"
@@ -74,9 +75,18 @@ KernelInput input_at(const ir::Kernel& kernel, int64_t points, int64_t divisor,
   return input;
 }
 
+// With strides s0 and s1 for a divisor n.
+using Strides = std::function<std::vector<std::vector<int64_t>>(int64_t n)>;
+
+std::vector<std::vector<int64_t>> various(int64_t n) {
+  return {{1, 0},     {0, 1},  {1, 1},  {n, 1}, {n, -1},  {-n, 1},
+          {n + 1, 1}, {-1, 2}, {40, 7}, {0, 0}, {-n, -1}, {2 * n, 2}};
+}
+
 void check_loads(
     Dtype dtype, const std::string& value,
-    Wanted wanted = [](int64_t, int64_t, int64_t) { return true; }) {
+    Wanted wanted = [](int64_t, int64_t, int64_t) { return true; },
+    const Strides& strides_of = various) {
   SCOPED_TRACE(name_of(dtype));
   const ir::Kernel kernel = ir::parse(fmt::format(R"(kernel {{
   param p0 {0} in
@@ -99,18 +109,7 @@ void check_loads(
   std::vector<KernelInput> inputs;
   for (int64_t points : kPoints)
     for (int64_t n : kDivisors)
-      for (const std::vector<int64_t>& strides : {std::vector<int64_t>{1, 0},
-                                                  {0, 1},
-                                                  {1, 1},
-                                                  {n, 1},
-                                                  {n, -1},
-                                                  {-n, 1},
-                                                  {n + 1, 1},
-                                                  {-1, 2},
-                                                  {40, 7},
-                                                  {0, 0},
-                                                  {-n, -1},
-                                                  {2 * n, 2}}) {
+      for (const std::vector<int64_t>& strides : strides_of(n)) {
         inputs.push_back(input_at(kernel, points, n, strides, wanted));
       }
   expect_as_interpreted(kernel, inputs);
@@ -121,6 +120,17 @@ const std::vector<Dtype> kWidths = {Dtype::float32, Dtype::float64, Dtype::float
 
 TEST(CodegenShort, Loads) {
   for (Dtype d : kWidths) check_loads(d, "load(p0[%0*s0 + %1*s1])");
+}
+
+TEST(CodegenShort, EveryNthElement) {
+  const auto all = [](int64_t, int64_t, int64_t) { return true; };
+  const auto even = [](int64_t n) {
+    std::vector<std::vector<int64_t>> strides;
+    for (int64_t s : {-1, 2, -2, 3, 0, 7, -40})
+      if (n > 0) strides.push_back({n * s, s});
+    return strides;
+  };
+  for (Dtype d : kWidths) check_loads(d, "load(p0[a3*s1])", all, even);
 }
 
 TEST(CodegenShort, MaskedLoads) {
