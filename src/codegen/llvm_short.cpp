@@ -120,7 +120,7 @@ int64_t Emitter::window_lanes(llvm::Type* type) const {
   int most = 0;
   if (ops_.features().avx512) most = 512 / static_cast<int>(std::max(bits, 16U));
   else if (ops_.features().avx2 && bits <= 32) most = 8;
-  return width < 8 ? 0 : std::min(most, width);
+  return width < 8 || !ops_.features().x86 ? 0 : std::min(most, width);
 }
 
 // The factor of each part of an index that differs between lanes.
