@@ -7,6 +7,7 @@ often: plain in Cermet, torch and NumPy; compiled in MLX, JAX and torch.compile.
 library lacks raises Absent.
 """
 
+import functools
 import importlib.util
 import math
 import sys
@@ -38,7 +39,16 @@ def generator(shape, seed):
 def normal_values(shape, seed):
     import numpy as np
 
-    return np.asarray(generator(shape, seed).standard_normal(shape), np.float32)
+    return generator(shape, seed).standard_normal(shape, np.float32)
+
+
+@functools.lru_cache(2)  # cases one after another take the same
+def uniform_kept(shape, low, high, seed):
+    return generator(shape, seed).random(shape, "float32") * (high - low) + low
+
+
+def uniform_values(shape, low, high, seed):
+    return uniform_kept(shape, low, high, seed).copy()
 
 
 def typed(values, dtype):
@@ -67,13 +77,13 @@ class Lib:
 
     def uniform(self, *shape, low, high, seed=0, dtype="f32"):
         """Numbers between the limits, the same in every library; whole ones of a whole dtype."""
-        rng = generator(shape, seed)
         if dtype == "bool":
-            values = rng.integers(max(low, 0), min(high, 1) + 1, size=shape)
+            values = generator(shape, seed).integers(max(low, 0), min(high, 1) + 1, size=shape)
         elif dtype in ("i32", "u32"):
-            values = rng.integers(math.ceil(low), max(int(high), 1) + 1, size=shape)
+            most = max(int(high), 1) + 1
+            values = generator(shape, seed).integers(math.ceil(low), most, size=shape)
         else:
-            values = rng.random(shape, "float32") * (high - low) + low
+            values = uniform_values(shape, low, high, seed)
         return self.array(values + 1j * values[::-1] if dtype == "c64" else values, dtype)
 
     def normal(self, *shape, seed=0, dtype="f32"):
