@@ -726,8 +726,13 @@ Collapse Emitter::find_collapse() {
   Collapse found;
   found.into = collapse_ = find_collapsed();
   found.flat = flat_axes();
-  for (size_t i = 0; i + 1 < found.flat.size(); i++)
-    found.into[found.flat[i].axis] = found.flat[i + 1].axis;
+  // The next axis may itself be walked as part of the one after it.
+  const auto is_outer = [&](AxisId axis) {
+    return std::ranges::find(found.flat, axis, &FlatAxis::axis) != found.flat.end() &&
+           found.flat.back().axis != axis;
+  };
+  for (size_t i = 0; i + 1 < axes_.size(); i++)
+    if (is_outer(axes_[i])) found.into[axes_[i]] = axes_[i + 1];
   return found;
 }
 

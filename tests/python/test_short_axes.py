@@ -134,3 +134,17 @@ def test_sizes_share_a_kernel():
     before = mx.counters()["kernels_compiled"]
     assert all(scaled(n, rows) for n, rows in [(5, POINTS), (2, 40_000), (15, 2_000), (8, 8_192)])
     assert mx.counters()["kernels_compiled"] == before
+
+
+def test_the_innermost_axis_is_walked_in_parts():
+    """Where one access splits the short axis, so that it consists of two."""
+    index, flags = np.array([[3, 1, 4, 1], [5, 2, 2, 0]], np.int32), np.ones((65, 33, 2, 1), bool)
+    flags[::3] = False
+    x, i = mx.array(flags), mx.array(index)
+    taken = mx.take(x, mx.remainder(i.reshape(-1), 1), -1)
+    result = (
+        mx.array(np.full((65, 33, 2, 8), 77, np.int8)) + taken.astype(mx.int8) + (i + 1).reshape(8)
+    )
+    expected = 77 + np.take(flags, index.reshape(-1) % 1, -1) + (index + 1).reshape(8)
+    assert np.array_equal(np.array(result), expected)
+    assert np.array_equal(np.array(taken.astype(mx.float32) <= x), np.ones((65, 33, 2, 8), bool))
