@@ -299,10 +299,6 @@ double extra_ms(const Program& program) {
   return ms;
 }
 
-}  // namespace
-
-namespace {
-
 void find_kernel_of(Program::Launch& launch) {
   launch.code = find_kernel(launch.hash, [&] { return launch.kernel.kernel; });
 }
