@@ -12,19 +12,12 @@
 #include "base/error.h"
 #include "kernel/rebuild.h"
 #include "kernel/walk.h"
-#include "schedule/flat.h"
+#include "schedule/kernel_axes.h"
 #include "schedule/recompute.h"
 
 namespace cermet::schedule {
 
 namespace {
-
-// collapse[a] = b: axis a is walked as part of axis b, the next inner one. So are those of `flat`, the
-// innermost ones, but not by every access: others take their coordinates by division.
-struct Collapse {
-  std::map<AxisId, AxisId> into = {};
-  std::vector<FlatAxis> flat = {};  // none, or at least two; outer to inner
-};
 
 class Emitter {
  public:
@@ -32,16 +25,15 @@ class Emitter {
       : r_(regions),
         region_(regions.regions[region]),
         number_(region),
-        collapse_(std::move(collapse.into)),
-        flat_(std::move(collapse.flat)),
-        builder_("k") {
+        builder_("k"),
+        axes_(r_.axes, region_, std::move(collapse), builder_, out_.extents) {
     for (const Member& member : region_.members) by_node_.push_back(&member);
     std::ranges::stable_sort(by_node_, {}, &Member::node);
   }
 
   EmittedKernel emit();
-  // After a trial: axes that every access walks as one with the next inner axis, and short ones.
-  Collapse find_collapse();
+  // After a trial.
+  Collapse find_collapse() const { return axes_.find_collapse(); }
 
  private:
   class Context;
@@ -52,7 +44,6 @@ class Emitter {
   };
 
   const PlanNode& node(Id id) const { return r_.graph.nodes[id]; }
-  void make_axes();
   ir::ExprId coordinate(const Coord& c);
   Lane value(Id id, const Coords& at, ir::ExprId mask);
   Lane compute(Id id, const Coords& at, const Member* member, ir::ExprId mask);
@@ -79,37 +70,18 @@ class Emitter {
   void emit_update(Id id);
   void emit_stores();
   void append(const std::vector<ir::AxisId>& axes, ir::Stmt stmt);
-  std::vector<ir::AxisId> stage_axes(const Coords& coords);
-  std::map<AxisId, AxisId> find_collapsed() const;
-  std::vector<FlatAxis> flat_axes() const;
-  ir::ExprId place_in_flat(size_t first, size_t last);
-  std::vector<std::pair<ir::ExprId, int64_t>> flat_terms(const Walk& walk);
-  bool is_flat(AxisId axis) const { return !flat_.empty() && flat_.back().axis == axis; }
-  int64_t collapsed_size(AxisId axis) const;
-  bool collapses(AxisId outer, AxisId inner) const;
 
   Regions& r_;
   const Region& region_;
   int number_;
-  std::map<AxisId, AxisId> collapse_;
-  std::vector<FlatAxis> flat_;
-  std::map<std::pair<size_t, size_t>, ir::AxisId> flat_sizes_;  // of runs of these
   ir::Builder builder_;
   EmittedKernel out_;
-  std::vector<AxisId> axes_, row_, column_;  // live, before collapsing
-  std::map<AxisId, ir::AxisId> ir_axis_;     // of axes that are not collapsed away
+  KernelAxes axes_;
   std::vector<const Member*> by_node_;
   std::unordered_map<Id, std::vector<Known>> known_;
   std::map<std::tuple<Id, int64_t, bool>, ir::ParamId> buffers_;
-  std::vector<Walk> walks_, stores_;
-  std::vector<std::vector<AxisId>> stages_;  // axes used by each stage
-  std::vector<AxisId> scanned_;
   bool has_status_ = false;
 };
-
-bool has(const std::vector<AxisId>& set, AxisId axis) {
-  return std::find(set.begin(), set.end(), axis) != set.end();
-}
 
 // What rules see while they are lowered into the kernel.
 class Emitter::Context : public LowerContext {
@@ -139,8 +111,8 @@ class Emitter::Context : public LowerContext {
     const int site = static_cast<int>(e_.out_.sites.size());
     e_.out_.sites.push_back({e_.node(id_).row().name, axis, size, extent, id_});
     Coords all(1);
-    for (AxisId a : e_.axes_) all[0].terms.push_back({a, 1});
-    e_.append(e_.stage_axes(all), ir::Check{ok, site, index});
+    for (AxisId a : e_.axes_.all()) all[0].terms.push_back({a, 1});
+    e_.append(e_.axes_.stage(e_.r_.axes.normalize(all)), ir::Check{ok, site, index});
   }
   ir::ExprId size(int k, int axis) override {
     const int64_t n = e_.node(e_.node(id_).inputs[k]).node->shape[axis];
@@ -153,74 +125,20 @@ class Emitter::Context : public LowerContext {
   ir::ExprId mask_;
 };
 
-void Emitter::make_axes() {
-  axes_ = r_.axes.normalize(region_.axes);
-  row_ = r_.axes.normalize(region_.row_axes);
-  column_ = r_.axes.normalize(region_.column_axes);
-  for (AxisId axis : axes_) {
-    if (collapse_.contains(axis)) continue;
-    ir_axis_[axis] = builder_.axis(fmt::format("i{}", ir_axis_.size()));
-    out_.extents.push_back(collapsed_size(axis));
-  }
-}
-
-// Sizes of the outer axes that end in this one, multiplied in.
-int64_t Emitter::collapsed_size(AxisId axis) const {
-  int64_t size = r_.axes.size(axis);
-  for (size_t i = axes_.size(); i-- > 0;) {
-    auto it = collapse_.find(axes_[i]);
-    if (it != collapse_.end() && it->second == axis) {
-      size *= r_.axes.size(axes_[i]);
-      axis = axes_[i];
-    }
-  }
-  return size;
-}
-
 ir::ExprId Emitter::coordinate(const Coord& coord) {
   const Coord c = r_.axes.normalize(coord);
   ir::ExprId sum = c.expr;
   auto add = [&](ir::ExprId term) { sum = sum == ir::kNone ? term : builder_.add(sum, term); };
   Walk walk;
   for (auto [axis, coefficient] : c.terms) walk[axis] += coefficient;
-  auto add_term = [&](ir::ExprId at, int64_t coefficient) {
+  for (auto [at, coefficient] : axes_.terms(walk))
     add(coefficient == 1
             ? at
             : builder_.mul(at, number({Number::Kind::integer, coefficient, 0}, Dtype::int64, -1)));
-  };
-  for (auto [axis, coefficient] : c.terms) {
-    if (collapse_.contains(axis) || is_flat(axis)) continue;
-    add_term(builder_.axis_ref(ir_axis_.at(axis)), coefficient);
-  }
-  for (auto [at, coefficient] : flat_terms(walk)) add_term(at, coefficient);
-  if (!walk.empty()) walks_.push_back(std::move(walk));
   if (c.offset != 0 || sum == ir::kNone)
     add(c.offset == 0 ? builder_.integer(Dtype::int64, 0)
                       : number({Number::Kind::integer, c.offset, 0}, Dtype::int64, -1));
   return sum;
-}
-
-// The place in the axes flat_[first .. last], row-major, out of the place in all of them.
-ir::ExprId Emitter::place_in_flat(size_t first, size_t last) {
-  const auto size_of = [&](size_t from, size_t to) {
-    const auto [it, fresh] = flat_sizes_.try_emplace({from, to}, -1);
-    if (fresh) {
-      it->second = builder_.axis("n");
-      out_.extents.push_back(size_of_run(flat_, from, to));
-    }
-    return builder_.extent(it->second);
-  };
-  const size_t end = flat_.size() - 1;
-  ir::ExprId place = builder_.axis_ref(ir_axis_.at(flat_.back().axis));
-  if (last < end) place = builder_.div(place, size_of(last + 1, end));
-  return first > 0 ? builder_.rem(place, size_of(first, last)) : place;
-}
-
-std::vector<std::pair<ir::ExprId, int64_t>> Emitter::flat_terms(const Walk& walk) {
-  std::vector<std::pair<ir::ExprId, int64_t>> terms;
-  for (const FlatRun& run : runs_of(walk, flat_))
-    terms.emplace_back(place_in_flat(run.first, run.last), run.step);
-  return terms;
 }
 
 // is_fixed: of a composite that is one kernel.
@@ -275,16 +193,7 @@ ir::Index Emitter::index_of(const Coords& at, const Strides& strides, int64_t un
     for (auto [axis, coefficient] : c.terms) walk[axis] += coefficient * strides[d] * unit;
     if (c.expr != ir::kNone) term(c.expr, strides[d] * unit);
   }
-  for (AxisId axis : axes_) {
-    if (collapse_.contains(axis) || is_flat(axis)) continue;
-    auto it = walk.find(axis);
-    if (it == walk.end()) continue;
-    // Operands of a composite's products keep their axes where they are broadcast.
-    if (it->second != 0 || region_.kernel >= 0)
-      term(builder_.axis_ref(ir_axis_.at(axis)), it->second);
-  }
-  for (auto [place, stride] : flat_terms(walk)) term(place, stride);
-  walks_.push_back(std::move(walk));
+  for (auto [place, stride] : axes_.terms(walk)) term(place, stride);
   return index;
 }
 
@@ -307,7 +216,7 @@ bool Emitter::is_of_innermost(ir::ExprId id) const {
     return false;
   if (e.kind == ir::ExprKind::op && e.code == ir::Code::rem &&
       builder_[e.operands[0]].kind == ir::ExprKind::axis)
-    return builder_[e.operands[0]].id == ir_axis_.at(flat_.back().axis);
+    return builder_[e.operands[0]].id == axes_.flat();
   bool all = true;
   ir::for_each_operand(e, [&](ir::ExprId operand) { all = all && is_of_innermost(operand); });
   return all;
@@ -315,7 +224,7 @@ bool Emitter::is_of_innermost(ir::ExprId id) const {
 
 Lane Emitter::load(Id id, const Coords& at, ir::ExprId mask) {
   // What such a mask leaves out lies beside what is wanted: it may as well be read.
-  if (mask != ir::kNone && !flat_.empty() && is_of_innermost(mask) &&
+  if (mask != ir::kNone && axes_.flat() >= 0 && is_of_innermost(mask) &&
       stays_within(r_.axes, at, node(id).node->shape))
     return value(id, at, ir::kNone);
   const Location location = locate(r_, id);
@@ -385,17 +294,6 @@ void Emitter::append(const std::vector<ir::AxisId>& axes, ir::Stmt stmt) {
   last->body.push_back(std::move(stmt));
 }
 
-// The axes of coordinates as a stage ranges over them: in the region's order, collapsed.
-std::vector<ir::AxisId> Emitter::stage_axes(const Coords& coords) {
-  const std::vector<AxisId> used = axes_of(r_.axes.normalize(coords));
-  stages_.push_back(used);
-  std::vector<ir::AxisId> axes;
-  for (AxisId axis : axes_) {
-    if (has(used, axis) && !collapse_.contains(axis)) axes.push_back(ir_axis_.at(axis));
-  }
-  return axes;
-}
-
 // Expressions of fold states with State(i) or Other(i) replaced.
 ir::ExprId Emitter::substitute(ir::ExprId expr,
                                const std::vector<std::pair<ir::ExprId, ir::ExprId>>& by) {
@@ -425,16 +323,12 @@ Lane Emitter::compute_fold(Id id, const Member& member) {
     position.terms.append(in[d].terms);
   }
   const auto states = fold->states(context, view, element, coordinate(position));
-  std::vector<ir::AxisId> axes = stage_axes(in);
-  std::vector<AxisId> bound;
-  for (AxisId axis : axes_) {
-    const auto inside = axes_of({r_.axes.normalize(position)});
-    if (has(inside, axis) && !collapse_.contains(axis)) bound.push_back(axis);
-  }
+  const std::vector<ir::AxisId> axes = axes_.stage(in);
+  const std::vector<AxisId> bound = axes_.walked(axes_of({r_.axes.normalize(position)}));
   std::vector<std::pair<ir::Order, int64_t>>& loops = out_.folds[id];
   loops.clear();
   for (size_t i = 0; i < bound.size(); i++)
-    loops.emplace_back(order_of(bound, i), collapsed_size(bound[i]));
+    loops.emplace_back(order_of(bound, i), axes_.size(bound[i]));
   return fold->finish(context, view, fold_over(states, bound, axes));
 }
 
@@ -446,22 +340,22 @@ Lane Emitter::compute_scan(Id id, const Member& member, ir::ExprId mask) {
   std::vector<Lane> elements;
   for (Id input : node(id).inputs) elements.push_back(value(input, at, mask));
   std::vector<ir::FoldState> states = scan->states(context, view, elements);
-  scanned_ = axes_of({at[view->get<AxisParams>().axis]});
+  const std::vector<AxisId> scanned = axes_of({at[view->get<AxisParams>().axis]});
+  axes_.mark_scanned(scanned);
   std::vector<ir::AxisId> along;
-  for (AxisId axis : axes_)
-    if (has(scanned_, axis) && !collapse_.contains(axis)) along.push_back(ir_axis_.at(axis));
+  for (AxisId axis : axes_.walked(scanned)) along.push_back(axes_.in_kernel(axis));
   if (along.empty()) return scan->finish(context, view, fold_over(std::move(states), {}, {}));
   std::vector<Dtype> parts;
   for (const ir::FoldState& state : states) parts.push_back(state.dtype);
   const size_t count = states.size();
   const ir::ValueId value = builder_.value(parts);
-  append(stage_axes(at),
+  append(axes_.stage(at),
          ir::Fold{value, along, ir::Emit::each, ir::Order::serial, std::move(states)});
   return scan->finish(context, view, parts_of(value, count));
 }
 
 ir::Order Emitter::order_of(const std::vector<AxisId>& bound, size_t i) const {
-  return i + 1 == bound.size() && has(row_, bound[i]) ? ir::Order::lanes : ir::Order::serial;
+  return i + 1 == bound.size() && axes_.is_row(bound[i]) ? ir::Order::lanes : ir::Order::serial;
 }
 
 // Folds over the bound axes, innermost first: an outer one merges what the inner one gives.
@@ -481,7 +375,7 @@ std::vector<ir::ExprId> Emitter::fold_over(std::vector<ir::FoldState> states,
   }
   for (size_t i = bound.size(); i-- > 0;) {
     const ir::ValueId value = builder_.value(dtypes);
-    const ir::AxisId axis = ir_axis_.at(bound[i]);
+    const ir::AxisId axis = axes_.in_kernel(bound[i]);
     append(axes, ir::Fold{value, {axis}, ir::Emit::last, order_of(bound, i), states});
     std::erase(axes, axis);
     parts = parts_of(value, states.size());
@@ -526,7 +420,7 @@ Lane Emitter::compute_contract(Id id, const Member& member) {
   const AxisId k = summed.empty() ? -1 : summed[0];
   Coords all = member.at;
   all.insert(all.end(), member.in[0].begin(), member.in[0].end());
-  const std::vector<ir::AxisId> axes = stage_axes(all);
+  const std::vector<ir::AxisId> axes = axes_.stage(r_.axes.normalize(all));
   const Shape& terms = node(node(id).inputs[0]).node->shape;
   const ContractShape sizes =
       region_.kernel >= 0 ? ContractShape{} : contract_shape(node(id), terms[terms.ndim() - 1]);
@@ -534,7 +428,7 @@ Lane Emitter::compute_contract(Id id, const Member& member) {
     if (sizes.exchanged) std::swap(x, y);
     if (k < 0) return builder_.mul(x, y);
     const ir::ValueId value = builder_.value({acc});
-    append(axes, ir::Contract{value, {ir_axis_.at(k)}, x, y, acc, sizes.scheme});
+    append(axes, ir::Contract{value, {axes_.in_kernel(k)}, x, y, acc, sizes.scheme});
     return builder_.ref(value);
   };
   if (a.im == ir::kNone) return {product(a.re, b.re), ir::kNone};
@@ -600,7 +494,7 @@ void Emitter::store_lane(Id id, const Lane& lane, const Coords& at, const Coords
                          ir::Access access, std::optional<ir::Code> update) {
   const Dtype dtype = r_.stored_dtype(id), part = real_of(dtype);
   const Strides strides = Layout::contiguous(node(id).node->shape).strides;
-  const std::vector<ir::AxisId> axes = stage_axes(at);
+  const std::vector<ir::AxisId> axes = axes_.stage(r_.axes.normalize(at));
   const int64_t unit = is_complex(dtype) ? 2 : 1;
   const ir::ParamId param = buffer_param(id, constant_offset(target, strides), part, access);
   if (update) {
@@ -617,7 +511,7 @@ void Emitter::store_lane(Id id, const Lane& lane, const Coords& at, const Coords
     append(axes, ir::Store{{false, param}, std::move(index), builder_.cast(value, part)});
   };
   const ir::Index re = index_of(target, strides, unit);
-  stores_.push_back(walks_.back());
+  axes_.mark_store();
   put(lane.re, re);
   if (unit == 1) return;
   ir::Index im = re;
@@ -664,7 +558,6 @@ void Emitter::emit_stores() {
 }
 
 EmittedKernel Emitter::emit() {
-  make_axes();
   if (region_.update >= 0) emit_update(region_.update);
   else emit_stores();
   std::string name;
@@ -679,61 +572,6 @@ EmittedKernel Emitter::emit() {
   }
   out_.kernel = builder_.take();
   return std::move(out_);
-}
-
-bool Emitter::collapses(AxisId outer, AxisId inner) const {
-  if (has(row_, outer) != has(row_, inner) || has(column_, outer) != has(column_, inner) ||
-      has(scanned_, outer) != has(scanned_, inner))
-    return false;
-  const int64_t size = r_.axes.size(inner);
-  auto at = [](const Walk& walk, AxisId axis) {
-    auto it = walk.find(axis);
-    return it == walk.end() ? 0 : it->second;
-  };
-  return std::all_of(walks_.begin(), walks_.end(),
-                     [&](const Walk& w) { return at(w, outer) == at(w, inner) * size; }) &&
-         std::all_of(stages_.begin(), stages_.end(), [&](const std::vector<AxisId>& stage) {
-           return has(stage, outer) == has(stage, inner);
-         });
-}
-
-std::map<AxisId, AxisId> Emitter::find_collapsed() const {
-  std::map<AxisId, AxisId> collapse;
-  if (region_.kernel >= 0) return collapse;  // of several products: axes play several parts
-  if (region_.contract >= 0) {  // m, n and k keep their own axes; batch axes may collapse
-    for (size_t i = 0; i + 4 < axes_.size() + 1 && i + 1 < axes_.size(); i++) {
-      if (i + 1 < axes_.size() - 3 && collapses(axes_[i], axes_[i + 1]))
-        collapse[axes_[i]] = axes_[i + 1];
-    }
-    return collapse;
-  }
-  for (size_t i = 0; i + 1 < axes_.size(); i++) {
-    if (collapses(axes_[i], axes_[i + 1])) collapse[axes_[i]] = axes_[i + 1];
-  }
-  return collapse;
-}
-
-std::vector<FlatAxis> Emitter::flat_axes() const {
-  const bool is_map = region_.kernel < 0 && region_.contract < 0 && region_.update < 0 &&
-                      row_.empty() && column_.empty() && scanned_.empty();
-  std::vector<FlatAxis> all;
-  for (AxisId axis : axes_)
-    if (!collapse_.contains(axis)) all.push_back({axis, collapsed_size(axis)});
-  return is_map ? find_flat(all, stores_) : std::vector<FlatAxis>();
-}
-
-Collapse Emitter::find_collapse() {
-  Collapse found;
-  found.into = collapse_ = find_collapsed();
-  found.flat = flat_axes();
-  // The next axis may itself be walked as part of the one after it.
-  const auto is_outer = [&](AxisId axis) {
-    return std::ranges::find(found.flat, axis, &FlatAxis::axis) != found.flat.end() &&
-           found.flat.back().axis != axis;
-  };
-  for (size_t i = 0; i + 1 < axes_.size(); i++)
-    if (is_outer(axes_[i])) found.into[axes_[i]] = axes_[i + 1];
-  return found;
 }
 
 }  // namespace

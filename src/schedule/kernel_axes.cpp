@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT
+#include "schedule/kernel_axes.h"
+
+#include <algorithm>
+
+#include "base/format.h"
+
+namespace cermet::schedule {
+
+namespace {
+
+bool has(const std::vector<AxisId>& set, AxisId axis) {
+  return std::ranges::find(set, axis) != set.end();
+}
+
+}  // namespace
+
+KernelAxes::KernelAxes(const AxisTable& table, const Region& region, Collapse collapse,
+                       ir::Builder& builder, std::vector<int64_t>& extents)
+    : table_(table),
+      region_(region),
+      into_(std::move(collapse.into)),
+      flat_(std::move(collapse.flat)),
+      builder_(builder),
+      extents_(extents),
+      axes_(table.normalize(region.axes)),
+      row_(table.normalize(region.row_axes)),
+      column_(table.normalize(region.column_axes)) {
+  for (AxisId axis : walked(axes_)) {
+    in_kernel_[axis] = builder_.axis(fmt::format("i{}", in_kernel_.size()));
+    extents_.push_back(size(axis));
+  }
+}
+
+std::vector<AxisId> KernelAxes::walked(const std::vector<AxisId>& axes) const {
+  std::vector<AxisId> found;
+  for (AxisId axis : axes_)
+    if (has(axes, axis) && !into_.contains(axis)) found.push_back(axis);
+  return found;
+}
+
+int64_t KernelAxes::size(AxisId axis) const { return size_with(into_, axis); }
+
+bool KernelAxes::is_row(AxisId axis) const { return has(row_, axis); }
+
+// Sizes of the outer axes that end in this one, multiplied in.
+int64_t KernelAxes::size_with(const Into& into, AxisId axis) const {
+  int64_t size = table_.size(axis);
+  for (size_t i = axes_.size(); i-- > 0;) {
+    auto it = into.find(axes_[i]);
+    if (it != into.end() && it->second == axis) {
+      size *= table_.size(axes_[i]);
+      axis = axes_[i];
+    }
+  }
+  return size;
+}
+
+std::vector<std::pair<ir::ExprId, int64_t>> KernelAxes::terms(const Walk& walk) {
+  std::vector<std::pair<ir::ExprId, int64_t>> terms;
+  for (AxisId axis : walked(axes_)) {
+    auto it = walk.find(axis);
+    if (it == walk.end() || (!flat_.empty() && flat_.back().axis == axis)) continue;
+    // Operands of a composite's products keep their axes where they are broadcast.
+    if (it->second != 0 || region_.kernel >= 0)
+      terms.emplace_back(builder_.axis_ref(in_kernel_.at(axis)), it->second);
+  }
+  for (const FlatRun& run : runs_of(walk, flat_))
+    terms.emplace_back(place_in_flat(run.first, run.last), run.step);
+  walks_.push_back(walk);
+  return terms;
+}
+
+// The place in the axes flat_[first .. last], row-major, out of the place in all of them.
+ir::ExprId KernelAxes::place_in_flat(size_t first, size_t last) {
+  const auto size_of = [&](size_t from, size_t to) {
+    const auto [it, fresh] = flat_sizes_.try_emplace({from, to}, -1);
+    if (fresh) {
+      it->second = builder_.axis("n");
+      extents_.push_back(size_of_run(flat_, from, to));
+    }
+    return builder_.extent(it->second);
+  };
+  const size_t end = flat_.size() - 1;
+  ir::ExprId place = builder_.axis_ref(flat());
+  if (last < end) place = builder_.div(place, size_of(last + 1, end));
+  return first > 0 ? builder_.rem(place, size_of(first, last)) : place;
+}
+
+std::vector<ir::AxisId> KernelAxes::stage(const Coords& coords) {
+  stages_.push_back(axes_of(coords));
+  std::vector<ir::AxisId> axes;
+  for (AxisId axis : walked(stages_.back())) axes.push_back(in_kernel_.at(axis));
+  return axes;
+}
+
+bool KernelAxes::continues(AxisId outer, AxisId inner) const {
+  if (has(row_, outer) != has(row_, inner) || has(column_, outer) != has(column_, inner) ||
+      has(scanned_, outer) != has(scanned_, inner))
+    return false;
+  const int64_t size = table_.size(inner);
+  auto step = [](const Walk& walk, AxisId axis) {
+    auto it = walk.find(axis);
+    return it == walk.end() ? 0 : it->second;
+  };
+  return std::ranges::all_of(
+             walks_, [&](const Walk& w) { return step(w, outer) == step(w, inner) * size; }) &&
+         std::ranges::all_of(stages_, [&](const std::vector<AxisId>& stage) {
+           return has(stage, outer) == has(stage, inner);
+         });
+}
+
+KernelAxes::Into KernelAxes::find_into() const {
+  // In a composite that is one kernel, axes play several parts. Of a product, m, n and k keep their own
+  // axes; those of the batch may be walked as one.
+  const size_t own = region_.contract >= 0 ? 3 : 0;
+  Into into;
+  if (region_.kernel >= 0 || axes_.size() < own) return into;
+  for (size_t i = 0; i + 1 < axes_.size() - own; i++)
+    if (continues(axes_[i], axes_[i + 1])) into[axes_[i]] = axes_[i + 1];
+  return into;
+}
+
+std::vector<FlatAxis> KernelAxes::flat_axes(const Into& into) const {
+  const bool is_map = region_.kernel < 0 && region_.contract < 0 && region_.update < 0 &&
+                      row_.empty() && column_.empty() && scanned_.empty();
+  std::vector<FlatAxis> all;
+  for (AxisId axis : axes_)
+    if (!into.contains(axis)) all.push_back({axis, size_with(into, axis)});
+  return is_map ? find_flat(all, stores_) : std::vector<FlatAxis>();
+}
+
+Collapse KernelAxes::find_collapse() const {
+  Collapse found{find_into()};
+  found.flat = flat_axes(found.into);
+  // The next axis may itself be walked as part of the one after it.
+  const auto is_outer = [&](AxisId axis) {
+    return std::ranges::find(found.flat, axis, &FlatAxis::axis) != found.flat.end() &&
+           found.flat.back().axis != axis;
+  };
+  for (size_t i = 0; i + 1 < axes_.size(); i++)
+    if (is_outer(axes_[i])) found.into[axes_[i]] = axes_[i + 1];
+  return found;
+}
+
+}  // namespace cermet::schedule

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+// The axes of a region as its kernel walks them. While a trial of the kernel is written, it notes every walk
+// through memory and numbers; from these it tells which axes can be walked as one.
+#pragma once
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "kernel/builder.h"
+#include "schedule/flat.h"
+#include "schedule/regions.h"
+
+namespace cermet::schedule {
+
+// into[a] = b: axis a is walked as part of axis b, the next inner one. So are those of `flat`, the
+// innermost ones, but not by every access: others take their coordinates by division.
+struct Collapse {
+  std::map<AxisId, AxisId> into = {};
+  std::vector<FlatAxis> flat = {};  // none, or at least two; outer to inner
+};
+
+class KernelAxes {
+ public:
+  // Adds the axes to the kernel, and their sizes to `extents`.
+  KernelAxes(const AxisTable& table, const Region& region, Collapse collapse, ir::Builder& builder,
+             std::vector<int64_t>& extents);
+
+  // All of the region, outer to inner.
+  const std::vector<AxisId>& all() const { return axes_; }
+  // Those of `axes` that are not walked as part of another, outer to inner.
+  std::vector<AxisId> walked(const std::vector<AxisId>& axes) const;
+  ir::AxisId in_kernel(AxisId axis) const { return in_kernel_.at(axis); }
+  // With the axes that are walked as part of it.
+  int64_t size(AxisId axis) const;
+  bool is_row(AxisId axis) const;
+  // The one that short innermost axes are walked as, -1.
+  ir::AxisId flat() const { return flat_.empty() ? -1 : in_kernel_.at(flat_.back().axis); }
+
+  // What each of the kernel's axes adds to a walk: its place and the step. Notes the walk.
+  std::vector<std::pair<ir::ExprId, int64_t>> terms(const Walk& walk);
+  // The last walk was a store's.
+  void mark_store() { stores_.push_back(walks_.back()); }
+  // The kernel's axes of a stage over these coordinates (normalised), outer to inner. Notes the stage.
+  std::vector<ir::AxisId> stage(const Coords& coords);
+  void mark_scanned(const std::vector<AxisId>& axes) { scanned_ = axes; }
+
+  // Of what was noted: the axes that every access walks as one with the next inner axis, and short ones.
+  Collapse find_collapse() const;
+
+ private:
+  using Into = std::map<AxisId, AxisId>;
+  ir::ExprId place_in_flat(size_t first, size_t last);
+  bool continues(AxisId outer, AxisId inner) const;
+  Into find_into() const;
+  std::vector<FlatAxis> flat_axes(const Into& into) const;
+  int64_t size_with(const Into& into, AxisId axis) const;
+
+  const AxisTable& table_;
+  const Region& region_;
+  Into into_;
+  std::vector<FlatAxis> flat_;
+  ir::Builder& builder_;
+  std::vector<int64_t>& extents_;
+  std::vector<AxisId> axes_, row_, column_;  // live, before collapsing
+  std::vector<AxisId> scanned_;
+  std::map<AxisId, ir::AxisId> in_kernel_;                      // of those walked
+  std::map<std::pair<size_t, size_t>, ir::AxisId> flat_sizes_;  // of runs of flat_
+  std::vector<Walk> walks_, stores_;
+  std::vector<std::vector<AxisId>> stages_;  // axes used by each stage
+};
+
+}  // namespace cermet::schedule
