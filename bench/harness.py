@@ -9,6 +9,7 @@ import json
 import math
 import os
 import pathlib
+import select
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,7 @@ CLEARLY = 1.6  # times so far apart that one pair tells which is shorter
 FAR = ((3.0, 3), (10.0, 1))  # times so far apart: as many pairs tell by how much
 PAUSE_SECONDS = 0.005  # spinning threads of the other process go to sleep
 PROBE_SECONDS = 300
+PEER_SECONDS = 60.0  # a peer that has not made a step and called it twice is stopped
 
 
 # Freed memory stays with the process, so that no library pays for fresh pages in every call.
@@ -64,6 +66,10 @@ class Failed(Exception):
 
 class Absent(Exception):
     """There is nothing to time; the text says why."""
+
+
+class TooLong(Failed):
+    """It took more than the limit."""
 
 
 class Worker:
@@ -93,7 +99,10 @@ class Worker:
             self.absent = f"does not start: {error}"
         self.seconds += time.perf_counter() - begin
 
-    def read(self):
+    def read(self, limit=None):
+        if not select.select([self.process.stdout], [], [], limit)[0]:
+            self.process.kill()
+            raise TooLong(f"> {limit:.0f} s")
         line = self.process.stdout.readline()
         if not line:
             self.log.seek(0)
@@ -101,7 +110,8 @@ class Worker:
             raise Failed(f"process ended ({self.process.wait()}): {last}")
         return json.loads(line)
 
-    def ask(self, **request):
+    def ask(self, limit=None, **request):
+        """limit: seconds after which the process is ended."""
         if self.absent:
             raise Absent(self.absent)
         begin = time.perf_counter()
@@ -110,7 +120,7 @@ class Worker:
             self.process.stdin.flush()
         except BrokenPipeError:
             pass  # read() tells why
-        answer = self.read()
+        answer = self.read(limit)
         self.seconds += time.perf_counter() - begin
         if "absent" in answer:
             raise Absent(answer["absent"])
@@ -255,7 +265,7 @@ class Bench:
     def measure_peer(self, case, ours, name):
         peer = self.worker(name)
         try:
-            once = {peer: build(peer, case)}
+            once = {peer: build(peer, case, limit=PEER_SECONDS)}
             pairs = case.pairs
             # Not timed: while the peer compiles, ours may have given memory back.
             once[ours] = ours.ask(do="time", part="build", batches=1)["times"][0]
@@ -270,6 +280,9 @@ class Bench:
             peak = peer.ask(do="drop")["peak_mb"]
             return PeerResult(median(theirs) * 1e3, ratio, pairs, peak)
         except Absent as reason:
+            return PeerResult(absent=str(reason))
+        except TooLong as reason:
+            self.forget(peer)
             return PeerResult(absent=str(reason))
         except Failed as error:
             self.forget(peer)
@@ -293,9 +306,10 @@ class Bench:
             del self.workers[key]
 
 
-def build(worker, case, part="build"):
+def build(worker, case, part="build", limit=None):
     """Makes the step and warms it up; gives the seconds of one call."""
-    return worker.ask(do="build", case=case.key, family=case.family, part=part)["seconds"]
+    request = {"do": "build", "case": case.key, "family": case.family, "part": part}
+    return worker.ask(limit, **request)["seconds"]
 
 
 def ratio_of(first, second, pairs, second_times=None):

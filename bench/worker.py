@@ -21,6 +21,7 @@ from case import cases_of
 
 BATCH_SECONDS = 2e-3  # a call shorter than this is timed in batches
 WARM_SECONDS = 0.15
+LONG_SECONDS = 2.0  # of such calls the one that warms up is the first sample
 
 
 def memory_mb(field):
@@ -46,6 +47,7 @@ class Step:
                 break
         self.repeat = max(1, round(BATCH_SECONDS / max(warm, 1e-7)))
         self.seconds = warm / calls
+        self.taken = [self.seconds] if warm > LONG_SECONDS else []
 
     def timed(self, repeat):
         run, wait = self.run, self.wait
@@ -56,7 +58,9 @@ class Step:
         return time.perf_counter() - begin
 
     def times(self, batches):
-        return [self.timed(self.repeat) / self.repeat / self.calls for _ in range(batches)]
+        taken, self.taken = self.taken[:batches], []
+        more = range(batches - len(taken))
+        return taken + [self.timed(self.repeat) / self.repeat / self.calls for _ in more]
 
 
 class Server:

@@ -422,7 +422,7 @@ def arg_of(f, sign):
                     [-1 if a == axis % x.ref.ndim else 1 for a in range(x.ref.ndim)]
                 )
                 near = (
-                    (size + x.err >= best)
+                    ~(size + x.err < best)  # NaN: nothing is known
                     & (others != at)
                     & (x.err + np.take_along_axis(x.err, at, axis) > 0)
                 )
