@@ -253,10 +253,7 @@ class Builder {
 namespace {
 
 std::shared_ptr<Program> build(const TracedGraph& graph, int max_ops, Tier tier) {
-  return Builder(
-             schedule::cut_regions(
-                 schedule::make_plan_graph(graph.inputs, graph.outputs, graph.scalars), max_ops),
-             tier)
+  return Builder(schedule::cut_regions(schedule::make_plan_graph(graph), max_ops), tier)
       .build(graph);
 }
 

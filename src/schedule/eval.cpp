@@ -17,6 +17,7 @@
 #include "runtime/long_lock.h"
 #include "runtime/poll.h"
 #include "runtime/stream_queue.h"
+#include "schedule/equal_scalars.h"
 #include "schedule/program.h"
 
 namespace cermet {
@@ -80,6 +81,11 @@ class TapeReader {
     }
     if (tape_.has_calls) return std::move(tape_);
     for (const NodeRef& node : tape_.nodes) add(node);
+    tape_.graph.equal = schedule::find_equal_scalars(tape_.nodes, tape_.graph.scalars);
+    for (const auto& [scalar, other] : tape_.graph.equal) {
+      tape_.key.add(positions_.at(scalar.get()));
+      tape_.key.add(positions_.at(other.get()));
+    }
     for (const NodeRef& input : tape_.graph.inputs) tape_.donated.push_back(is_donated(*input));
     for (const NodeRef& node : tape_.nodes)
       node->state.store(NodeState::scheduled, std::memory_order_release);

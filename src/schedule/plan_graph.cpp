@@ -3,6 +3,7 @@
 
 #include <map>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "graph/laziness.h"
@@ -14,17 +15,20 @@ namespace {
 
 class Maker {
  public:
-  Maker(std::span<const NodeRef> inputs, std::span<const NodeRef> scalar_nodes) {
+  explicit Maker(const TracedGraph& traced) : traced_(traced) {
+    const std::vector<NodeRef>& inputs = traced.inputs;
     graph_.inputs.resize(inputs.size(), -1);
     for (size_t i = 0; i < inputs.size(); i++) input_position_.emplace(inputs[i].get(), i);
-    for (const NodeRef& node : scalar_nodes) scalar_nodes_.emplace(node.get(), -1);
+    for (const NodeRef& node : traced.scalars) scalars_.insert(node.get());
+    for (const auto& [node, other] : traced.equal) equal_.emplace(node.get(), other);
   }
 
-  PlanGraph make(std::span<const NodeRef> outputs, std::span<const NodeRef> inputs) {
+  PlanGraph make() {
+    const std::vector<NodeRef>&inputs = traced_.inputs, &outputs = traced_.outputs;
     std::vector<NodeRef> tape = tape_to(outputs, inputs);
     replaced_ = replace_patterns(
         tape, outputs, [&](const Node& node) { return is_leaf(node); },
-        [&](const Node& node) { return scalar_nodes_.contains(&node); });
+        [&](const Node& node) { return scalars_.contains(&node); });
     if (!replaced_.nodes.empty()) tape = replaced_.tape(outputs, inputs);
     add_tape(tape);
     for (const NodeRef& output : outputs) {
@@ -125,7 +129,11 @@ class Maker {
     NodeRef node = plan.node;
     if (const auto from = replaced_.numbers.find(node.get()); from != replaced_.numbers.end())
       node = from->second;
-    if (scalar_nodes_.contains(node.get())) {
+    if (const auto other = equal_.find(node.get()); other != equal_.end()) {
+      add_tape({other->second});
+      return ids_.at(other->second.get());
+    }
+    if (scalars_.contains(node.get())) {
       plan.scalar = static_cast<int>(graph_.scalars.size());
       graph_.scalars.push_back(node);
       return push(std::move(plan));
@@ -152,9 +160,11 @@ class Maker {
     return id;
   }
 
+  const TracedGraph& traced_;
   PlanGraph graph_;
   std::unordered_map<const Node*, size_t> input_position_;
-  std::unordered_map<const Node*, int> scalar_nodes_;
+  std::unordered_set<const Node*> scalars_;
+  std::unordered_map<const Node*, NodeRef> equal_;  // of scalars
   Replaced replaced_;
   std::unordered_map<const Node*, Id> ids_;
   std::unordered_multimap<uint64_t, Id> merged_;
@@ -166,10 +176,7 @@ class Maker {
 
 }  // namespace
 
-PlanGraph make_plan_graph(std::span<const NodeRef> inputs, std::span<const NodeRef> outputs,
-                          std::span<const NodeRef> scalar_nodes) {
-  return Maker(inputs, scalar_nodes).make(outputs, inputs);
-}
+PlanGraph make_plan_graph(const TracedGraph& graph) { return Maker(graph).make(); }
 
 PlanNodeView::PlanNodeView(const PlanGraph& graph, Id id)
     : view_{graph.nodes[id].row(),

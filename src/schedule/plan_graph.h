@@ -4,10 +4,23 @@
 // from it serves every graph of equal plan.
 #pragma once
 
-#include <span>
+#include <utility>
 #include <vector>
 
 #include "graph/op.h"
+
+namespace cermet {
+
+// A traced graph: `inputs` are leaf nodes (placeholders or data), `outputs` what is wanted, `scalars` the
+// full nodes whose values are given at each run, values of other full nodes are constants.
+struct TracedGraph {
+  std::vector<NodeRef> inputs;
+  std::vector<NodeRef> outputs;
+  std::vector<NodeRef> scalars;
+  std::vector<std::pair<NodeRef, NodeRef>> equal = {};  // scalars: the second stands for the first
+};
+
+}  // namespace cermet
 
 namespace cermet::schedule {
 
@@ -38,10 +51,7 @@ struct PlanGraph {
   std::vector<NodeRef> constants;  // leaves that are no inputs: data of the trace itself
 };
 
-// inputs: the leaves by position. outputs: the wanted nodes. scalar_nodes: full nodes of the traced graph
-// whose values are given at each run; values of other full nodes are constants of the program.
-PlanGraph make_plan_graph(std::span<const NodeRef> inputs, std::span<const NodeRef> outputs,
-                          std::span<const NodeRef> scalar_nodes);
+PlanGraph make_plan_graph(const TracedGraph& graph);
 
 // A node as the rules of its row see it, with the lists that the view looks at.
 class PlanNodeView {

@@ -26,14 +26,6 @@ namespace cermet {
 struct Program;
 using ProgramPtr = std::shared_ptr<const Program>;
 
-// A traced graph: `inputs` are leaf nodes (placeholders or data), `outputs` what is wanted, `scalars` the
-// full nodes whose values are given at each run.
-struct TracedGraph {
-  std::vector<NodeRef> inputs;
-  std::vector<NodeRef> outputs;
-  std::vector<NodeRef> scalars;
-};
-
 struct Program {
   struct Value {
     Dtype dtype;

@@ -84,18 +84,17 @@ CompiledGraph::InstancePtr CompiledGraph::make(std::span<const array> inputs,
   for (size_t i : structural_) instance->key.push_back(symbols[i].integer);
   std::vector<Shape> shapes;
   for (const array& input : inputs) shapes.push_back(input.shape());
-  std::optional<ReplayedGraph> graph = replay(*symbols_, placeholders_, outputs_, shapes, symbols);
-  if (!graph) return instance;
-  instance->program = build_program({graph->inputs, graph->outputs, graph->scalars},
-                                    fused ? Sight::settled : Sight::usual);
+  auto replayed = replay(*symbols_, placeholders_, outputs_, shapes, symbols);
+  if (!replayed) return instance;
+  instance->program = build_program(replayed->graph, fused ? Sight::settled : Sight::usual);
   instance->used.resize(inputs.size(), false);
   for (const Program::Value& value : instance->program->values) {
     if (value.input >= 0) instance->used[static_cast<size_t>(value.input)] = true;
   }
-  for (const NodeRef& output : graph->outputs)
+  for (const NodeRef& output : replayed->graph.outputs)
     instance->outputs.emplace_back(output->dtype, output->shape);
-  instance->scalar_exprs = std::move(graph->scalar_exprs);
-  instance->values = std::move(graph->values);
+  instance->scalar_exprs = std::move(replayed->scalar_exprs);
+  instance->values = std::move(replayed->values);
   return instance;
 }
 

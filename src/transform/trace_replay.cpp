@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "transform/trace_replay.h"
 
+#include <algorithm>
+#include <unordered_map>
+
 #include "base/error.h"
 #include "ops/ops.h"
 #include "runtime/stream.h"
@@ -22,7 +25,7 @@ class Replay {
                     std::span<const Shape> shapes) {
     for (size_t i = 0; i < placeholders.size(); ++i) {
       const NodeRef node = placeholder(shapes[i], placeholders[i]->dtype).node();
-      result_.inputs.push_back(node);
+      result_.graph.inputs.push_back(node);
       nodes_.emplace(placeholders[i].get(), node);
     }
     // In the order of the trace, so that what a node's parameters need is there before it.
@@ -35,7 +38,7 @@ class Replay {
           guard.holds)
         throw Broken{};
     }
-    for (const NodeRef& output : outputs) result_.outputs.push_back(replayed(output));
+    for (const NodeRef& output : outputs) result_.graph.outputs.push_back(replayed(output));
     return std::move(result_);
   }
 
@@ -107,7 +110,13 @@ class Replay {
     check_shape(from, to->shape);
     for (array& input : inputs) to->inputs.push_back(std::move(input).take_node());
     if (scalar != 0) {
-      result_.scalars.push_back(to);
+      const auto [begin, end] = scalars_.equal_range(scalar);
+      const auto same = std::find_if(begin, end, [&](const auto& known) {
+        return known.second->dtype == to->dtype && known.second->shape == to->shape;
+      });
+      if (same != end) result_.graph.equal.emplace_back(to, same->second);
+      else scalars_.emplace(scalar, to);
+      result_.graph.scalars.push_back(to);
       result_.scalar_exprs.push_back(scalar);
     }
     return to;
@@ -139,6 +148,7 @@ class Replay {
   std::span<const Number> inputs_;
   std::vector<bool> varies_;
   std::unordered_map<const Node*, NodeRef> nodes_;
+  std::unordered_multimap<uint32_t, NodeRef> scalars_;  // by expression
   std::vector<NodeRef> kept_;  // their addresses stay taken, whatever other threads evaluate
   ReplayedGraph result_;
 };

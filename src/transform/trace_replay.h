@@ -3,14 +3,14 @@
 // the guards and sizes that the trace relied on are checked.
 #pragma once
 
+#include "schedule/plan_graph.h"
 #include "transform/trace_symbols.h"
 
 namespace cermet {
 
 struct ReplayedGraph {
-  std::vector<NodeRef> inputs, outputs;
-  std::vector<NodeRef> scalars;        // full nodes whose numbers change with scalars ...
-  std::vector<uint32_t> scalar_exprs;  // ... and the expressions of these
+  TracedGraph graph;
+  std::vector<uint32_t> scalar_exprs;  // of graph.scalars
   std::vector<Number> values;          // of all expressions
 };
 

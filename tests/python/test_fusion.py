@@ -459,6 +459,13 @@ CASES = [
         M,
         "key",
     ),
+    (
+        "an op written twice, in half precision",
+        1,
+        lambda a, b: [a / (mx.abs(b) + 1), b / (mx.abs(b) + 1)],
+        "f16[3,65,7]",
+        "f16[3,65,1]",
+    ),
 ]
 
 
@@ -483,6 +490,19 @@ def test_outputs_in_the_memory_of_dying_inputs():
         w = nothing(v)
         mx.eval(w, v)
         assert np.array_equal(np.array(v), numbers) and not np.any(np.array(w))
+
+
+def test_equal_numbers_do_not_stay_equal():
+    """Where two ops took equal numbers, the next evaluation's may differ."""
+
+    def f(x, s, t):
+        return (x * s + 1) * 2 - (x * t + 1)
+
+    x = np.arange(6, dtype=np.float32)
+    compiled = mx.compile(f)
+    for s, t in [(2, 2), (2, 3), (3, 3), (1, 2), (1, 1), (5, 2.0), (2.0, 2)]:
+        for run in (f, compiled):
+            assert np.array_equal(np.array(run(mx.array(x), s, t)), f(x, s, t)), (s, t, run)
 
 
 def test_an_empty_output_beside_another():
