@@ -105,6 +105,11 @@ struct TracedArguments {
     if (is_array(tree)) return nb::cast(arrays[next_array++]);
     if (open_number(tree)) return traced_number_object(numbers[next_number++]);
     if (!PyTuple_Check(tree.ptr()) || is_key_constant(tree)) return nb::borrow(tree);
+    return replace_items(tree);
+  }
+
+  // Of the call's own arguments, which are no constant even where each of them is.
+  nb::object replace_items(nb::handle tree) {
     const RecursionLevel level;
     const Py_ssize_t n = PyTuple_GET_SIZE(tree.ptr());
     nb::object items = nb::steal(PyTuple_New(n));
@@ -553,7 +558,7 @@ class Compiled {
                    const Snapshot& snapshot) {
     auto f = [&](const Placeholders& placeholders) {
       TracedArguments traced{placeholders.arrays, placeholders.numbers};
-      const nb::object traced_args = traced.replace(args);
+      const nb::object traced_args = traced.replace_items(args);
       nb::dict traced_kwargs;
       for (auto [name, value] : kwargs) traced_kwargs[name] = traced.replace(value);
       return fun_(*nb::borrow<nb::tuple>(traced_args), **traced_kwargs);

@@ -631,3 +631,13 @@ def count():
     exec(code, names)
     count = mx.compile(names["count"])
     assert [count().item() for _ in range(3)] == [1, 2, 3]
+
+
+def test_numbers_alone_among_the_arguments():
+    """They are arguments, too, where no array is."""
+    w = mx.ones((2,))
+    size, scale = mx.compile(lambda n: mx.zeros((n,))), mx.compile(lambda n: w * n)
+    assert [size(n).shape for n in (3, 4, 5, 3)] == [(3,), (4,), (5,), (3,)]
+    assert [scale(n).tolist() for n in (3, 4, 2.5, -1)] == [[n, n] for n in (3, 4, 2.5, -1)]
+    both = mx.compile(lambda n, k: mx.full((n,), k))
+    assert [both(n, k).tolist() for n, k in ((2, 7), (3, 7), (2, 8))] == [[7, 7], [7] * 3, [8, 8]]
