@@ -116,7 +116,8 @@ class Reverse {
       int k;
       const array& g;
       std::optional<array> operator()(const Elementwise& d) {
-        return d.diff(call, array(node), k, g);
+        if (!is_complex(node->dtype)) return d.diff(call, array(node), k, g);
+        return conjugate(d.diff(call, array(node), k, conjugate(g)));
       }
       std::optional<array> operator()(const Linear& d) { return d.transpose(call, k, g); }
       std::optional<array> operator()(const Bilinear& d) {

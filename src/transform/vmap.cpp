@@ -111,11 +111,12 @@ class Batcher {
       return function(call, {reinterpret_cast<const bool*>(flags.data()), flags.size()}, size_);
     }
     if (std::holds_alternative<DerivedVmap>(rule)) {
-      const array graph = composite_graph(node);
+      const array& graph = graphs_.emplace_back(composite_graph(node));
+      const NodeRef root = graph.node();
       Arrays stop;
       for (const NodeRef& input : node->inputs) stop.emplace_back(input);
       run(traced_tape({&graph, 1}, stop));
-      const array* result = find(graph.node());
+      const array* result = find(root);
       return result != nullptr ? std::optional<array>(*result) : std::nullopt;
     }
     for (size_t k = 0; k < inputs.size(); k++) {
@@ -127,6 +128,7 @@ class Batcher {
   }
 
   std::unordered_map<const Node*, array> batched_;
+  Arrays graphs_;  // of composites: the addresses of their nodes stay taken
   std::unordered_map<const CustomCall*, std::shared_ptr<const CustomCall>> calls_;
   int64_t size_;
 };

@@ -512,3 +512,53 @@ def test_hessian_by_vmap_of_jvp_of_grad():
     gradient = mx.grad(lambda x: x[0] ** 3 * x[1])
     columns = mx.vmap(lambda v: mx.jvp(gradient, [x], [v])[1][0])(mx.eye(2))
     np.testing.assert_allclose(np.array(columns), [[12, 3], [3, 0]], rtol=1e-6)
+
+
+COMPLEX = {
+    "abs of a product": lambda m, x: m.abs((1 + 1j * x) * m.exp(1j * x)),
+    "real of a product": lambda m, x: m.real((x + 1j * x) * (x - 2j)),
+    "imaginary part of a product": lambda m, x: m.imag(x * (2 + 1j)),
+    "quotient": lambda m, x: m.real((x + 1j) / (x * x - 2j)),
+    "power": lambda m, x: m.real((x + 1j) ** 2.5),
+    "square": lambda m, x: m.imag(m.square(x + 1j)),
+    "sine": lambda m, x: m.imag(m.sin(x * (1 - 0.5j))),
+    "conjugate": lambda m, x: m.imag(m.conj(x + 1j * x * x) * (1 + 3j)),
+    "cumulative product": lambda m, x: m.abs(m.cumprod(x + 1j * x)),
+    "sum of exponentials": lambda m, x: m.real(m.exp((x - 1j)[:, None] * m.array([0.5, 2]))),
+}
+
+
+class Wide:
+    """NumPy in double precision under the names that these functions use."""
+
+    def __getattr__(self, name):
+        return {"array": np.asarray, "conj": np.conj}.get(name) or getattr(np, name)
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_gradient_through_complex_numbers(name):
+    """Against central differences of NumPy's function of a real argument."""
+    f, at, h = COMPLEX[name], np.array([0.7, 1.3, 0.9]), 1e-6
+    wide = Wide()
+    slope = [(f(wide, at + h * e).sum() - f(wide, at - h * e).sum()) / (2 * h) for e in np.eye(3)]
+    gradient = mx.grad(lambda x: f(mx, x).sum())(mx.array(at.astype(np.float32)))
+    np.testing.assert_allclose(np.array(gradient), slope, rtol=2e-4, atol=2e-4)
+
+
+def test_vmap_over_several_composites():
+    """Each of them brings a graph of its own."""
+    labels = mx.array([1, 0, 2, 3, 5, 4])
+    w = mx.ones((6,))
+
+    def f(x):
+        loss = mx.fast.cross_entropy(x, labels) + mx.fast.cross_entropy(x * 2, labels)
+        first, second = mx.fast.rms_norm(x, w, 1e-5), mx.fast.layer_norm(x.T, w, None, 1e-5)
+        return loss[:, None] + first + second + mx.fast.rms_norm(x.T * 3, None, 1e-5)
+
+    x = mx.array(np.random.default_rng(3).standard_normal((4, 6, 6)).astype(np.float32))
+    each = np.stack([np.array(f(row)) for row in x])
+    for run in (mx.vmap(f), mx.compile(mx.vmap(f))):
+        np.testing.assert_allclose(np.array(run(x)), each, rtol=2e-5, atol=2e-5)
+    slope = mx.vmap(mx.grad(lambda v: f(v).sum()))(x)
+    one = np.stack([np.array(mx.grad(lambda v: f(v).sum())(row)) for row in x])
+    np.testing.assert_allclose(np.array(slope), one, rtol=1e-4, atol=1e-4)
