@@ -198,8 +198,16 @@ std::optional<Coords> reshape_coords(AxisTable& axes, const Coords& out, const S
   return result;
 }
 
+// As the axes of the coordinates range.
+static int64_t points_of(const AxisTable& axes, const Coords& coords) {
+  int64_t points = 1;
+  for (AxisId axis : axes_of(axes.normalize(coords))) points *= axes.size(axis);
+  return points;
+}
+
 bool unify_coords(AxisTable& axes, const Coords& a, const Coords& b) {
   if (a.size() != b.size() || !is_affine(a) || !is_affine(b)) return false;
+  const int64_t points_a = points_of(axes, a), points_b = points_of(axes, b);
   auto by_coefficient = [](const auto& x, const auto& y) { return x.coefficient < y.coefficient; };
   for (size_t d = 0; d < a.size(); d++) {
     for (;;) {
@@ -226,7 +234,8 @@ bool unify_coords(AxisTable& axes, const Coords& a, const Coords& b) {
       }
     }
   }
-  return true;
+  // As of [i, j] and [k, k]: two axes of one have become the same.
+  return points_of(axes, a) == points_a && points_of(axes, b) == points_b;
 }
 
 bool covers_once(const AxisTable& axes, const Coords& coords, const Shape& shape) {

@@ -26,6 +26,21 @@ bool ends_with(const std::vector<AxisId>& a, const std::vector<AxisId>& tail) {
   return a.size() >= tail.size() && std::equal(tail.begin(), tail.end(), a.end() - tail.size());
 }
 
+std::vector<int64_t> sizes_of(const AxisTable& table, const std::vector<AxisId>& axes) {
+  std::vector<int64_t> sizes;
+  for (AxisId axis : axes) sizes.push_back(table.size(axis));
+  return sizes;
+}
+
+int64_t times_made(const AxisTable& table, const Region& region, const std::vector<AxisId>& own) {
+  int64_t others = 1, made = 1;
+  for (AxisId axis : table.normalize(region.axes)) {
+    if (!contains(own, axis)) others *= table.size(axis);
+    else made = others;
+  }
+  return made;
+}
+
 bool unify_rest(AxisTable& axes, const Region& a, const Region& b) {
   const auto axes_a = axes.normalize(a.axes), axes_b = axes.normalize(b.axes);
   const auto rest_a = without(axes_a, axes_b), rest_b = without(axes_b, axes_a);

@@ -12,6 +12,11 @@ bool contains(const std::vector<AxisId>& set, AxisId axis);
 bool same_set(const std::vector<AxisId>& a, const std::vector<AxisId>& b);
 std::vector<AxisId> without(const std::vector<AxisId>& a, const std::vector<AxisId>& b);
 bool ends_with(const std::vector<AxisId>& a, const std::vector<AxisId>& tail);
+std::vector<int64_t> sizes_of(const AxisTable& table, const std::vector<AxisId>& axes);
+
+// How often the region, its axes outer to inner, would make a value that has these axes of its own: the points
+// of those outside them that the value lacks.
+int64_t times_made(const AxisTable& table, const Region& region, const std::vector<AxisId>& own);
 
 // The axes that only one of the regions has: loops of equal extents become one loop. False if they differ.
 bool unify_rest(AxisTable& axes, const Region& a, const Region& b);

@@ -15,6 +15,8 @@ namespace cermet::schedule {
 
 namespace {
 
+constexpr int64_t kMaxPlaces = 4;
+
 struct Use {
   int region;
   Coords at;
@@ -137,6 +139,12 @@ class Cutter {
     waits_.emplace_back(id, waiter);
   }
 
+  // Where the region wants the node, each use counted.
+  int64_t places_in(Id id, int reader) {
+    return std::ranges::count_if(
+        uses_[id], [&](const Use& use) { return r_.find(use.region) == r_.find(reader); });
+  }
+
   void read_from_memory(Id id, int reader) {
     in_memory_[id] = true;
     memory_readers_[id].push_back(reader);
@@ -147,8 +155,11 @@ class Cutter {
   bool pull(Id id, const Use& use) {
     const PlanNode& n = node(id);
     Region& r = region(r_.find(use.region));
-    // What chooses among inputs, or checks an index, is no part of a composite's kernel.
-    if (r.kernel >= 0 && n.kernel < 0 && n.inputs.size() > 1) return false;
+    // What chooses among inputs, or checks an index, is no part of a composite's kernel; nor is it written
+    // again for each of many places, as those of its inputs would be twice as many.
+    if (n.inputs.size() > 1 &&
+        ((r.kernel >= 0 && n.kernel < 0) || places_in(id, use.region) > kMaxPlaces))
+      return false;
     if (n.inputs.empty()) r.arguments++;
     const Coords at = r_.axes.normalize(use.at);
     if (n.lowering<MoveLowering>()->computes) {
@@ -335,11 +346,7 @@ class Cutter {
         is_half(node(id).node->dtype) || node(id).lowering<MapLowering>() == nullptr)
       return false;
     const std::vector<AxisId> own = axes_of(r_.axes.normalize(use_in(id, into)->at));
-    int64_t others = 1, made = 1;  // points of axes that the value lacks: all, and outside its own
-    for (AxisId axis : r_.axes.normalize(r.axes)) {
-      if (std::ranges::find(own, axis) == own.end()) others *= r_.axes.size(axis);
-      else made = others;
-    }
+    const int64_t made = times_made(r_.axes, r, own);
     if (made < 2) return false;
     const auto in_memory = [&](Id input) { return node(input).needed || in_memory_[input]; };
     const int64_t cost = cost_of_chain(r_.graph, id, in_memory);
@@ -726,18 +733,12 @@ class Cutter {
       return false;
     if (!f.scan_axes.empty() || !region(rows).scan_axes.empty()) return false;
     if (rest.empty() || !without(axes, all).empty() ||
-        !folds_over(r_.graph, id, sizes_of(rest), kMaxFoldDistance))
+        !folds_over(r_.graph, id, sizes_of(r_.axes, rest), kMaxFoldDistance))
       return false;
     f.axes = all;
     f.column_axes = axes;
     f.row_axes = rest;
     return true;
-  }
-
-  std::vector<int64_t> sizes_of(const std::vector<AxisId>& axes) const {
-    std::vector<int64_t> sizes;
-    for (AxisId axis : axes) sizes.push_back(r_.axes.size(axis));
-    return sizes;
   }
 
   void merge(int a, int b) {

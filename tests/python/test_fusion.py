@@ -505,6 +505,40 @@ def test_equal_numbers_do_not_stay_equal():
             assert np.array_equal(np.array(run(mx.array(x), s, t)), f(x, s, t)), (s, t, run)
 
 
+def test_a_value_at_all_places_and_on_the_diagonal():
+    """Kernels over (i, j) and (k, k) are not one: i and j stay two axes."""
+    random = np.random.default_rng(5)
+    z, w = (mx.array(random.standard_normal((40, 40)).astype(np.float32)) for _ in range(2))
+    mx.eval(z, w)
+
+    def f(m, z, w):
+        return (m.exp(z) * 3 + m.diag(m.exp(m.diagonal(z)))) @ w
+
+    wide = f(np, np.array(z, dtype=np.float64), np.array(w))
+    for run in (f, mx.compile(lambda z, w: f(mx, z, w))):
+        result = run(mx, z, w) if run is f else run(z, w)
+        np.testing.assert_allclose(np.array(result), wide, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda m, a: m.concatenate([a[1:], a[:1]]),
+        lambda m, a: m.roll(a, 1) + 1,
+        lambda m, a: m.stack([a[::2], a[1::2]], 1).reshape(-1),
+        lambda m, a: m.concatenate(m.split(a, 2)[::-1]),
+    ],
+)
+def test_many_joins_in_a_row(step):
+    """Each is made once, however often the next one takes from it: in milliseconds."""
+    numbers = np.arange(100, dtype=np.float32)
+    ours, theirs = mx.array(numbers), numbers
+    for _ in range(40):
+        ours = step(mx, ours)
+        theirs = step(np, theirs)
+    assert np.array_equal(np.array(ours), theirs)
+
+
 def test_an_empty_output_beside_another():
     """Loops of no points are no multiple of, nor divide, other loops."""
     s = mx.sum(mx.ones((5, 7)), axis=0)
