@@ -152,7 +152,7 @@ void def_conversions(nb::class_<array>& c) {
   });
   c.def("__format__", [](nb::object self, const std::string& spec) -> nb::object {
     const array a = to_array(self);
-    if (spec.empty()) return nb::str(self);
+    if (spec.empty() && a.ndim() > 0) return nb::str(self);
     CERMET_CHECK(a.ndim() == 0, type, "format",
                  "an array of shape {} has no format '{}'; only 0-d arrays have",
                  a.shape().to_string(), spec);

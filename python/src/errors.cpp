@@ -35,10 +35,8 @@ bool interrupt_pending() {
 }
 
 // Signals are delivered to the main thread only, and its handler may have raised already.
-bool poll() {
-  static const auto main_thread = PyThread_get_thread_ident();
-  return PyThread_get_thread_ident() == main_thread && interrupt_pending();
-}
+unsigned long main_thread = 0;
+bool poll() { return PyThread_get_thread_ident() == main_thread && interrupt_pending(); }
 
 }  // namespace
 
@@ -73,7 +71,9 @@ void init_errors(nb::module_& m) {
       set_python_error(pointer);
     }
   });
-  poll();  // remembers the main thread
+  // Not the thread that imports: that may be any.
+  main_thread = nb::cast<unsigned long>(
+      nb::module_::import_("threading").attr("main_thread")().attr("ident"));
   set_poll_hook(poll);
 }
 

@@ -9,6 +9,11 @@ namespace cermet::python {
 
 namespace {
 
+std::string& package_folder() {
+  static auto* folder = new std::string;
+  return *folder;
+}
+
 // Code objects met so far, kept alive for ever (they are few), and whether they are the package's own.
 bool is_own_code(PyCodeObject* code) {
   static auto* known = new std::unordered_map<PyCodeObject*, bool>;
@@ -18,7 +23,7 @@ bool is_own_code(PyCodeObject* code) {
   if (fresh) {
     Py_INCREF(code);
     const std::string file = nb::cast<std::string>(nb::handle(code->co_filename));
-    it->second = file.find("/cermet/") != std::string::npos;
+    it->second = file.starts_with(package_folder());
   }
   last = {code, it->second};
   return last.second;
@@ -48,6 +53,8 @@ std::string describe(const Origin& origin) {
 }  // namespace
 
 void init_origin(nb::module_&) {
+  const nb::object path = nb::module_::import_("sys").attr("modules")["cermet"].attr("__path__");
+  package_folder() = nb::cast<std::string>(path[0]) + "/";
   hooks::origin = current_origin;
   hooks::describe_origin = describe;
 }

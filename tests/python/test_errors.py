@@ -181,10 +181,24 @@ def test_out_of_memory_names_the_size_and_work_goes_on():
         mx.set_memory_limit(before)
 
 
-def test_interruption():
-    """Ctrl-C ends an evaluation and nothing else."""
-    code = """
+def test_line_of_a_program_in_a_folder_named_as_the_package():
+    code = "y = x[mx.array([7])]\n"
+    names = {"mx": mx, "x": mx.arange(3)}
+    exec(compile(code, "/home/user/cermet/program.py", "exec"), names)
+    with pytest.raises(IndexError, match=r"/home/user/cermet/program\.py:1"):
+        mx.eval(names["y"])
+
+
+@pytest.mark.parametrize("imported", ["import cermet.core", "pass"])
+def test_interruption(imported):
+    """Ctrl-C ends an evaluation and nothing else, whatever thread was the first to import."""
+    code = f"""
 import signal, threading, os, time
+def first():
+    {imported}
+thread = threading.Thread(target=first)
+thread.start()
+thread.join()
 import cermet.core as mx
 x = mx.ones((512, 512))
 timer = threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT))

@@ -93,6 +93,7 @@ def test_views_print_as_their_elements():
 
 def test_format():
     assert f"{mx.array(1.5):.3f}" == "1.500"
+    assert [f"{mx.array(v)}" for v in (2.5, 3, True, 1 + 2j)] == ["2.5", "3", "True", "(1+2j)"]
     assert f"{mx.array(7):>4d}" == "   7"
     assert f"{mx.array([1.5])}" == "array([1.5], dtype=float32)"
     with pytest.raises(TypeError):
