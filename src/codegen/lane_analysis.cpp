@@ -208,8 +208,11 @@ bool LaneAnalysis::counts_lanes(ExprId id) const {
 
 bool LaneAnalysis::is_short_division(ExprId id) const {
   const Expr& e = kernel_[id];
-  return e.kind == ExprKind::op && (e.code == Code::div || e.code == Code::rem) &&
-         kernel_[e.operands[1]].kind == ExprKind::extent && counts_lanes(e.operands[0]);
+  if (e.kind != ExprKind::op || (e.code != Code::div && e.code != Code::rem)) return false;
+  const Expr& by = kernel_[e.operands[1]];
+  const bool positive = by.kind == ExprKind::constant && by.dtype == Dtype::int64 &&
+                        static_cast<int64_t>(by.bits) > 0;
+  return (positive || by.kind == ExprKind::extent) && counts_lanes(e.operands[0]);
 }
 
 bool LaneAnalysis::is_short(ExprId id, bool& divides) const {

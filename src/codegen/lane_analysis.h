@@ -44,8 +44,8 @@ class LaneAnalysis {
   // c when the expression is c · axis + something uniform; 0 when it is uniform.
   std::optional<int64_t> coefficient(ir::ExprId id) const;
   Access access(const ir::Index& index) const;
-  // The expression is a quotient or remainder by an extent of what counts lanes: of the loop's axis, or of
-  // such a quotient.
+  // The expression is a quotient or remainder, by an extent or number, of what counts lanes: of the loop's
+  // axis, or of such a quotient.
   bool is_short_division(ir::ExprId id) const;
   // What of a gather's index differs between lanes are these and the axis, times what does not change.
   bool is_short_distance(const ir::Index& index) const;

@@ -244,11 +244,10 @@ llvm::Value* Emitter::load_pair(const Expr& e, llvm::Type* type) {
 }
 
 llvm::Value* Emitter::load_gather(const Expr& e, llvm::Type* type, const Access& access) {
-  // Also every n-th element, if no instruction gathers elements so small.
-  const bool is_small = access.kind == AccessKind::strided && type->getScalarSizeInBits() < 32;
-  const bool is_short =
-      access.kind == AccessKind::gather && lanes()->analysis->is_short_distance(e.index);
-  if ((is_small || is_short) && window_lanes(type) > 0) return load_window(e, type);
+  // Gathers take an element at a time on many processors, and none takes elements below 32 bits.
+  const bool is_near =
+      access.kind == AccessKind::strided || lanes()->analysis->is_short_distance(e.index);
+  if (is_near && window_lanes(type) > 0) return load_window(e, type);
   Value* mask = active_mask(e.operands[0]);
   Value* otherwise = e.operands[1] == kNone ? llvm::Constant::getNullValue(type)
                                             : ops_.to_memory(e.dtype, vector(e.operands[1]));
