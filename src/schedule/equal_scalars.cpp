@@ -22,7 +22,10 @@ class Finder {
       if (node->row == nullptr || node->row->effect != Effect::none ||
           is_scalar_.contains(node.get()))
         continue;
-      if (const Node* other = number(node)) pair_scalars(*node, *other);
+      // What is made of numbers alone is made by each kernel that wants it.
+      const bool is_number = node->shape.size() == 1;
+      const Node* other = number(node);
+      if (other != nullptr && !is_number) pair_scalars(*node, *other);
     }
     std::vector<std::pair<NodeRef, NodeRef>> pairs;
     for (const NodeRef& scalar : scalars)
