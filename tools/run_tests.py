@@ -31,10 +31,13 @@ THREADED = (
 VARIANTS = {
     "avx2": {"CERMET_CPU_FEATURES": "avx2"},
     "generic": {"CERMET_CPU_FEATURES": "generic"},
+    "amx_emulated": {"CERMET_CPU_FEATURES": "amx_emulated"},
     "single": {"CERMET_TIER": "single"},
     "guard": {"CERMET_ALLOCATOR": "guard"},
     "guard_front": {"CERMET_ALLOCATOR": "guard_front"},
 }
+# Where a variant differs in these tests alone.
+ONLY_IN = {"amx_emulated": "matmul or attention"}
 # A sanitizer is blind to generated code: these have the library itself at other work.
 SANITIZED_VARIANTS = ("generic", "single", "guard")
 
@@ -112,8 +115,9 @@ def run_pytest(arguments, build, values, name="pytest", tests=(PYTHON_TESTS,), q
     command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *tests]
     if preload(build):  # a report of a sanitizer that ends the process is to be seen
         command += ["--capture=sys", "-m", "not timing"]
-    if arguments.only:
-        command += ["-k", arguments.only]
+    chosen = [part for part in (arguments.only, ONLY_IN.get(name)) if part]
+    if chosen:
+        command += ["-k", " and ".join(f"({part})" for part in chosen)]
     values = {**values, "LD_PRELOAD": preload(build)}
     done = subprocess.run(
         [*command, *arguments.pytest_arguments],
@@ -124,7 +128,7 @@ def run_pytest(arguments, build, values, name="pytest", tests=(PYTHON_TESTS,), q
         text=True,
     )
     nothing_collected = 5
-    if done.returncode == nothing_collected and arguments.only:
+    if done.returncode == nothing_collected and chosen:
         return 0, 0
     if quiet and done.returncode != 0:
         print(f"--- {name}\n{done.stdout}")

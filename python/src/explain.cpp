@@ -45,13 +45,13 @@ std::string bytes_text(int64_t bytes) {
 }
 
 std::string table_of(const Explanation& e) {
-  std::string text = fmt::format("{:>3}  {:<10} {:>10} {:>10} {:>11}  {:<15} {}\n", "#", "form",
-                                 "read", "written", "flops", "border", "ops");
+  std::string text = fmt::format("{:>3}  {:<10} {:<11} {:>10} {:>10} {:>11}  {:<15} {}\n", "#",
+                                 "form", "scheme", "read", "written", "flops", "border", "ops");
   for (size_t i = 0; i < e.kernels.size(); i++) {
     const KernelReport& k = e.kernels[i];
-    text += fmt::format("{:>3}  {:<10} {:>10} {:>10} {:>11}  {:<15} {}\n", i, k.form,
-                        bytes_text(k.bytes_read), bytes_text(k.bytes_written), k.flops, k.border,
-                        join_ops(k));
+    text += fmt::format("{:>3}  {:<10} {:<11} {:>10} {:>10} {:>11}  {:<15} {}\n", i, k.form,
+                        k.scheme, bytes_text(k.bytes_read), bytes_text(k.bytes_written), k.flops,
+                        k.border, join_ops(k));
   }
   return text;
 }
@@ -68,6 +68,7 @@ nb::dict to_dict(const Explanation& e) {
     nb::dict d;
     d["name"] = k.name;
     d["form"] = k.form;
+    d["scheme"] = k.scheme;
     d["members"] = k.members;
     d["ops"] = ops_of(k);
     d["inputs"] = named(k.inputs);
@@ -90,6 +91,10 @@ void init_explain(nb::module_& m) {
   nb::class_<KernelReport>(m, "KernelReport", "One kernel of a plan.")
       .def_ro("name", &KernelReport::name)
       .def_ro("form", &KernelReport::form)
+      .def_ro("scheme", &KernelReport::scheme,
+              "How its products are made: fma, fma_local, fma_split_k, panel, dot_bf16, amx_bf16, "
+              "or fold; "
+              "empty without products.")
       .def_ro("border", &KernelReport::border, "Why the kernel is not part of its consumer.")
       .def_ro("ir", &KernelReport::ir)
       .def_ro(

@@ -19,13 +19,16 @@ namespace {
 constexpr std::array<const char*, 6> kLevelNames = {"generic",     "avx2",        "avx512",
                                                     "avx512_bf16", "avx512_fp16", "amx"};
 
-// Tile registers need the kernel's permission, once for the process.
+// Tile registers need the system's permission: once for the process, from any thread, for all its threads
+// and what it forks. From then on its handlers of signals need larger stacks (docs/fast_code.md), so it is
+// asked only where tiles are wanted. It is refused if a thread has a smaller one already.
 bool may_use_tiles() {
   constexpr int kRequestPermission = 0x1023, kTileData = 18;
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-CpuLevel host_level() {
+// What the processor has; whether the system lets a process use tiles is another matter.
+CpuLevel processor_level() {
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                     __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
@@ -41,7 +44,7 @@ CpuLevel host_level() {
   const bool fp16 = (d >> 23 & 1) != 0;
   if (!fp16) return CpuLevel::avx512_bf16;
   const bool amx = (d >> 22 & 1) != 0 && (d >> 24 & 1) != 0 && (d >> 25 & 1) != 0;
-  return amx && may_use_tiles() ? CpuLevel::amx : CpuLevel::avx512_fp16;
+  return amx ? CpuLevel::amx : CpuLevel::avx512_fp16;
 }
 
 // Whether the bf16 dot instruction multiplies faster than f32's fused one: measured, twice as fast on AMD's
@@ -82,8 +85,10 @@ std::string cpu_identity() {
 
 CpuLevel cpu_level() {
   static const CpuLevel level = [] {
-    const CpuLevel host = host_level();
     const std::string& cap = env::cpu_features();
+    CpuLevel host = processor_level();
+    const bool wants_tiles = cap.empty() || cap == kLevelNames[static_cast<size_t>(CpuLevel::amx)];
+    if (host == CpuLevel::amx && !(wants_tiles && may_use_tiles())) host = CpuLevel::avx512_fp16;
     if (cap.empty() || emulates_amx()) return host;
     const auto wanted = std::ranges::find(kLevelNames, cap) - kLevelNames.begin();
     CERMET_CHECK(wanted <= static_cast<int>(host), value, "env",

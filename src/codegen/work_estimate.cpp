@@ -19,6 +19,7 @@ namespace {
 // Of a processor of 2020 or later with the data in its caches.
 constexpr double kVectorOpNs = 0.2;
 constexpr double kScalarOpNs = 0.5;
+constexpr double kTileShare = 1.0 / 12;  // of that, by tile instructions
 constexpr int64_t kUnknownTrips = 64;
 
 class Estimator {
@@ -54,6 +55,7 @@ class Estimator {
     const auto [rows, counts] = counts_of(micro);
     const size_t size = size_of(kernel_.locals[micro.buffers[0].id].dtype);
     factor *= kVectorOpNs * static_cast<double>(rows) * static_cast<double>(size) / vector_bytes_;
+    if (micro.kind == MicroKind::tile_gemm) factor *= kTileShare;
     for (ExprId count : counts) add(trip_of(count), factor, trips);
     work_.push_back({factor, trips});
   }
@@ -61,6 +63,10 @@ class Estimator {
   static std::pair<int64_t, std::vector<ExprId>> counts_of(const Micro& micro) {
     if (micro.kind == MicroKind::gemm) {
       const GemmMicro m = GemmMicro::of(micro);
+      return {1, {m.rows, m.columns, m.depth}};
+    }
+    if (micro.kind == MicroKind::tile_gemm) {
+      const TileGemmMicro m = TileGemmMicro::of(micro);
       return {1, {m.rows, m.columns, m.depth}};
     }
     if (micro.kind == MicroKind::transpose) {

@@ -2,6 +2,8 @@
 #include "kernel/interpret_state.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
@@ -296,6 +298,7 @@ void Evaluator::micro(const Micro& s) {
     case MicroKind::pack: return pack(PackMicro::of(s));
     case MicroKind::panel_n:
     case MicroKind::panel_k: return panel(PanelMicro::of(s));
+    case MicroKind::tile_gemm: return tile_gemm(TileGemmMicro::of(s));
   }
 }
 
@@ -326,6 +329,60 @@ void Evaluator::gemm(const GemmMicro& m) {
       uint64_t cell = number(m.add) != 0 ? apply(Code::add, acc, acc, terms) : terms[1];
       if (i >= rows || j >= columns) cell = undefined(m.c);
       write(m.c, at, cell);
+    }
+}
+
+namespace {
+
+float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0F, x) : x; }
+
+float from_bfloat16(uint64_t bits) {
+  return flushed(std::bit_cast<float>(static_cast<uint32_t>(bits) << 16));
+}
+
+// `sum` and kTileDepth products: x(k), y(k) are bfloat16.
+template <typename X, typename Y>
+float tile_step(float sum, X&& x, Y&& y) {
+  float chains[2] = {0, 0};
+  for (int64_t k = 0; k < kTileDepth; ++k) {
+    float& chain = chains[k % 2];
+    chain = flushed(std::fma(from_bfloat16(x(k)), from_bfloat16(y(k)), chain));
+  }
+  return flushed(flushed(sum) + flushed(chains[0] + chains[1]));
+}
+
+}  // namespace
+
+// The products over the depth, added to `start`; a and b are the places of the first ones.
+uint64_t Evaluator::tile_sum(const TileGemmMicro& m, int64_t a, int64_t b, uint64_t start) const {
+  const auto x = [&](int64_t k) {
+    return read(m.a, a + k / kTileDepth * m.a_step + k % kTileDepth);
+  };
+  const auto y = [&](int64_t k) { return read(m.b, b + k / 2 * 2 * kTileBlock + k % 2); };
+  const auto depth = static_cast<int64_t>(cells_[m.depth]);
+  if (wide_) {
+    ContractSum sum(Dtype::float64);
+    for (int64_t k = 0; k < depth; ++k) sum.add(Dtype::float64, x(k), Dtype::float64, y(k));
+    const uint64_t terms[2] = {start, sum.result()};
+    return apply(Code::add, Dtype::float64, Dtype::float64, terms);
+  }
+  auto sum = std::bit_cast<float>(static_cast<uint32_t>(start));
+  for (int64_t step = 0; step < depth; step += kTileDepth)
+    sum = tile_step(
+        sum, [&](int64_t k) { return x(step + k); }, [&](int64_t k) { return y(step + k); });
+  return std::bit_cast<uint32_t>(sum);
+}
+
+void Evaluator::tile_gemm(const TileGemmMicro& m) {
+  const auto number = [&](ExprId id) { return static_cast<int64_t>(cells_[id]); };
+  const int64_t rows = number(m.rows), columns = number(m.columns);
+  for (int64_t i = 0; i < round_up(rows, kTileSide); ++i)
+    for (int64_t j = 0; j < round_up(columns, kTileSide); ++j) {
+      const int64_t at = number(m.c_at) + i * m.c_row + j;
+      const int64_t a = number(m.a_at) + i / kTileBlock * m.a_panel + i % kTileBlock * m.a_row;
+      const int64_t b = number(m.b_at) + j / kTileBlock * m.b_panel + j % kTileBlock * 2;
+      const uint64_t sum = tile_sum(m, a, b, number(m.add) != 0 ? read(m.c, at) : 0);
+      write(m.c, at, i < rows && j < columns ? sum : undefined(m.c));
     }
 }
 

@@ -93,6 +93,8 @@ class Evaluator {
   char* element(BufferRef buffer, int64_t at) const;
   uint64_t undefined(BufferRef local) const;  // the cell of what was never stored
   void gemm(const GemmMicro& m);
+  void tile_gemm(const TileGemmMicro& m);
+  uint64_t tile_sum(const TileGemmMicro& m, int64_t a, int64_t b, uint64_t start) const;
   void transpose(const TransposeMicro& m);
   void pack(const PackMicro& m);
   void panel(const PanelMicro& m);

@@ -193,7 +193,7 @@ enum class Emit : uint8_t { last, each };
 enum class Scheme : uint8_t { fma, fma_local, fma_split_k, panel, dot_bf16, amx_bf16, amx_split };
 enum class ForKind : uint8_t { stage, chunk, serial, lane, block, thread };
 enum class LocalScope : uint8_t { kernel, thread };
-enum class MicroKind : uint8_t { gemm, transpose, pack, panel_n, panel_k };
+enum class MicroKind : uint8_t { gemm, transpose, pack, panel_n, panel_k, tile_gemm };
 
 struct FoldState {
   Dtype dtype;

@@ -20,6 +20,7 @@ Counts counts_of(MicroKind kind) {
     case MicroKind::pack: return {2, 2, 5};
     case MicroKind::panel_n:
     case MicroKind::panel_k: return {1, 3, 7};
+    case MicroKind::tile_gemm: return {5, 3, 7};
   }
   return {};
 }
@@ -86,6 +87,18 @@ PanelMicro PanelMicro::of(const Micro& m) {
           e[6]};
 }
 
+Micro TileGemmMicro::micro() const {
+  return {MicroKind::tile_gemm,
+          {a_panel, a_row, a_step, b_panel, c_row},
+          {c, a, b},
+          {rows, columns, depth, c_at, a_at, b_at, add}};
+}
+
+TileGemmMicro TileGemmMicro::of(const Micro& m) {
+  const auto& [k, b, e] = std::tie(m.constants, m.buffers, m.operands);
+  return {k[0], k[1], k[2], k[3], k[4], b[0], b[1], b[2], e[0], e[1], e[2], e[3], e[4], e[5], e[6]};
+}
+
 namespace {
 
 // Of what is packed for a product: the groups are whole.
@@ -95,6 +108,7 @@ std::string fault_of_groups(const Micro& micro, int64_t group) {
     case MicroKind::gemm: distances = {micro.constants[2], micro.constants[3]}; break;
     case MicroKind::transpose: distances = {micro.constants[1], micro.constants[2]}; break;
     case MicroKind::pack: distances = {micro.constants[1]}; break;
+    case MicroKind::tile_gemm: distances = {micro.constants[3]}; break;
     case MicroKind::panel_n:
     case MicroKind::panel_k: break;
   }
@@ -127,16 +141,18 @@ std::string fault_of(const Kernel& kernel, const Micro& micro) {
   // Of the operands: the last buffer is one in every template.
   const BufferRef last = micro.buffers.back();
   const Dtype own = last.local ? kernel.locals[last.id].dtype : kernel.params[last.id].dtype;
-  const bool halves = own == Dtype::bfloat16 &&
-                      (micro.kind != MicroKind::gemm || dtype == Dtype::float32) && !panel;
+  const bool tiles = micro.kind == MicroKind::tile_gemm;
+  const bool product = tiles || micro.kind == MicroKind::gemm;
+  const bool halves = own == Dtype::bfloat16 && (!product || dtype == Dtype::float32) && !panel;
+  if (tiles && !halves) return "tiles multiply bfloat16 to float32";
   for (size_t i = 0; i < micro.buffers.size(); ++i) {
     const BufferRef b = micro.buffers[i];
     if (panel && i == 2) continue;
-    const bool reads = i == 1 && micro.kind != MicroKind::transpose && !panel;
+    const bool reads = i == 1 && micro.kind != MicroKind::transpose && !panel && !tiles;
     if (!b.local && !reads) return "a micro works on locals";
     if (!b.local && kernel.params[b.id].access != Access::in) return "a micro reads a buffer `in`";
     if ((b.local ? kernel.locals[b.id].dtype : kernel.params[b.id].dtype) !=
-        (halves && (i > 0 || micro.kind != MicroKind::gemm) ? own : dtype))
+        (halves && (i > 0 || !product) ? own : dtype))
       return "a micro's locals are of one dtype";
   }
   const bool moves = micro.kind == MicroKind::transpose;

@@ -87,6 +87,30 @@ struct PanelMicro {
   static PanelMicro of(const Micro& micro);
 };
 
+// The same sum as GemmMicro's with operands of bfloat16 and c of float32, in the order of the processor's
+// tile instructions. For i < rows, j < columns:
+//   c[c_at + i·c_row + j] = (add ? c[...] : 0)
+//       + Σ_k<depth a[a_at + (i / kTileBlock)·a_panel + (i % kTileBlock)·a_row + (k / kTileDepth)·a_step
+//                     + k % kTileDepth]
+//                   · b[b_at + (j / kTileBlock)·b_panel + (k / 2)·2·kTileBlock + (j % kTileBlock)·2 + k % 2]
+// a and b are 0 from depth up to a multiple of kTileDepth. For each kTileDepth of
+// k, ascending, two chains of fused multiply-adds start from 0, over the even and the odd k; c takes the
+// sum of both. Every operation rounds to the nearest even, takes subnormal numbers as zeros and gives
+// zeros for them. What is computed past the wanted rows and columns, up to a multiple of kTileSide, is
+// left undefined.
+inline constexpr int64_t kTileSide = 16, kTileDepth = 32, kTileBlock = 2 * kTileSide;
+struct TileGemmMicro {
+  // Constants.
+  int64_t a_panel, a_row, a_step, b_panel, c_row;
+  // Buffers.
+  BufferRef c, a, b;
+  // Operands, int64; add: not 0.
+  ExprId rows, columns, depth, c_at, a_at, b_at, add;
+
+  Micro micro() const;
+  static TileGemmMicro of(const Micro& micro);
+};
+
 // g of what is packed for a product.
 inline int64_t group_of(Dtype dtype) { return dtype == Dtype::bfloat16 ? 2 : 1; }
 

@@ -18,7 +18,7 @@ struct TargetFacts {
   int vector_bytes = 16;  // width of one vector register
   bool fma = false;       // fused multiply-add in one instruction
   bool dot_bf16 = false;  // a dot instruction for bfloat16, and faster than fma
-  bool amx_bf16 = false;
+  bool amx_bf16 = false;  // tile instructions for bfloat16, or code that stands for them
   int64_t l1_bytes = 32 << 10;
   int64_t l2_bytes = 1 << 20;
   uint64_t native_math = 0;  // bit (code - Code::exp) set: that math code needs no expansion
@@ -56,6 +56,8 @@ Kernel tile(const Kernel& kernel, const TargetFacts& target);
 // The form `tile` chooses: map, row, column, full, row_column, transpose, gather, scan, gemm,
 // attention.
 std::string_view form_of(const Kernel& kernel, const TargetFacts& target);
+// How its products are made: a Scheme's name, or fold; empty without products.
+std::string_view scheme_of(const Kernel& kernel, const TargetFacts& target);
 
 // A lane loop that selects between loads, by what does not change in it or by a bound on its variable,
 // becomes a loop for each choice: loads that are not chosen are then not made. Masked off, they take

@@ -26,7 +26,7 @@ CERMET_WORDS(Scheme, "fma", "fma_local", "fma_split_k", "panel", "dot_bf16", "am
              "amx_split");
 CERMET_WORDS(ForKind, "stage", "chunk", "serial", "lane", "block", "thread");
 CERMET_WORDS(LocalScope, "kernel", "thread");
-CERMET_WORDS(MicroKind, "gemm", "transpose", "pack", "panel_n", "panel_k");
+CERMET_WORDS(MicroKind, "gemm", "transpose", "pack", "panel_n", "panel_k", "tile_gemm");
 #undef CERMET_WORDS
 
 template <typename E>

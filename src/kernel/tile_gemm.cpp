@@ -10,6 +10,10 @@
 // fma_split_k  So does this, for pieces of k; a last entry point adds the pieces up. For few rows and columns
 //              with long sums, which would be too few blocks.
 //
+// Operands of bfloat16 stay so where the processor multiplies them: in pairs of k by its dot instruction
+// (dot_bf16), or by its tile instructions (amx_bf16). For these both operands are packed, into larger
+// blocks that stay in L2: a panel of B lies in L1, rows of A go past it.
+//
 // What stands before the Contract is computed while packing, so it costs no pass over memory.
 //
 // C is stored contiguously along n, or along m with the roles of the operands exchanged. A is
@@ -21,6 +25,7 @@
 #include "base/error.h"
 #include "kernel/micro.h"
 #include "kernel/rebuild.h"
+#include "kernel/text.h"
 #include "kernel/tile.h"
 #include "kernel/tile_forms.h"
 #include "kernel/tile_product.h"
@@ -38,15 +43,20 @@ constexpr int64_t kLocalBytes = 1536;   // as kBlockBytes; C, A and B of an item
 constexpr int64_t kPlaceBytes = 512;    // as kBlockBytes, of items that read A in place
 constexpr int64_t kPlaceDepth = 384;    // as kMaxDepth, of these
 constexpr int64_t kPiece = 512;         // of k that an item of a split sum takes
+constexpr int64_t kTiledRows = 256;     // of a block for tile instructions
+constexpr int64_t kTiledColumns = 512;
+constexpr int64_t kTiledDepth = 512;
+constexpr int64_t kTiledPack = 128;  // columns of it that an item packs
 
 // Sizes in elements. A packed block of B (depth x columns, in panels of tile_columns) stays in L2
 // while a thread takes the blocks of C below each other; one panel, and tile_rows of A, stay in L1.
 struct Blocking : Tiles {
   int64_t rows, columns, depth;
+  int64_t packed_columns = columns;  // that an item packs, of B packed whole
 
   int64_t b_panel() const { return depth * tile_columns; }
   int64_t b_block() const { return depth * columns; }
-  int64_t c_row() const { return columns + line; }
+  int64_t c_row() const { return columns + (for_tile_instructions() ? line / group : line); }
 };
 
 int64_t round_up(int64_t n, int64_t tile) { return (n + tile - 1) / tile * tile; }
@@ -56,6 +66,8 @@ Blocking blocking_of(Scheme scheme, bool in_place, Dtype acc, Dtype packed,
   const bool local = in_place || scheme != Scheme::fma;
   const int64_t size = static_cast<int64_t>(size_of(acc));
   const Tiles tiles = tiles_of(acc, packed, target);
+  if (tiles.for_tile_instructions())
+    return {tiles, kTiledRows, kTiledColumns, kTiledDepth, kTiledPack};
   const int64_t bytes = in_place ? kPlaceBytes : local ? kLocalBytes : kBlockBytes;
   const int64_t depth = std::min(kMaxDepth, kPanelBytes / (tiles.tile_columns * size));
   return {tiles, round_up(local ? kLocalRows : kBlockRows, tiles.tile_rows), bytes / size,
@@ -132,12 +144,16 @@ bool is_in_place(Source& source, const ProductAnalysis& analysis) {
   });
 }
 
+bool takes_tiles(const ProductAnalysis& analysis, const TargetFacts& target) {
+  return analysis.packed == Dtype::bfloat16 && target.amx_bf16;
+}
+
 class GemmWriter : ProductWriter {
  public:
   GemmWriter(Source& source, const ProductAnalysis& analysis, const TargetFacts& target,
              Emitter& out)
       : ProductWriter(source, analysis, out),
-        in_place_(is_in_place(source, analysis)),
+        in_place_(!takes_tiles(analysis, target) && is_in_place(source, analysis)),
         size_(blocking_of(analysis.scheme, in_place_, acc(), analysis.packed, target)) {}
 
   void run() {
@@ -149,6 +165,7 @@ class GemmWriter : ProductWriter {
 
  private:
   bool is_local() const { return in_place_ || analysis_.scheme != Scheme::fma; }
+  bool is_tiled() const { return size_.for_tile_instructions(); }
   bool is_split() const { return analysis_.scheme == Scheme::fma_split_k; }
 
   void declare() {
@@ -167,8 +184,11 @@ class GemmWriter : ProductWriter {
         a.place = *place_of(source_, a.expr, roles_.m, roles_.k);
         continue;
       }
-      a.local = local(packed(), a.along_k ? size_.rows * a_row() : size_.depth * a_width());
-      if (a.along_k || size_.group == 1) continue;
+      a.local =
+          local(packed(), a.along_k || is_tiled() ? size_.rows * a_row() : size_.depth * a_width());
+      if (is_tiled() && !a.along_k)
+        strip_elements_ = std::max(strip_elements_, size_.step * turned_row());
+      if (a.along_k || size_.group == 1 || is_tiled()) continue;
       find_rows(a, roles_.m);
       need_strip(a, size_.rows);
     }
@@ -221,7 +241,8 @@ class GemmWriter : ProductWriter {
     return to_.local(dtype, {.constant = elements, .terms = {}}, LocalScope::thread);
   }
 
-  int64_t a_row() const { return size_.depth + size_.line; }  // along k
+  int64_t a_row() const { return size_.depth + size_.line; }      // along k
+  int64_t turned_row() const { return size_.rows + size_.line; }  // along m, before it is turned
   // Of a row along m: whole vectors, if templates fill it.
   int64_t a_width() const {
     return size_.group == 1 ? size_.rows : round_up(size_.rows, size_.lanes);
@@ -240,22 +261,42 @@ class GemmWriter : ProductWriter {
 
   void pack_b() {
     std::vector<GridDim> dims = each_of(roles_.b_batch);
-    dims.push_back({{roles_.n}, size_.columns});
+    dims.push_back({{roles_.n}, size_.packed_columns});
     dims.push_back({{roles_.k}, size_.depth});
     std::vector<ExprId> at = out_.open_chunk("pack", dims);
-    const ExprId k_block = at.back(), n_block = at[at.size() - 2];
+    const ExprId k_block = at.back(), n_part = at[at.size() - 2];
     at.resize(at.size() - 2);
     bind_each(roles_.b_batch, at);
-    const Range n = range_of(n_block, size_.columns, roles_.n);
+    const Range n = range_of(n_part, size_.packed_columns, roles_.n);
     const Range k = range_of(k_block, size_.depth, roles_.k);
-    const ExprId base = block_at(at, n_block, k_block);
-    pack_block(base, n, k);
+    pack_block(part_at(at, n_part, k_block), n, k);
     out_.close();
   }
 
+  // Where the columns that an item packs begin.
+  ExprId part_at(const std::vector<ExprId>& batch, ExprId n_part, ExprId k_block) {
+    const int64_t parts = size_.columns / size_.packed_columns;
+    if (parts == 1) return block_at(batch, n_part, k_block);
+    const ExprId block = block_at(batch, to_.div(n_part, integer(parts)), k_block);
+    const ExprId part = to_.rem(n_part, integer(parts));
+    return out_.let(to_.add(block, to_.mul(part, integer(size_.packed_columns * size_.depth))));
+  }
+
   void pack_block(ExprId base, Range n, Range k) {
-    for (const Operand& b : b_)
+    for (const Operand& b : b_) {
       pack_operand(b, size_, {b.local, base, size_.depth, size_.columns}, k, roles_.n, n);
+      if (!is_tiled()) continue;
+      const ExprId begin = up_to(length_of(k), size_.group), end = up_to(length_of(k), size_.step);
+      const ExprId panels = out_.let(out_.ceil_div(length_of(n), size_.tile_columns));
+      clear(b.local, base, size_.b_panel(), panels,
+            out_.let(to_.mul(begin, integer(size_.tile_columns))),
+            out_.let(to_.mul(end, integer(size_.tile_columns))));
+    }
+  }
+
+  // The next multiple.
+  ExprId up_to(ExprId n, int64_t multiple) {
+    return out_.let(to_.mul(out_.ceil_div(n, multiple), integer(multiple)));
   }
 
   void pack_operand(const Operand& operand, const Tiles& tiles, Panels to, Range k, AxisId free,
@@ -269,9 +310,16 @@ class GemmWriter : ProductWriter {
     }
   }
 
-  // A block of A: as it lies, but in groups.
+  // A block of A: as it lies, but in groups; for tile instructions along k.
   void pack_a(const Operand& a, Range m, Range k) {
-    if (a.along_k) {
+    if (is_tiled()) {
+      if (a.along_k) copy(a.expr, a.local, kNone, a_row(), roles_.m, m, roles_.k, k);
+      else
+        pack_turned(size_, a.expr, a.local, a_row(), roles_.k, k, roles_.m, m, turned_row(),
+                    strip_);
+      clear(a.local, integer(0), a_row(), length_of(m), length_of(k),
+            up_to(length_of(k), size_.step));
+    } else if (a.along_k) {
       copy(a.expr, a.local, kNone, a_row(), roles_.m, m, roles_.k, k);
     } else if (size_.group > 1) {
       Tiles one_panel = size_;
@@ -391,6 +439,25 @@ class GemmWriter : ProductWriter {
       const Product& p = analysis_.products[i];
       const Operand& a = *std::ranges::find(a_, p.a, &Operand::expr);
       const Operand& b = *std::ranges::find(b_, p.b, &Operand::expr);
+      if (is_tiled()) {
+        const TileGemmMicro micro{.a_panel = size_.tile_rows * a_row(),
+                                  .a_row = a_row(),
+                                  .a_step = size_.step,
+                                  .b_panel = size_.b_panel(),
+                                  .c_row = size_.c_row(),
+                                  .c = {true, c_[i]},
+                                  .a = {true, a.local},
+                                  .b = {true, b.local},
+                                  .rows = rows,
+                                  .columns = columns,
+                                  .depth = depth,
+                                  .c_at = c_at,
+                                  .a_at = integer(0),
+                                  .b_at = b_at,
+                                  .add = step};
+        out_.append(micro.micro());
+        continue;
+      }
       GemmMicro micro{.tile_rows = size_.tile_rows,
                       .tile_columns = size_.tile_columns,
                       .a_column = a.along_k ? size_.group : a_width() * size_.group,
@@ -456,7 +523,23 @@ Kernel only(const Kernel& kernel, const std::vector<Line>& wanted) {
   return rebuilder.take();
 }
 
+// As what the operands are multiplied.
+void take_operands(ProductAnalysis& analysis, const TargetFacts& target) {
+  const bool takes = target.dot_bf16 || target.amx_bf16;
+  if (takes && analysis.scheme != Scheme::panel) analysis.take_bfloat16();
+}
+
 }  // namespace
+
+std::string_view scheme_of(const Kernel& kernel, const TargetFacts& target) {
+  if (!has_contract(kernel)) return "";
+  Source source(kernel);
+  ProductAnalysis analysis(source);
+  if (!analysis.run()) return chains_products(kernel) ? "fma" : "fold";
+  take_operands(analysis, target);
+  if (analysis.packed != Dtype::bfloat16) return text_of(analysis.scheme);
+  return text_of(target.amx_bf16 ? Scheme::amx_bf16 : Scheme::dot_bf16);
+}
 
 void write_gemm(Source& source, const ProductAnalysis& analysis, const TargetFacts& target,
                 Emitter& out) {
@@ -472,7 +555,7 @@ Kernel tile_gemm(const Kernel& kernel, const TargetFacts& target) {
     const Plan plan = plan_of(folds);
     return write_loops(folds, plan, target);
   }
-  if (target.dot_bf16 && analysis.scheme != Scheme::panel) analysis.take_bfloat16();
+  take_operands(analysis, target);
   const auto write = [&](Emitter out) {
     if (analysis.scheme == Scheme::panel) {
       write_panels(source, analysis, out);

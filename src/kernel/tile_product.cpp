@@ -152,6 +152,13 @@ Tiles tiles_of(Dtype acc, Dtype packed, const TargetFacts& target) {
   constexpr int64_t kLine = 64;  // bytes of a cache line
   const int64_t size = static_cast<int64_t>(size_of(acc));
   const int64_t lanes = std::max<int64_t>(1, target.vector_bytes / size);
+  if (packed == Dtype::bfloat16 && target.amx_bf16)
+    return {.tile_rows = kTileBlock,
+            .tile_columns = kTileBlock,
+            .lanes = lanes,
+            .line = kLine / static_cast<int64_t>(size_of(packed)),
+            .group = group_of(packed),
+            .step = kTileDepth};
   // Tiles of 6 x 4 vectors fill 32 registers, 6 x 2 fill 16; without a fused multiply-add the product
   // needs one more.
   return {.tile_rows = target.fma ? 6 : 4,
@@ -271,6 +278,43 @@ void BlockWriter::pack_transposed(const Tiles& tiles, ExprId expr, Panels to, Ax
                        .columns = out_.let(to_.sub(k.end, k.begin)),
                        .to_at = out_.let(to_.add(to.base, to_.add(panel, column))),
                        .from_at = integer(0)};
+  out_.append(micro.micro());
+  out_.close();
+}
+
+void BlockWriter::clear(LocalId local, ExprId base, int64_t row, ExprId rows, ExprId begin,
+                        ExprId end) {
+  const ExprId none = to_.compare(Code::le, end, begin);
+  const ExprId count = out_.let(to_.select(none, integer(0), rows));
+  const AxisId i = out_.open_loop(ForKind::serial, integer(0), count, "row");
+  const ExprId place = out_.let(to_.add(base, to_.mul(variable(i), integer(row))));
+  const AxisId j = out_.open_loop(ForKind::lane, begin, end, "at");
+  out_.append(Store{{true, local},
+                    {{place, kUnit}, {variable(j), kUnit}},
+                    to_.constant(to_.kernel().locals[local].dtype, 0)});
+  out_.close();
+  out_.close();
+}
+
+void BlockWriter::pack_turned(const Tiles& tiles, ExprId expr, LocalId to, int64_t row,
+                              AxisId k_axis, Range k, AxisId m_axis, Range m, int64_t strip_row,
+                              LocalId strip) {
+  const AxisId s =
+      out_.open_loop(ForKind::serial, integer(0), out_.ceil_div(length_of(k), tiles.step), "strip");
+  const ExprId first = out_.let(to_.mul(variable(s), integer(tiles.step)));
+  const ExprId begin = out_.let(to_.add(k.begin, first));
+  const Range rows = {begin, out_.let(to_.min(to_.add(begin, integer(tiles.step)), k.end))};
+  copy(expr, strip, kNone, strip_row, k_axis, rows, m_axis, m);
+  const TransposeMicro micro{.tile = tiles.lanes * tiles.group,
+                             .to_row = row,
+                             .from_row = strip_row,
+                             .group = 1,
+                             .to = {true, to},
+                             .from = {true, strip},
+                             .rows = length_of(rows),
+                             .columns = length_of(m),
+                             .to_at = first,
+                             .from_at = integer(0)};
   out_.append(micro.micro());
   out_.close();
 }

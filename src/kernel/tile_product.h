@@ -79,6 +79,9 @@ struct Tiles {
   int64_t lanes;
   int64_t line;       // added to the rows of blocks: whole powers of two fall into one cache set
   int64_t group = 1;  // of what is packed: g of micro.h
+  int64_t step = 1;   // of k: what is packed is 0 up to a multiple of it
+
+  bool for_tile_instructions() const { return step > group; }
 };
 Tiles tiles_of(Dtype acc, Dtype packed, const TargetFacts& target);
 
@@ -131,6 +134,11 @@ class BlockWriter {
   static int64_t strip_size(const Tiles& tiles, int64_t depth) {
     return strip_rows(tiles) * (depth + tiles.line);
   }
+  // For each of `rows` rows, 0 to the elements [begin, end) of it.
+  void clear(LocalId local, ExprId base, int64_t row, ExprId rows, ExprId begin, ExprId end);
+  // The block m x k of an operand that lies along m in memory, into rows along k. `row`: of `to`.
+  void pack_turned(const Tiles& tiles, ExprId expr, LocalId to, int64_t row, AxisId k_axis, Range k,
+                   AxisId m_axis, Range m, int64_t strip_row, LocalId strip);
   static constexpr int64_t kGroupedRows = 16;  // of a strip on its way into groups
   static int64_t group_strip_size(const Tiles& tiles, int64_t columns) {
     return kGroupedRows * (columns + tiles.line);

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "codegen/target.h"
 #include "kernel/rebuild.h"
 #include "kernel/walk.h"
 #include "schedule/kernel_axes.h"
@@ -395,9 +396,10 @@ struct ContractShape {
 
 // Panels are for few rows, which are A's; single ones of types that need no widening are as fast as
 // folds. Sums much longer than the rows and columns are split, unless their pieces would take more memory
-// than the operands; small products of a batch pack for themselves.
+// than the operands; small products of a batch pack for themselves, and so do those for tile instructions
+// that are one block high.
 ContractShape contract_shape(const PlanNode& product, int64_t k) {
-  constexpr int64_t kFewRows = 8, kLocalRows = 512, kBatch = 16;
+  constexpr int64_t kFewRows = 8, kLocalRows = 512, kBatch = 16, kTiledRows = 256;
   constexpr int64_t kLongSum = 2048, kLongestSum = 32768, kPiece = 512;
   const Dtype dtype = product.node->dtype;
   const Shape& shape = product.node->shape;
@@ -409,6 +411,8 @@ ContractShape contract_shape(const PlanNode& product, int64_t k) {
   const bool is_long = k >= kLongSum && k <= kLongestSum && k >= 4 * many;
   if (is_long && m * n <= kPiece * (m + n)) return {ir::Scheme::fma_split_k};
   if (m <= kLocalRows && shape.size() >= kBatch * m * n) return {ir::Scheme::fma_local};
+  if (m <= kTiledRows && dtype == Dtype::bfloat16 && cpu_target().facts().amx_bf16)
+    return {ir::Scheme::fma_local};
   return {};
 }
 

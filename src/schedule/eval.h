@@ -21,7 +21,7 @@ void async_eval(std::span<const array> arrays);
 // One launch of a plan. It may be a batch of equal kernels over different arrays: `ops`, `inputs` and
 // `outputs` are then those of its members, one after the other.
 struct KernelReport {
-  std::string name, form, border, ir;
+  std::string name, form, scheme, border, ir;  // scheme: of its products, if it has any
   int members = 1;
   struct Op {
     std::string name, origin;  // "file:line", or "" when unknown

@@ -2,6 +2,7 @@
 // Reports on plans: what was fused into what, why a kernel ends where it ends, what it moves.
 #include <algorithm>
 
+#include "codegen/target.h"
 #include "graph/hooks.h"
 #include "kernel/passes.h"
 #include "schedule/eval.h"
@@ -47,6 +48,7 @@ KernelReport report_on(const Program& program, std::span<const Program::Launch> 
   const Program::Launch& first = batch[0];
   report.name = first.kernel.kernel.name;
   report.form = first.code->form;
+  report.scheme = ir::scheme_of(first.kernel.kernel, cpu_target().facts());
   report.border = first.border;
   report.ir = ir::print(first.kernel.kernel);
   report.members = static_cast<int>(batch.size());

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "kernel/builder.h"
+#include "kernel/compiled.h"
 #include "kernel/scalar_ops.h"
 #include "kernel/text.h"
 
@@ -194,6 +195,16 @@ std::vector<Argument> GemmCase::arguments() {
   std::vector<Argument> list;
   for (Buffer& b : buffers) list.push_back({.data = b.data.data(), .elements = b.elements});
   return list;
+}
+
+KernelInput GemmCase::input() const {
+  KernelInput input;
+  input.extents = extents;
+  input.strides = strides;
+  for (const Buffer& b : buffers) input.bytes.push_back(b.data);
+  input.before.resize(input.bytes.size());
+  input.scalars.resize(input.bytes.size());
+  return input;
 }
 
 std::string GemmCase::wrong() const {

@@ -10,7 +10,11 @@
 #include "kernel/interpret.h"
 #include "kernel/ir.h"
 
-namespace cermet::ir {
+namespace cermet {
+
+struct KernelInput;
+
+namespace ir {
 
 struct GemmShape {
   int64_t batch = 0, m = 0, n = 0, k = 1;  // batch, m, n: 0: the axis is missing
@@ -44,6 +48,7 @@ class GemmCase {
   std::vector<int64_t> extents, strides;
 
   std::vector<Argument> arguments();
+  KernelInput input() const;
   // Empty, or where an output is not what it should be.
   std::string wrong() const;
 
@@ -52,4 +57,5 @@ class GemmCase {
   Buffer numbers(Dtype dtype, int64_t elements, uint64_t& state) const;
 };
 
-}  // namespace cermet::ir
+}  // namespace ir
+}  // namespace cermet

@@ -15,19 +15,13 @@ const TargetFacts kTargets[] = {
     {.name = "cpu", .vector_bytes = 32, .fma = true},
     {.name = "cpu", .vector_bytes = 64, .fma = true},
     {.name = "cpu", .vector_bytes = 64, .fma = true, .dot_bf16 = true},
+    {.name = "cpu", .vector_bytes = 64, .fma = true, .dot_bf16 = true, .amx_bf16 = true},
+    {.name = "cpu", .vector_bytes = 32, .fma = true, .amx_bf16 = true},
 };
+constexpr const TargetFacts &kDots = kTargets[3], &kTiles = kTargets[4],
+                            &kTilesOfAvx2 = kTargets[5];
 
-constexpr const char* kTemplates[] = {"micro gemm", "micro panel_"};
-
-KernelInput input_of(const GemmCase& product) {
-  KernelInput input;
-  input.extents = product.extents;
-  input.strides = product.strides;
-  for (const GemmCase::Buffer& b : product.buffers) input.bytes.push_back(b.data);
-  input.before.resize(input.bytes.size());
-  input.scalars.resize(input.bytes.size());
-  return input;
-}
+constexpr const char* kTemplates[] = {"gemm constants", "micro panel_"};
 
 // The product as it is given, and as it is for every target.
 void check_scheme(const GemmShape& shape, bool blocks) {
@@ -133,40 +127,71 @@ TEST(Gemm, Dtypes) {
            .epilogue = true});
 }
 
-// In pairs of k, in the interpreter and compiled: an odd last one, operands packed from where they lie,
+// What bfloat16 is multiplied as: packed in pairs of k, with an odd last one, from where operands lie and
 // through strips, and read in place.
-void check_dots(GemmShape shape) {
-  shape.in = shape.out = Dtype::bfloat16;
+std::vector<GemmShape> bfloat16_shapes() {
+  std::vector<GemmShape> shapes;
+  for (int64_t k : {1, 2, 40}) shapes.push_back({.m = 7, .n = 35, .k = k});
+  for (int bits = 0; bits < 16; ++bits)
+    shapes.push_back({.batch = bits & 8 ? 2 : 0,
+                      .m = 8,
+                      .n = 69,
+                      .k = 21,
+                      .a_transposed = (bits & 1) != 0,
+                      .b_transposed = (bits & 2) != 0,
+                      .c_transposed = (bits & 4) != 0,
+                      .padding = bits & 8 ? 3 : 0,
+                      .epilogue = (bits & 4) != 0});
+  shapes.push_back({.m = 5, .n = 270, .k = 9});
+  shapes.push_back({.m = 261, .n = 3, .k = 5, .a_transposed = true});
+  shapes.push_back({.m = 5, .n = 9, .k = 803});
+  shapes.push_back({.m = 5, .n = 9, .k = 803, .a_transposed = true, .b_transposed = true});
+  shapes.push_back({.batch = 3, .m = 17, .n = 33, .k = 11, .c_transposed = true, .a_shared = true});
+  shapes.push_back({.m = 3, .n = 4, .k = 0, .padding = 2});
+  for (GemmShape& shape : shapes) shape.in = shape.out = Dtype::bfloat16;
+  return shapes;
+}
+
+// In the interpreter and compiled.
+void check_bfloat16(GemmShape shape, const TargetFacts& target, const char* scheme_name,
+                    CpuLevel least) {
   for (Scheme scheme : {Scheme::fma, Scheme::fma_local, Scheme::fma_split_k}) {
     shape.scheme = scheme;
     SCOPED_TRACE(shape.text());
     GemmCase product(shape);
-    const Kernel tiled = simplify(tile(product.kernel, kTargets[3]));
+    const Kernel tiled = simplify(tile(product.kernel, target));
     EXPECT_NE(print(tiled).find("scratch l1 bfloat16"), std::string::npos) << print(tiled);
-    expect_as_interpreted(tiled, {input_of(product)}, CpuLevel::avx512_bf16);
+    EXPECT_EQ(scheme_of(product.kernel, target), scheme_name);
+    expect_as_interpreted(tiled, {product.input()}, least);
     interpret(tiled, product.arguments(), product.extents, product.strides);
     ASSERT_EQ(product.wrong(), "") << print(tiled);
   }
 }
 
 TEST(Gemm, DotsOfBfloat16) {
-  for (int64_t k : {1, 2, 40}) check_dots({.m = 7, .n = 35, .k = k});
-  for (int bits = 0; bits < 16; ++bits)
-    check_dots({.batch = bits & 8 ? 2 : 0,
-                .m = 8,
-                .n = 69,
-                .k = 21,
-                .a_transposed = (bits & 1) != 0,
-                .b_transposed = (bits & 2) != 0,
-                .c_transposed = (bits & 4) != 0,
-                .padding = bits & 8 ? 3 : 0,
-                .epilogue = (bits & 4) != 0});
-  check_dots({.m = 5, .n = 270, .k = 9});
-  check_dots({.m = 261, .n = 3, .k = 5, .a_transposed = true});
-  check_dots({.m = 5, .n = 9, .k = 803});
-  check_dots({.m = 5, .n = 9, .k = 803, .a_transposed = true, .b_transposed = true});
-  check_dots({.batch = 3, .m = 17, .n = 33, .k = 11, .c_transposed = true, .a_shared = true});
-  check_dots({.m = 3, .n = 4, .k = 0, .padding = 2});
+  for (const GemmShape& shape : bfloat16_shapes())
+    check_bfloat16(shape, kDots, "dot_bf16", CpuLevel::avx512_bf16);
+}
+
+TEST(Gemm, TilesOfBfloat16) {
+  for (const GemmShape& shape : bfloat16_shapes()) {
+    check_bfloat16(shape, kTiles, "amx_bf16", CpuLevel::generic);
+    check_bfloat16(shape, kTilesOfAvx2, "amx_bf16", CpuLevel::generic);
+  }
+}
+
+TEST(Gemm, SchemeNames) {
+  const auto scheme = [](const GemmShape& shape, const TargetFacts& target) {
+    return scheme_of(GemmCase(shape).kernel, target);
+  };
+  EXPECT_EQ(scheme({.m = 9, .n = 9}, kTiles), "fma");
+  EXPECT_EQ(scheme({.m = 9, .n = 9, .in = Dtype::float16}, kTiles), "fma");
+  EXPECT_EQ(scheme({.m = 9, .n = 9, .in = Dtype::bfloat16, .prologue = true}, kTiles), "fma");
+  EXPECT_EQ(scheme({.m = 9, .n = 9, .scheme = Scheme::fma_split_k}, kTiles), "fma_split_k");
+  EXPECT_EQ(scheme({.m = 2, .n = 9, .in = Dtype::bfloat16, .scheme = Scheme::panel}, kTiles),
+            "panel");
+  EXPECT_EQ(scheme({.m = 9, .n = 9, .in = Dtype::bfloat16}, kTargets[2]), "fma");
+  EXPECT_EQ(scheme({.m = 9}, kTiles), "fold");
 }
 
 TEST(Gemm, OtherStatements) {
@@ -206,7 +231,7 @@ void check_few(GemmShape shape) {
   shape = few(shape);
   check(shape);
   GemmCase product(shape);
-  expect_as_interpreted(simplify(tile(product.kernel, kTargets[2])), {input_of(product)});
+  expect_as_interpreted(simplify(tile(product.kernel, kTargets[2])), {product.input()});
 }
 
 TEST(Gemm, FewRows) {

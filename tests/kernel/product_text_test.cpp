@@ -37,16 +37,6 @@ std::vector<ir::GemmShape> product_shapes() {
   };
 }
 
-KernelInput input_of(const ir::GemmCase& product) {
-  KernelInput input;
-  input.extents = product.extents;
-  input.strides = product.strides;
-  for (const ir::GemmCase::Buffer& b : product.buffers) input.bytes.push_back(b.data);
-  input.before.resize(product.buffers.size());
-  input.scalars.resize(product.buffers.size());
-  return input;
-}
-
 std::string fault_of(ir::GemmCase product, const KernelOutput& output) {
   for (size_t i = 0; i < product.buffers.size(); ++i) product.buffers[i].data = output.bytes[i];
   return product.wrong();
@@ -63,7 +53,7 @@ TEST(CudaSource, Products) {
     SCOPED_TRACE(shape.text());
     for (const CudaLaunch& how : {CudaLaunch{}, CudaLaunch{64, 1, true, true}}) {
       const ir::GemmCase product(shape);
-      EXPECT_EQ(fault_of(product, batch.run(number, input_of(product), how)), "");
+      EXPECT_EQ(fault_of(product, batch.run(number, product.input(), how)), "");
     }
     ++number;
   }
@@ -74,7 +64,7 @@ TEST(Aarch64, Products) {
   for (const ir::GemmShape& shape : product_shapes()) {
     const ir::GemmCase product(shape);
     const size_t kernel = batch.add(ir::lower(product.kernel, cpu_facts(CpuLevel::neon)));
-    batch.launch(kernel, input_of(product));
+    batch.launch(kernel, product.input());
   }
   const std::vector<KernelOutput> outputs = batch.run();
   ASSERT_EQ(outputs.size(), product_shapes().size());

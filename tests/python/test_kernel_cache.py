@@ -94,6 +94,24 @@ def test_the_seed_holds_lower_levels(tmp_path, level):
     assert result == fresh
 
 
+def test_emulated_tiles_are_kernels_of_their_own(tmp_path):
+    product = """
+x = mx.arange(20 * 24, dtype=mx.bfloat16).reshape(20, 24) % 5
+y = mx.contiguous(x.T)
+mx.eval(x, y)
+mx.counters(reset=True)
+result = (x @ y).astype(mx.float32).tolist()
+result.append(mx.explain(lambda a, b: a @ b, x, y).kernels[0].scheme)
+"""
+    plain, _ = run(product, tmp_path, CERMET_CPU_FEATURES="avx2")
+    assert plain.pop() == "fma"
+    for compiled in (1, 0):
+        result, counters = run(product, tmp_path, CERMET_CPU_FEATURES="amx_emulated")
+        assert result.pop() == "amx_bf16" and result == plain
+        assert counters["kernels_compiled"] >= compiled and counters["kernel_hits"]["seed"] == 0
+    assert counters["kernels_compiled"] == 0
+
+
 def test_the_second_process_compiles_nothing(tmp_path):
     result, counters = run(CHAIN, tmp_path)
     assert counters["kernels_compiled"] == 1

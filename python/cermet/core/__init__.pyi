@@ -1324,6 +1324,12 @@ class KernelReport:
     def form(self) -> str: ...
 
     @property
+    def scheme(self) -> str:
+        """
+        How its products are made: fma, fma_local, fma_split_k, panel, dot_bf16, amx_bf16, or fold; empty without products.
+        """
+
+    @property
     def border(self) -> str:
         """Why the kernel is not part of its consumer."""
 

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT
+// A packed block of A times a packed block of B by tile instructions: for each panel of B, which stays in
+// L1, all rows of A, which are in L2 and go past L1. Two by two tiles of C are kept over the depth. Tiles are
+// configured for each call and released at its end, so a thread has no state outside it: nothing for
+// forks, signal handlers and switches between threads to keep. Tile registers have fixed numbers: LLVM
+// would put them on the stack and configure them itself.
+//
+// For processors without them, loops over vectors give the same bits: MXCSR is set for the call to
+// flush subnormal numbers, as tile instructions do whatever it says.
+#include <fmt/format.h>
+#include <llvm/IR/Constants.h>
+#include <llvm/IR/IntrinsicsX86.h>
+
+#include <array>
+
+#include "codegen/micro/micro.h"
+
+namespace cermet::codegen {
+
+namespace {
+
+constexpr int64_t kSide = ir::kTileSide, kDepth = ir::kTileDepth, kBlock = ir::kTileBlock;
+
+using Value = llvm::Value;
+
+// What both kinds of code walk through.
+class TileLoops {
+ protected:
+  TileLoops(const ir::TileGemmMicro& micro, MicroFunction& f)
+      : m_(micro), f_(f), b_(f.builder()), packed_(f.builder().getInt16Ty()) {}
+
+  Value* rows() { return f_.argument(3); }
+  Value* columns() { return f_.argument(4); }
+  Value* steps() { return b_.CreateAShr(b_.CreateAdd(f_.argument(5), f_.word(kDepth - 1)), 5); }
+  Value* adds() { return b_.CreateICmpNE(f_.argument(6), f_.word(0)); }
+
+  // body(c, b, columns left) for each panel of B.
+  template <typename F>
+  void each_panel(F&& body) {
+    f_.loop(columns(), kBlock, {f_.argument(2)}, [&](Value* j, const MicroValues& in) {
+      body(f_.at(f_.argument(0), j), in[0], b_.CreateSub(columns(), j));
+      return MicroValues{f_.at(packed_, in[0], m_.b_panel)};
+    });
+  }
+  // body(c, a, rows left) for each panel of A.
+  template <typename F>
+  void each_rows(Value* c, F&& body) {
+    f_.loop(rows(), kBlock, {c, f_.argument(1)}, [&](Value* i, const MicroValues& in) {
+      body(in[0], in[1], b_.CreateSub(rows(), i));
+      return MicroValues{f_.at(in[0], kBlock * m_.c_row), f_.at(packed_, in[1], m_.a_panel)};
+    });
+  }
+  // one() if no more than a tile is left, else two().
+  template <typename F>
+  void by_tiles(Value* left, F&& body) {
+    f_.when(b_.CreateICmpSGT(left, f_.word(kSide)), [&] { body(2); });
+    f_.when(b_.CreateICmpSLE(left, f_.word(kSide)), [&] { body(1); });
+  }
+
+  const ir::TileGemmMicro& m_;
+  MicroFunction& f_;
+  llvm::IRBuilder<>& b_;
+  llvm::Type* const packed_;
+};
+
+class TileCode : TileLoops {
+ public:
+  TileCode(const ir::TileGemmMicro& micro, MicroFunction& f) : TileLoops(micro, f) {}
+
+  void emit() {
+    call(llvm::Intrinsic::x86_ldtilecfg, {configuration()});
+    each_panel([&](Value* c_panel, Value* b, Value* columns_left) {
+      by_tiles(columns_left, [&](int across) {
+        each_rows(c_panel, [&](Value* c, Value* a, Value* rows_left) {
+          by_tiles(rows_left, [&](int down) { block(down, across, c, a, b); });
+        });
+      });
+    });
+    call(llvm::Intrinsic::x86_tilerelease, {});
+  }
+
+ private:
+  // Which register: four tiles of C, two of A, two of B.
+  static int of_c(int i, int j) { return 2 * i + j; }
+  static int of_a(int i) { return 4 + i; }
+  static int of_b(int j) { return 6 + j; }
+
+  void call(llvm::Intrinsic::ID id, llvm::ArrayRef<Value*> arguments) {
+    b_.CreateIntrinsic(id, {}, arguments);
+  }
+  Value* tile(int number) { return b_.getInt8(static_cast<uint8_t>(number)); }
+  Value* stride(int64_t elements, int64_t size) { return f_.word(elements * size); }
+
+  // Palette 1, all tiles of 16 rows and 64 bytes (Intel's manual, LDTILECFG).
+  Value* configuration() {
+    std::array<uint8_t, 64> bytes = {1};
+    for (size_t t = 0; t < 8; ++t) bytes[16 + 2 * t] = 64, bytes[48 + t] = kSide;
+    llvm::Constant* data = llvm::ConstantDataArray::get(b_.getContext(), bytes);
+    auto* variable =
+        new llvm::GlobalVariable(*b_.GetInsertBlock()->getModule(), data->getType(), true,
+                                 llvm::GlobalValue::PrivateLinkage, data, "tile_configuration");
+    variable->setAlignment(llvm::Align(64));
+    return variable;
+  }
+
+  void block(int down, int across, Value* c, Value* a, Value* b) {
+    Value* adds = this->adds();
+    f_.when(adds, [&] {
+      each_c(down, across, c, [&](int number, Value* at) {
+        call(llvm::Intrinsic::x86_tileloadd64, {tile(number), at, stride(m_.c_row, 4)});
+      });
+    });
+    f_.when(b_.CreateNot(adds), [&] {
+      each_c(down, across, c,
+             [&](int number, Value*) { call(llvm::Intrinsic::x86_tilezero, {tile(number)}); });
+    });
+    f_.loop(steps(), 1, {a, b}, [&](Value*, const MicroValues& at) {
+      step(down, across, at[0], at[1]);
+      return MicroValues{f_.at(packed_, at[0], m_.a_step), f_.at(packed_, at[1], kDepth * kBlock)};
+    });
+    each_c(down, across, c, [&](int number, Value* at) {
+      call(llvm::Intrinsic::x86_tilestored64, {tile(number), at, stride(m_.c_row, 4)});
+    });
+  }
+
+  template <typename F>
+  void each_c(int down, int across, Value* c, F&& body) {
+    for (int i = 0; i < down; ++i)
+      for (int j = 0; j < across; ++j) body(of_c(i, j), f_.at(c, i * kSide * m_.c_row + j * kSide));
+  }
+
+  // kDepth of k.
+  void step(int down, int across, Value* a, Value* b) {
+    for (int i = 0; i < down; ++i) {
+      call(llvm::Intrinsic::x86_tileloaddt164,
+           {tile(of_a(i)), f_.at(packed_, a, i * kSide * m_.a_row), stride(m_.a_row, 2)});
+      for (int j = 0; j < across; ++j) {
+        if (i == 0)
+          call(llvm::Intrinsic::x86_tileloadd64,
+               {tile(of_b(j)), f_.at(packed_, b, j * kSide * 2), stride(kBlock * 2, 2)});
+        call(llvm::Intrinsic::x86_tdpbf16ps, {tile(of_c(i, j)), tile(of_a(i)), tile(of_b(j))});
+      }
+    }
+  }
+};
+
+// The same in vectors, a row of C at a time.
+class VectorCode : TileLoops {
+ public:
+  VectorCode(const MicroTarget& target, const ir::TileGemmMicro& micro, MicroFunction& f)
+      : TileLoops(micro, f),
+        lanes_(target.lanes()),
+        fma_(target.features.avx2),
+        x86_(target.features.x86) {}
+
+  void emit() {
+    Value* before = flush();
+    each_panel([&](Value* c_panel, Value* b, Value* columns_left) {
+      Value* width = at_most(columns_left, kBlock);
+      each_rows(c_panel, [&](Value* c_block, Value* a_block, Value* rows_left) {
+        f_.loop(at_most(rows_left, kBlock), 1, {c_block, a_block},
+                [&](Value*, const MicroValues& in) {
+                  f_.loop(width, lanes_, {}, [&](Value* j, const MicroValues&) {
+                    Value* place = f_.at(in[0], j);
+                    Value* b_at = b_.CreateGEP(packed_, b, b_.CreateShl(j, 1));
+                    f_.store(row(place, in[1], b_at), place);
+                    return MicroValues{};
+                  });
+                  return MicroValues{f_.at(in[0], m_.c_row), f_.at(packed_, in[1], m_.a_row)};
+                });
+      });
+    });
+    if (before != nullptr) control(llvm::Intrinsic::x86_sse_ldmxcsr, before);
+  }
+
+ private:
+  Value* at_most(Value* n, int64_t limit) {
+    return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, n, f_.word(limit));
+  }
+  void control(llvm::Intrinsic::ID id, Value* place) { b_.CreateIntrinsic(id, {}, {place}); }
+
+  // From here on subnormal numbers are zeros; gives where the state before is.
+  Value* flush() {
+    if (!x86_) return nullptr;
+    constexpr uint32_t kFlushed = 0x9fc0;  // no exceptions, to the nearest even
+    Value* before = b_.CreateAlloca(b_.getInt32Ty());
+    Value* flushed = b_.CreateAlloca(b_.getInt32Ty());
+    control(llvm::Intrinsic::x86_sse_stmxcsr, before);
+    b_.CreateStore(b_.getInt32(kFlushed), flushed);
+    control(llvm::Intrinsic::x86_sse_ldmxcsr, flushed);
+    return before;
+  }
+
+  llvm::Type* pairs() { return with_width(b_.getInt32Ty(), static_cast<int>(lanes_)); }
+
+  // What a vector of C gets.
+  Value* row(Value* c, Value* a, Value* b) {
+    Value* zero = llvm::Constant::getNullValue(f_.vector(lanes_));
+    Value* start = b_.CreateSelect(adds(), f_.load(f_.vector(lanes_), c), zero);
+    return f_.loop(steps(), 1, {a, b, start}, [&](Value*, const MicroValues& at) {
+      MicroValues in = {at[0], at[1], zero, zero};
+      in = f_.loop(f_.word(kDepth / 2), 1, in, [&](Value*, const MicroValues& p) {
+        Value* x = b_.CreateAlignedLoad(b_.getInt32Ty(), p[0], llvm::Align(2));
+        x = b_.CreateVectorSplat(static_cast<unsigned>(lanes_), x);
+        Value* y = b_.CreateAlignedLoad(pairs(), p[1], llvm::Align(2));
+        return MicroValues{f_.at(packed_, p[0], 2), f_.at(packed_, p[1], 2 * kBlock),
+                           chain(even(x), even(y), p[2]), chain(odd(x), odd(y), p[3])};
+      });
+      return MicroValues{f_.at(packed_, at[0], m_.a_step), in[1],
+                         b_.CreateFAdd(at[2], b_.CreateFAdd(in[2], in[3]))};
+    })[2];
+  }
+
+  // The lower and the upper one of pairs.
+  Value* even(Value* x) { return b_.CreateBitCast(b_.CreateShl(x, 16), f_.vector(lanes_)); }
+  Value* odd(Value* x) { return b_.CreateBitCast(b_.CreateAnd(x, 0xffff0000), f_.vector(lanes_)); }
+  // Products of bfloat16 are exact: without fma the bits differ only where one underflows or overflows.
+  Value* chain(Value* x, Value* y, Value* sum) {
+    if (fma_) return b_.CreateIntrinsic(llvm::Intrinsic::fma, {sum->getType()}, {x, y, sum});
+    return b_.CreateFAdd(sum, b_.CreateFMul(x, y));
+  }
+
+  const int64_t lanes_;
+  const bool fma_, x86_;
+};
+
+}  // namespace
+
+llvm::Function* tile_gemm_function(const MicroTarget& target, const ir::TileGemmMicro& m) {
+  const std::string name =
+      fmt::format("tile_gemm_{}_{}_{}_{}_{}", m.a_panel, m.a_row, m.a_step, m.b_panel, m.c_row);
+  if (llvm::Function* known = target.module.getFunction(name)) return known;
+  MicroFunction f(target, name, 3, 4);
+  if (target.features.tiles) {
+    TileCode(m, f).emit();
+  } else {
+    VectorCode(target, m, f).emit();
+  }
+  return f.finish();
+}
+
+}  // namespace cermet::codegen
