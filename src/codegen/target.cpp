@@ -87,7 +87,8 @@ CpuLevel cpu_level() {
   static const CpuLevel level = [] {
     const std::string& cap = env::cpu_features();
     CpuLevel host = processor_level();
-    const bool wants_tiles = cap.empty() || cap == kLevelNames[static_cast<size_t>(CpuLevel::amx)];
+    // On request alone: they have run in emulation, not on a processor that has them.
+    const bool wants_tiles = cap == kLevelNames[static_cast<size_t>(CpuLevel::amx)];
     if (host == CpuLevel::amx && !(wants_tiles && may_use_tiles())) host = CpuLevel::avx512_fp16;
     if (cap.empty() || emulates_amx()) return host;
     const auto wanted = std::ranges::find(kLevelNames, cap) - kLevelNames.begin();
