@@ -2,6 +2,7 @@
 #include "capture.h"
 
 #include <bit>
+#include <set>
 #include <unordered_map>
 
 #include "capture_code.h"
@@ -90,11 +91,30 @@ bool is_users_module(PyObject* name) {
   return it->second;
 }
 
-bool is_users_class(PyTypeObject* type) {
-  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 || type->tp_dict == nullptr) return false;
+PyObject* module_of(PyTypeObject* type) {
+  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 || type->tp_dict == nullptr) return nullptr;
   static PyObject* name = PyUnicode_InternFromString("__module__");
-  PyObject* module = PyDict_GetItem(type->tp_dict, name);
+  return PyDict_GetItem(type->tp_dict, name);
+}
+
+bool is_users_class(PyTypeObject* type) {
+  PyObject* module = module_of(type);
   return module != nullptr && is_users_module(module);
+}
+
+// Of the program itself: the names in installed libraries are not looked at, as they lead to all of them.
+bool is_installed(PyObject* module_name) {
+  static auto* known = new std::unordered_map<PyObject*, bool>;
+  const auto [it, fresh] = known->try_emplace(module_name, false);
+  if (!fresh) return it->second;
+  Py_INCREF(module_name);  // few, and their addresses stay taken
+  PyObject* module = PyDict_GetItem(PyImport_GetModuleDict(), module_name);
+  if (module == nullptr) return false;
+  const nb::object file = nb::getattr(nb::handle(module), "__file__", nb::none());
+  if (!nb::isinstance<nb::str>(file)) return false;
+  const std::string path = nb::cast<std::string>(file);
+  return it->second = path.find("/site-packages/") != std::string::npos ||
+                      path.find("/dist-packages/") != std::string::npos;
 }
 
 bool is_users_function(PyObject* f) {
@@ -129,8 +149,14 @@ class Walker {
           {{kind, nb::borrow(container), nb::borrow(key)}, key_hash, nb::borrow(object)});
       return;
     }
-    if (is_opaque(p)) return;
     add(kKey, key_hash);
+    if (is_opaque(p)) {
+      identify(object);
+      auto* type = reinterpret_cast<PyTypeObject*>(p);
+      if (PyType_Check(p) && is_users_class(type) && !is_installed(module_of(type)))
+        class_attributes(type);
+      return;
+    }
     auto [it, fresh] = seen_.try_emplace(p, seen_.size());
     if (!fresh) return add(kKnown, it->second);
     add(kObject, reinterpret_cast<uintptr_t>(Py_TYPE(p)));
@@ -223,8 +249,16 @@ class Walker {
     if (PyObject_IsInstance(object.ptr(), deque_class()) == 1) return items(object);
     const bool argument = std::exchange(argument_, argument_ && !holder);  // its parts are state
     if (const nb::object d = attribute_dict(object); !d.is_valid()) {
-      if (!users || !slots(object)) hash(object);
-    } else if (holder) {
+      if (users && slots(object)) {
+        // They are its parts.
+      } else if (argument_) {
+        hash(object);
+      } else if (!users) {
+        identify(object);
+      }
+    } else if (!holder) {
+      identify(object);
+    } else {
       found_.checks.attributes(object.ptr(), d.ptr());
       dict(d, Place::Kind::attribute, object);
     }
@@ -235,7 +269,7 @@ class Walker {
       if (!users && PyDict_GetItemString(Py_TYPE(object.ptr())->tp_dict, part) != nullptr)
         inside(nb::object(object.attr(part)), object, part[0] + part[1]);
     }
-    if (users) methods(Py_TYPE(object.ptr()));
+    if (users) class_attributes(Py_TYPE(object.ptr()));
   }
 
   static PyObject* deque_class() {
@@ -260,7 +294,7 @@ class Walker {
       found_.checks.attributes(object.ptr(), d.ptr());
       dict(d, Place::Kind::attribute, object);
     }
-    if (is_users_class(Py_TYPE(object.ptr()))) methods(Py_TYPE(object.ptr()));
+    if (is_users_class(Py_TYPE(object.ptr()))) class_attributes(Py_TYPE(object.ptr()));
     argument_ = argument;
   }
 
@@ -300,35 +334,47 @@ class Walker {
     return std::string_view(PyUnicode_AsUTF8(module)).starts_with("cermet");
   }
 
-  // Functions and arrays of a class: what its methods reach.
-  void methods(PyTypeObject* type) {
+  // Of a class: what its methods reach, and what stands in it for all its objects.
+  void class_attributes(PyTypeObject* type) {
     if (!seen_.try_emplace(reinterpret_cast<PyObject*>(type), seen_.size()).second) return;
     PyObject* bases = type->tp_mro;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bases); i++) {
       auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(bases, i));
       if (!is_users_class(base)) continue;
+      const bool installed = is_installed(module_of(base));
       found_.checks.dict(base->tp_dict);
       PyObject *key, *value;
       Py_ssize_t position = 0;
       while (PyDict_Next(base->tp_dict, &position, &key, &value)) {
-        if (PyFunction_Check(value) || is_array(value))
-          visit(value, Place::Kind::attribute, nb::handle(reinterpret_cast<PyObject*>(base)), key,
+        const char* name = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : nullptr;
+        const bool language = name != nullptr && std::string_view(name).starts_with("__");
+        const nb::handle owner(reinterpret_cast<PyObject*>(base));
+        if (PyFunction_Check(value) || is_array(value)) {
+          visit(value, Place::Kind::attribute, owner, key,
                 static_cast<uint64_t>(PyObject_Hash(key)));
+        } else if (!language && !installed) {  // numbers of a class are not open
+          inside(value, owner, position);
+        }
       }
     }
   }
 
-  // Something without parts counts by its hash.
+  // What is not looked into is another when it is another object.
+  void identify(nb::handle object) {
+    add(kObject, reinterpret_cast<uintptr_t>(object.ptr()));
+    found_.identified.push_back(nb::borrow(object));
+  }
+
+  // An argument without parts counts by its hash.
   void hash(nb::handle object) {
     const Py_hash_t value = PyObject_Hash(object.ptr());
     if (value == -1 && PyErr_Occurred() != nullptr) {
       PyErr_Clear();
-      if (!argument_ || found_.refused) return;
+      if (found_.refused) return;
       found_.refused = true;
       found_.refused_type = nb::borrow(object.type());
       return;
     }
-    if (!argument_) return;
     add(kObject, static_cast<uint64_t>(value));
     found_.identified.push_back(nb::borrow(object));
   }
@@ -378,15 +424,25 @@ class Walker {
     return PyDict_GetItem(PyFunction_GET_GLOBALS(f.ptr()), name.ptr());
   }
 
+  // Attribute names are among those of the code, as those of globals are.
+  void names_in_module(PyObject* code, PyObject* module) {
+    const nb::object name = nb::steal(PyModule_GetNameObject(module));
+    if (!name.is_valid()) return PyErr_Clear();
+    if (is_users_module(name.ptr()) && !is_installed(name.ptr()) &&
+        modules_.emplace(code, module).second)
+      globals_of(code, PyModule_GetDict(module));
+  }
+
   void globals_of(PyObject* code_object, PyObject* globals) {
     auto* code = reinterpret_cast<PyCodeObject*>(code_object);
     found_.checks.globals(globals, code->co_names);
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_names); i++) {
       PyObject* name = PyTuple_GET_ITEM(code->co_names, i);
       PyObject* value = PyDict_GetItem(globals, name);
-      if (value == nullptr || is_opaque(value)) continue;
-      if (snapshot_ != nullptr) snapshot_->keep_item(globals, name);
+      if (value == nullptr) continue;
+      if (snapshot_ != nullptr && !is_opaque(value)) snapshot_->keep_item(globals, name);
       visit(value, Place::Kind::item, globals, name, static_cast<uint64_t>(PyObject_Hash(name)));
+      if (PyModule_Check(value)) names_in_module(code_object, value);
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_consts); i++) {
       PyObject* constant = PyTuple_GET_ITEM(code->co_consts, i);
@@ -398,6 +454,7 @@ class Walker {
   Snapshot* snapshot_;
   std::unordered_map<PyObject*, size_t> seen_;
   std::unordered_map<PyObject*, size_t> slot_of_;
+  std::set<std::pair<PyObject*, PyObject*>> modules_;  // whose names were looked up for a code
   uint64_t cell_name_ = 0;
   bool argument_ = false;
 };

@@ -48,7 +48,7 @@ struct Captured {
   std::vector<Place> numbers;          // where numbers of a trace were left
   CaptureKey structure;                // everything but constants, dtypes and shapes
   WalkChecks checks;                   // whether the next walk would find the same
-  std::vector<nb::object> identified;  // arguments that count by their hash
+  std::vector<nb::object> identified;  // what counts by its address or hash
   bool refused = false;                // an argument cannot be hashed ...
   nb::object refused_type;             // ... its type
 

@@ -7,9 +7,12 @@ structure), what is refused, and that an exception in a trace leaves everything 
 
 import gc
 import inspect
+import math
 import threading
+import types
 import weakref
 from collections import namedtuple
+from fractions import Fraction
 from functools import partial
 
 import cermet.core as mx
@@ -641,3 +644,80 @@ def test_numbers_alone_among_the_arguments():
     assert [scale(n).tolist() for n in (3, 4, 2.5, -1)] == [[n, n] for n in (3, 4, 2.5, -1)]
     both = mx.compile(lambda n, k: mx.full((n,), k))
     assert [both(n, k).tolist() for n, k in ((2, 7), (3, 7), (2, 8))] == [[7, 7], [7] * 3, [8, 8]]
+
+
+class Settings:
+    scale, kept = 2.0, [2.0]
+
+
+class Scaled(nn.Module):
+    scale = 2.0
+
+    def __init__(self, act):
+        super().__init__()
+        self.act = act
+
+    def __call__(self, x):
+        return self.act(x) * self.scale
+
+
+REBOUND = {
+    "np.float32": (lambda x, v: x * float(v), np.float32(2), np.float32(5)),
+    "np.bool_": (lambda x, v: x if v else -x, np.bool_(True), np.bool_(False)),
+    "NumPy array": (lambda x, v: x * mx.array(v), np.array([2.0]), np.array([5.0])),
+    "range": (lambda x, v: x * len(v), range(2), range(5)),
+    "slice": (lambda x, v: mx.arange(6)[v].sum() * x, slice(0, 2), slice(0, 5)),
+    "Fraction": (lambda x, v: x * float(v), Fraction(2), Fraction(5)),
+    "op": (lambda x, v: v(x * 2), mx.square, mx.negative),
+    "built-in function": (lambda x, v: x * v(2.5), math.floor, math.ceil),
+    "class": (lambda x, v: x * v.k, type("A", (), {"k": 2}), type("B", (), {"k": 5})),
+    "partial": (lambda x, v: v(x), partial(mx.multiply, 2), partial(mx.add, 2)),
+    "dtype": (lambda x, v: x.astype(v), mx.float32, mx.float16),
+}
+
+
+@pytest.mark.parametrize("name", REBOUND)
+def test_variables_of_any_kind_may_be_rebound(name):
+    use, value, other = REBOUND[name]
+
+    @mx.compile
+    def f(x):
+        return use(x, value)
+
+    x = mx.array([3.0])
+    for now in (value, other, value):
+        value = now
+        for _ in range(2):
+            result, expected = f(x), use(x, now)
+            assert result.dtype == expected.dtype and result.tolist() == expected.tolist()
+
+
+def test_attributes_of_classes_and_modules_may_change(monkeypatch):
+    model = Scaled(mx.square)
+    f = mx.compile(lambda x: model(x) + Settings.scale + sum(Settings.kept))
+    x = mx.array(3.0)
+
+    def expect(value):
+        assert f(x).item() == f(x).item() == value
+
+    expect(9 * 2 + 4)
+    model.act = mx.negative
+    expect(-3 * 2 + 4)
+    monkeypatch.setattr(Scaled, "scale", 5.0)
+    expect(-3 * 5 + 4)
+    monkeypatch.setattr(Settings, "scale", 7.0)
+    expect(-3 * 5 + 9)
+    monkeypatch.setattr(Settings, "kept", [1.0, 1.0])
+    expect(-3 * 5 + 9)
+    Settings.kept.append(1.0)
+    expect(-3 * 5 + 10)
+
+
+def test_names_of_another_module_may_be_rebound(monkeypatch):
+    module = types.ModuleType("settings_of_the_test")
+    module.k, module.w = 2.0, mx.array(1.0)
+    monkeypatch.setitem(globals(), "settings_of_the_test", module)
+    f = mx.compile(lambda x: x * settings_of_the_test.k + settings_of_the_test.w)  # noqa: F821
+    assert [f(mx.array(1.0)).item() for _ in range(2)] == [3, 3]
+    module.k, module.w = 5.0, mx.array(3.0)
+    assert [f(mx.array(1.0)).item() for _ in range(2)] == [8, 8]
