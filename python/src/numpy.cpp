@@ -114,9 +114,14 @@ int guarded(F&& f) {
 
 int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   view->obj = nullptr;
+  try {
+    evaluate(*nb::inst_ptr<array>(nb::handle(self)));
+  } catch (...) {  // no BufferError: NumPy would go on, and evaluate again
+    set_python_error(std::current_exception());
+    return -1;
+  }
   return guarded([&] {
     const array a = nb::cast<array>(nb::handle(self));
-    evaluate(a);
     return fill_buffer(self, a, format_of(a.dtype()), view, flags);
   });
 }

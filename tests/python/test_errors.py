@@ -189,9 +189,11 @@ def test_line_of_a_program_in_a_folder_named_as_the_package():
         mx.eval(names["y"])
 
 
+@pytest.mark.parametrize("wait", ["mx.eval(x)", "np.asarray(x)", "memoryview(x)", "x.tolist()"])
 @pytest.mark.parametrize("imported", ["import cermet.core", "pass"])
-def test_interruption(imported):
-    """Ctrl-C ends an evaluation and nothing else, whatever thread was the first to import."""
+def test_interruption(imported, wait):
+    """Ctrl-C ends an evaluation and nothing else, whatever waits for it, and whatever thread was the
+    first to import."""
     code = f"""
 import signal, threading, os, time
 def first():
@@ -199,6 +201,7 @@ def first():
 thread = threading.Thread(target=first)
 thread.start()
 thread.join()
+import numpy as np
 import cermet.core as mx
 x = mx.ones((512, 512))
 timer = threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT))
@@ -208,7 +211,7 @@ try:
     while True:
         for _ in range(2000):
             x = mx.sin(x @ x)
-        mx.eval(x)
+        {wait}
         assert time.time() - start < 60
 except KeyboardInterrupt:
     print("interrupted", (mx.ones((3,)) + 1).tolist())
