@@ -347,6 +347,7 @@ class Walker {
       Py_ssize_t position = 0;
       while (PyDict_Next(base->tp_dict, &position, &key, &value)) {
         const char* name = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : nullptr;
+        if (name == nullptr) PyErr_Clear();  // not valid UTF-8
         const bool language = name != nullptr && std::string_view(name).starts_with("__");
         const nb::handle owner(reinterpret_cast<PyObject*>(base));
         if (PyFunction_Check(value) || is_array(value)) {

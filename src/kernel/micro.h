@@ -99,6 +99,7 @@ struct PanelMicro {
 // zeros for them. What is computed past the wanted rows and columns, up to a multiple of kTileSide, is
 // left undefined.
 inline constexpr int64_t kTileSide = 16, kTileDepth = 32, kTileBlock = 2 * kTileSide;
+inline constexpr int64_t kTiledRows = 256;  // of a block of A that stays in L2
 struct TileGemmMicro {
   // Constants.
   int64_t a_panel, a_row, a_step, b_panel, c_row;

@@ -43,8 +43,7 @@ constexpr int64_t kLocalBytes = 1536;   // as kBlockBytes; C, A and B of an item
 constexpr int64_t kPlaceBytes = 512;    // as kBlockBytes, of items that read A in place
 constexpr int64_t kPlaceDepth = 384;    // as kMaxDepth, of these
 constexpr int64_t kPiece = 512;         // of k that an item of a split sum takes
-constexpr int64_t kTiledRows = 256;     // of a block for tile instructions
-constexpr int64_t kTiledColumns = 512;
+constexpr int64_t kTiledColumns = 512;  // of a block for tile instructions
 constexpr int64_t kTiledDepth = 512;
 constexpr int64_t kTiledPack = 128;  // columns of it that an item packs
 
@@ -439,25 +438,6 @@ class GemmWriter : ProductWriter {
       const Product& p = analysis_.products[i];
       const Operand& a = *std::ranges::find(a_, p.a, &Operand::expr);
       const Operand& b = *std::ranges::find(b_, p.b, &Operand::expr);
-      if (is_tiled()) {
-        const TileGemmMicro micro{.a_panel = size_.tile_rows * a_row(),
-                                  .a_row = a_row(),
-                                  .a_step = size_.step,
-                                  .b_panel = size_.b_panel(),
-                                  .c_row = size_.c_row(),
-                                  .c = {true, c_[i]},
-                                  .a = {true, a.local},
-                                  .b = {true, b.local},
-                                  .rows = rows,
-                                  .columns = columns,
-                                  .depth = depth,
-                                  .c_at = c_at,
-                                  .a_at = integer(0),
-                                  .b_at = b_at,
-                                  .add = step};
-        out_.append(micro.micro());
-        continue;
-      }
       GemmMicro micro{.tile_rows = size_.tile_rows,
                       .tile_columns = size_.tile_columns,
                       .a_column = a.along_k ? size_.group : a_width() * size_.group,
@@ -480,8 +460,27 @@ class GemmWriter : ProductWriter {
         micro.a_column = size_.group;
         micro.a_row = stride(a.place.free);
       }
-      out_.append(micro.micro());
+      out_.append(is_tiled() ? by_tiles(micro).micro() : micro.micro());
     }
+  }
+
+  // The same product of blocks that lie as tile instructions take them.
+  TileGemmMicro by_tiles(const GemmMicro& m) const {
+    return {.a_panel = size_.tile_rows * a_row(),
+            .a_row = a_row(),
+            .a_step = size_.step,
+            .b_panel = m.b_panel,
+            .c_row = m.c_row,
+            .c = m.c,
+            .a = m.a,
+            .b = m.b,
+            .rows = m.rows,
+            .columns = m.columns,
+            .depth = m.depth,
+            .c_at = m.c_at,
+            .a_at = m.a_at,
+            .b_at = m.b_at,
+            .add = m.add};
   }
 
   // `mask`: kNone, or whether the sums are there; else they are 0.

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "codegen/target.h"
+#include "kernel/micro.h"
 #include "kernel/rebuild.h"
 #include "kernel/walk.h"
 #include "schedule/kernel_axes.h"
@@ -399,7 +400,7 @@ struct ContractShape {
 // than the operands; small products of a batch pack for themselves, and so do those for tile instructions
 // that are one block high.
 ContractShape contract_shape(const PlanNode& product, int64_t k) {
-  constexpr int64_t kFewRows = 8, kLocalRows = 512, kBatch = 16, kTiledRows = 256;
+  constexpr int64_t kFewRows = 8, kLocalRows = 512, kBatch = 16;
   constexpr int64_t kLongSum = 2048, kLongestSum = 32768, kPiece = 512;
   const Dtype dtype = product.node->dtype;
   const Shape& shape = product.node->shape;
@@ -411,7 +412,7 @@ ContractShape contract_shape(const PlanNode& product, int64_t k) {
   const bool is_long = k >= kLongSum && k <= kLongestSum && k >= 4 * many;
   if (is_long && m * n <= kPiece * (m + n)) return {ir::Scheme::fma_split_k};
   if (m <= kLocalRows && shape.size() >= kBatch * m * n) return {ir::Scheme::fma_local};
-  if (m <= kTiledRows && dtype == Dtype::bfloat16 && cpu_target().facts().amx_bf16)
+  if (m <= ir::kTiledRows && dtype == Dtype::bfloat16 && cpu_target().facts().amx_bf16)
     return {ir::Scheme::fma_local};
   return {};
 }

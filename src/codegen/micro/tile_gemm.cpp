@@ -50,7 +50,7 @@ class TileLoops {
       return MicroValues{f_.at(in[0], kBlock * m_.c_row), f_.at(packed_, in[1], m_.a_panel)};
     });
   }
-  // one() if no more than a tile is left, else two().
+  // body(1) if no more than a tile is left, else body(2).
   template <typename F>
   void by_tiles(Value* left, F&& body) {
     f_.when(b_.CreateICmpSGT(left, f_.word(kSide)), [&] { body(2); });
