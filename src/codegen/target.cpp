@@ -21,7 +21,7 @@ constexpr std::array<const char*, 6> kLevelNames = {"generic",     "avx2",      
 
 // Tile registers need the system's permission: once for the process, from any thread, for all its threads
 // and what it forks. From then on its handlers of signals need larger stacks (docs/fast_code.md), so it is
-// asked only where tiles are wanted. It is refused if a thread has a smaller one already.
+// asked only where tiles may be used. It is refused if a thread has a smaller one already.
 bool may_use_tiles() {
   constexpr int kRequestPermission = 0x1023, kTileData = 18;
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
@@ -87,11 +87,10 @@ CpuLevel cpu_level() {
   static const CpuLevel level = [] {
     const std::string& cap = env::cpu_features();
     CpuLevel host = processor_level();
-    // On request alone: they have run in emulation, not on a processor that has them.
-    const bool wants_tiles = cap == kLevelNames[static_cast<size_t>(CpuLevel::amx)];
-    if (host == CpuLevel::amx && !(wants_tiles && may_use_tiles())) host = CpuLevel::avx512_fp16;
-    if (cap.empty() || emulates_amx()) return host;
     const auto wanted = std::ranges::find(kLevelNames, cap) - kLevelNames.begin();
+    const bool takes_tiles = cap.empty() || wanted == static_cast<int>(CpuLevel::amx);
+    if (host == CpuLevel::amx && !(takes_tiles && may_use_tiles())) host = CpuLevel::avx512_fp16;
+    if (cap.empty() || emulates_amx()) return host;
     CERMET_CHECK(wanted <= static_cast<int>(host), value, "env",
                  "CERMET_CPU_FEATURES={} is more than this processor has; use {} or less", cap,
                  kLevelNames[static_cast<size_t>(host)]);
