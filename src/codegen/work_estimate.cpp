@@ -55,7 +55,9 @@ class Estimator {
     const auto [rows, counts] = counts_of(micro);
     const size_t size = size_of(kernel_.locals[micro.buffers[0].id].dtype);
     factor *= kVectorOpNs * static_cast<double>(rows) * static_cast<double>(size) / vector_bytes_;
-    if (micro.kind == MicroKind::tile_gemm) factor *= kTileShare;
+    if (micro.kind == MicroKind::tile_gemm)
+      factor *=
+          kTileShare * static_cast<double>(products_of(TileGemmMicro::of(micro).parts).size());
     for (ExprId count : counts) add(trip_of(count), factor, trips);
     work_.push_back({factor, trips});
   }

@@ -355,21 +355,30 @@ float tile_step(float sum, X&& x, Y&& y) {
 
 // The products over the depth, added to `start`; a and b are the places of the first ones.
 uint64_t Evaluator::tile_sum(const TileGemmMicro& m, int64_t a, int64_t b, uint64_t start) const {
-  const auto x = [&](int64_t k) {
-    return read(m.a, a + k / kTileDepth * m.a_step + k % kTileDepth);
+  const auto x = [&](PartPair pair, int64_t k) {
+    return read(m.a, a + pair.a * m.a_part + k / kTileDepth * m.a_step + k % kTileDepth);
   };
-  const auto y = [&](int64_t k) { return read(m.b, b + k / 2 * 2 * kTileBlock + k % 2); };
+  const auto y = [&](PartPair pair, int64_t k) {
+    return read(m.b, b + pair.b * m.b_part + k / 2 * 2 * kTileBlock + k % 2);
+  };
   const auto depth = static_cast<int64_t>(cells_[m.depth]);
+  const std::span<const PartPair> products = products_of(m.parts);
   if (wide_) {
     ContractSum sum(Dtype::float64);
-    for (int64_t k = 0; k < depth; ++k) sum.add(Dtype::float64, x(k), Dtype::float64, y(k));
+    for (int64_t k = 0; k < depth; ++k)
+      for (PartPair p : products) sum.add(Dtype::float64, x(p, k), Dtype::float64, y(p, k));
     const uint64_t terms[2] = {start, sum.result()};
     return apply(Code::add, Dtype::float64, Dtype::float64, terms);
   }
-  auto sum = std::bit_cast<float>(static_cast<uint32_t>(start));
+  const auto before = std::bit_cast<float>(static_cast<uint32_t>(start));
+  float sum = m.parts == 1 ? before : 0;
   for (int64_t step = 0; step < depth; step += kTileDepth)
-    sum = tile_step(
-        sum, [&](int64_t k) { return x(step + k); }, [&](int64_t k) { return y(step + k); });
+    for (PartPair p : products)
+      sum = tile_step(
+          sum, [&](int64_t k) { return x(p, step + k); },
+          [&](int64_t k) { return y(p, step + k); });
+  if (m.parts > 1 && static_cast<int64_t>(cells_[m.add]) != 0)
+    sum = flushed(flushed(before) + flushed(sum));
   return std::bit_cast<uint32_t>(sum);
 }
 

@@ -20,7 +20,7 @@ Counts counts_of(MicroKind kind) {
     case MicroKind::pack: return {2, 2, 5};
     case MicroKind::panel_n:
     case MicroKind::panel_k: return {1, 3, 7};
-    case MicroKind::tile_gemm: return {5, 3, 7};
+    case MicroKind::tile_gemm: return {8, 3, 7};
   }
   return {};
 }
@@ -89,14 +89,23 @@ PanelMicro PanelMicro::of(const Micro& m) {
 
 Micro TileGemmMicro::micro() const {
   return {MicroKind::tile_gemm,
-          {a_panel, a_row, a_step, b_panel, c_row},
+          {parts, a_part, a_panel, a_row, a_step, b_part, b_panel, c_row},
           {c, a, b},
           {rows, columns, depth, c_at, a_at, b_at, add}};
 }
 
 TileGemmMicro TileGemmMicro::of(const Micro& m) {
   const auto& [k, b, e] = std::tie(m.constants, m.buffers, m.operands);
-  return {k[0], k[1], k[2], k[3], k[4], b[0], b[1], b[2], e[0], e[1], e[2], e[3], e[4], e[5], e[6]};
+  return {k[0], k[1], k[2], k[3], k[4], k[5], k[6], k[7], b[0],
+          b[1], b[2], e[0], e[1], e[2], e[3], e[4], e[5], e[6]};
+}
+
+std::span<const PartPair> products_of(int64_t parts) {
+  static constexpr PartPair kOne[] = {{0, 0}};
+  static constexpr PartPair kTwo[] = {{0, 1}, {1, 1}, {1, 0}, {0, 0}};
+  static constexpr PartPair kThree[] = {{0, 2}, {0, 1}, {1, 1}, {1, 0}, {2, 0}, {0, 0}};
+  if (parts == 1) return kOne;
+  return parts == 2 ? std::span<const PartPair>(kTwo) : kThree;
 }
 
 namespace {
@@ -108,7 +117,7 @@ std::string fault_of_groups(const Micro& micro, int64_t group) {
     case MicroKind::gemm: distances = {micro.constants[2], micro.constants[3]}; break;
     case MicroKind::transpose: distances = {micro.constants[1], micro.constants[2]}; break;
     case MicroKind::pack: distances = {micro.constants[1]}; break;
-    case MicroKind::tile_gemm: distances = {micro.constants[3]}; break;
+    case MicroKind::tile_gemm: distances = {micro.constants[5], micro.constants[6]}; break;
     case MicroKind::panel_n:
     case MicroKind::panel_k: break;
   }
@@ -145,6 +154,7 @@ std::string fault_of(const Kernel& kernel, const Micro& micro) {
   const bool product = tiles || micro.kind == MicroKind::gemm;
   const bool halves = own == Dtype::bfloat16 && (!product || dtype == Dtype::float32) && !panel;
   if (tiles && !halves) return "tiles multiply bfloat16 to float32";
+  if (tiles && micro.constants[0] > kMaxParts) return "an operand of more parts than float32 has";
   for (size_t i = 0; i < micro.buffers.size(); ++i) {
     const BufferRef b = micro.buffers[i];
     if (panel && i == 2) continue;

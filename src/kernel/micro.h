@@ -10,6 +10,7 @@
 // whatever they hold.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "kernel/ir.h"
@@ -88,21 +89,22 @@ struct PanelMicro {
 };
 
 // The same sum as GemmMicro's with operands of bfloat16 and c of float32, in the order of the processor's
-// tile instructions. For i < rows, j < columns:
-//   c[c_at + i·c_row + j] = (add ? c[...] : 0)
-//       + Σ_k<depth a[a_at + (i / kTileBlock)·a_panel + (i % kTileBlock)·a_row + (k / kTileDepth)·a_step
-//                     + k % kTileDepth]
-//                   · b[b_at + (j / kTileBlock)·b_panel + (k / 2)·2·kTileBlock + (j % kTileBlock)·2 + k % 2]
-// a and b are 0 from depth up to a multiple of kTileDepth. For each kTileDepth of
-// k, ascending, two chains of fused multiply-adds start from 0, over the even and the odd k; c takes the
-// sum of both. Every operation rounds to the nearest even, takes subnormal numbers as zeros and gives
-// zeros for them. What is computed past the wanted rows and columns, up to a multiple of kTileSide, is
-// left undefined.
+// tile instructions. Each operand is the sum of `parts` such, the largest first; for i < rows, j < columns:
+//   c[c_at + i·c_row + j] = (add ? c[...] : 0) + Σ_(x, y) Σ_k<depth
+//         a[a_at + x·a_part + (i / kTileBlock)·a_panel + (i % kTileBlock)·a_row + (k / kTileDepth)·a_step
+//           + k % kTileDepth]
+//       · b[b_at + y·b_part + (j / kTileBlock)·b_panel + (k / 2)·2·kTileBlock + (j % kTileBlock)·2 + k % 2]
+// with (x, y) from products_of(parts). a and b are 0 from depth up to a multiple of kTileDepth. For each
+// kTileDepth of k, ascending, and each (x, y), two chains of fused multiply-adds start from 0, over the
+// even and the odd k; the sum takes the sum of both. It starts from c where there is one part, else from
+// 0, and c is added at the end. Every operation rounds to the nearest even, takes subnormal numbers as zeros
+// and gives zeros for them. What is computed past the wanted rows and columns, up to a multiple of
+// kTileSide, is left undefined.
 inline constexpr int64_t kTileSide = 16, kTileDepth = 32, kTileBlock = 2 * kTileSide;
 inline constexpr int64_t kTiledRows = 256;  // of a block of A that stays in L2
 struct TileGemmMicro {
   // Constants.
-  int64_t a_panel, a_row, a_step, b_panel, c_row;
+  int64_t parts, a_part, a_panel, a_row, a_step, b_part, b_panel, c_row;
   // Buffers.
   BufferRef c, a, b;
   // Operands, int64; add: not 0.
@@ -111,6 +113,14 @@ struct TileGemmMicro {
   Micro micro() const;
   static TileGemmMicro of(const Micro& micro);
 };
+
+// Which parts of a and b are multiplied, in order: small products first, and neighbours share a part.
+// Left out is what is 2^-24 of the whole or less: float32 is three parts, float16 two.
+struct PartPair {
+  int a, b;
+};
+inline constexpr int kMaxParts = 3;
+std::span<const PartPair> products_of(int64_t parts);
 
 // g of what is packed for a product.
 inline int64_t group_of(Dtype dtype) { return dtype == Dtype::bfloat16 ? 2 : 1; }

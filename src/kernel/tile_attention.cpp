@@ -358,8 +358,7 @@ class AttentionWriter : BlockWriter {
     AxisId step = open_steps(product.k, kDepth);
     const Range k = range_of(variable(step), kDepth, product.k);
     const ExprId a_at = out_.let(to_.mul(variable(step), integer(kRows * row_of_rows())));
-    copy(product.rows, first_[p].rows, to_.sub(a_at, integer(0)), row_of_rows(), chain_.i, rows,
-         product.k, k);
+    copy(product.rows, {first_[p].rows, a_at, row_of_rows()}, chain_.i, rows, product.k, k);
     const ExprId b_at = columns_at(variable(step));
     const AxisId chunk = out_.open_loop(ForKind::serial, integer(0), chunks, "chunk");
     const Range columns = chunk_of(variable(chunk), limit);

@@ -14,6 +14,11 @@
 // (dot_bf16), or by its tile instructions (amx_bf16). For these both operands are packed, into larger
 // blocks that stay in L2: a panel of B lies in L1, rows of A go past it.
 //
+// amx_split, amx_split_local: float32 operands as sums of bfloat16 parts, by tile instructions; float16
+// ones likewise. Packing notes the largest magnitudes; where they lie outside what the parts can hold
+// (infinity, NaN, the ends of the exponent), the item makes its block of C once more as fma_local would.
+// Figures of speed and error: docs/fast_code.md.
+//
 // What stands before the Contract is computed while packing, so it costs no pass over memory.
 //
 // C is stored contiguously along n, or along m with the roles of the operands exchanged. A is
@@ -27,6 +32,7 @@
 #include "kernel/rebuild.h"
 #include "kernel/text.h"
 #include "kernel/tile.h"
+#include "kernel/tile_blocks.h"
 #include "kernel/tile_forms.h"
 #include "kernel/tile_product.h"
 
@@ -45,32 +51,31 @@ constexpr int64_t kPlaceDepth = 384;    // as kMaxDepth, of these
 constexpr int64_t kPiece = 512;         // of k that an item of a split sum takes
 constexpr int64_t kTiledColumns = 512;  // of a block for tile instructions
 constexpr int64_t kTiledDepth = 512;
-constexpr int64_t kTiledPack = 128;  // columns of it that an item packs
+constexpr int64_t kSplitDepth = 256;  // as kTiledDepth, of operands in parts: no chain is longer
+constexpr int64_t kTiledPack = 128;   // columns of it that an item packs
 
-// Sizes in elements. A packed block of B (depth x columns, in panels of tile_columns) stays in L2
-// while a thread takes the blocks of C below each other; one panel, and tile_rows of A, stay in L1.
-struct Blocking : Tiles {
-  int64_t rows, columns, depth;
-  int64_t packed_columns = columns;  // that an item packs, of B packed whole
+bool is_whole(Scheme scheme) { return scheme == Scheme::fma || scheme == Scheme::amx_split; }
 
-  int64_t b_panel() const { return depth * tile_columns; }
-  int64_t b_block() const { return depth * columns; }
-  int64_t c_row() const { return columns + (for_tile_instructions() ? line / group : line); }
-};
-
-int64_t round_up(int64_t n, int64_t tile) { return (n + tile - 1) / tile * tile; }
-
-Blocking blocking_of(Scheme scheme, bool in_place, Dtype acc, Dtype packed,
+Blocking blocking_of(Scheme scheme, bool in_place, int parts, Dtype acc, Dtype packed,
                      const TargetFacts& target) {
-  const bool local = in_place || scheme != Scheme::fma;
+  const bool local = in_place || !is_whole(scheme);
   const int64_t size = static_cast<int64_t>(size_of(acc));
   const Tiles tiles = tiles_of(acc, packed, target);
   if (tiles.for_tile_instructions())
-    return {tiles, kTiledRows, kTiledColumns, kTiledDepth, kTiledPack};
+    return {tiles, kTiledRows, kTiledColumns, parts > 1 ? kSplitDepth : kTiledDepth,
+            parts, kTiledPack};
   const int64_t bytes = in_place ? kPlaceBytes : local ? kLocalBytes : kBlockBytes;
   const int64_t depth = std::min(kMaxDepth, kPanelBytes / (tiles.tile_columns * size));
   return {tiles, round_up(local ? kLocalRows : kBlockRows, tiles.tile_rows), bytes / size,
-          (in_place ? kPlaceDepth : depth) * tiles.group};
+          (in_place ? kPlaceDepth : depth) * tiles.group, 1};
+}
+
+// What makes a block of C again that the parts cannot.
+Blocking blocking_again(const Blocking& parts, Dtype acc, const TargetFacts& target) {
+  Blocking again = blocking_of(Scheme::fma_local, false, 1, acc, acc, target);
+  again.rows = round_up(parts.rows, again.tile_rows);
+  again.columns = again.packed_columns = parts.columns;
+  return again;
 }
 
 bool is_float(Dtype dtype) { return dtype == Dtype::float32 || dtype == Dtype::float64; }
@@ -125,24 +130,6 @@ Kernel with_folds(const Kernel& kernel, bool fma) {
 
 // --- As blocks.
 
-// One operand. With a place: A is read there, B packed from there as it is.
-struct Operand {
-  ExprId expr;
-  LocalId local;
-  bool along_k;  // how it lies in memory
-  Place place = {};
-};
-
-// All operands A can be read in place: rows of their own, along k.
-bool is_in_place(Source& source, const ProductAnalysis& analysis) {
-  const Roles& roles = analysis.roles;
-  return std::ranges::all_of(analysis.products, [&](const Product& p) {
-    const std::optional<Place> place = place_of(source, p.a, roles.m, roles.k);
-    return place && source[place->load].dtype == analysis.packed && place->k == kUnit &&
-           place->free != kNoTerm;
-  });
-}
-
 bool takes_tiles(const ProductAnalysis& analysis, const TargetFacts& target) {
   return analysis.packed == Dtype::bfloat16 && target.amx_bf16;
 }
@@ -152,8 +139,17 @@ class GemmWriter : ProductWriter {
   GemmWriter(Source& source, const ProductAnalysis& analysis, const TargetFacts& target,
              Emitter& out)
       : ProductWriter(source, analysis, out),
-        in_place_(!takes_tiles(analysis, target) && is_in_place(source, analysis)),
-        size_(blocking_of(analysis.scheme, in_place_, acc(), analysis.packed, target)) {}
+        in_place_(!takes_tiles(analysis, target) &&
+                  OperandBlocks::can_be_in_place(source, analysis, analysis.packed)),
+        size_(blocking_of(analysis.scheme, in_place_, analysis.operand_parts, acc(),
+                          analysis.packed, target)),
+        blocks_(source, analysis, out, size_, in_place_, analysis.packed) {
+    if (in_parts()) {
+      const bool in_place = OperandBlocks::can_be_in_place(source, analysis, acc());
+      again_size_ = blocking_again(size_, acc(), target);
+      again_.emplace(source, analysis, out, *again_size_, in_place, acc());
+    }
+  }
 
   void run() {
     declare();
@@ -163,69 +159,34 @@ class GemmWriter : ProductWriter {
   }
 
  private:
-  bool is_local() const { return in_place_ || analysis_.scheme != Scheme::fma; }
-  bool is_tiled() const { return size_.for_tile_instructions(); }
+  bool is_local() const { return in_place_ || !is_whole(analysis_.scheme); }
   bool is_split() const { return analysis_.scheme == Scheme::fma_split_k; }
+  bool in_parts() const { return size_.parts > 1; }
 
   void declare() {
-    for (const Product& p : analysis_.products) {
-      declare_operand(b_, p.b, roles_.n);
-      declare_operand(a_, p.a, roles_.m);
-      c_.push_back(is_split() ? pieces() : local(acc(), c_block()));
-    }
-    for (Operand& b : b_) {
-      b.local = is_local() ? local(packed(), size_.b_block()) : packed_whole();
-      find_rows(b, roles_.n);
-      need_strip(b, size_.columns);
-    }
-    for (Operand& a : a_) {
-      if (in_place_) {
-        a.place = *place_of(source_, a.expr, roles_.m, roles_.k);
-        continue;
-      }
-      a.local =
-          local(packed(), a.along_k || is_tiled() ? size_.rows * a_row() : size_.depth * a_width());
-      if (is_tiled() && !a.along_k)
-        strip_elements_ = std::max(strip_elements_, size_.step * turned_row());
-      if (a.along_k || size_.group == 1 || is_tiled()) continue;
-      find_rows(a, roles_.m);
-      need_strip(a, size_.rows);
-    }
-    if (strip_elements_ > 0) strip_ = local(packed(), strip_elements_);
+    for (size_t i = 0; i < analysis_.products.size(); ++i)
+      c_.push_back(is_split() ? pieces() : local(c_block()));
+    const auto whole = [&](int64_t block) {
+      return is_local() ? std::nullopt : std::optional(of_blocks_of_b(block));
+    };
+    blocks_.declare(whole(size_.b_block()));
+    if (!in_parts()) return;
+    blocks_.declare_peaks(whole(size_.columns));
+    again_->declare(std::nullopt);
   }
 
-  // Whether rows of the operand along `free` can be packed from where they lie.
-  void find_rows(Operand& operand, AxisId free) {
-    const std::optional<Place> place = place_of(source_, operand.expr, free, roles_.k);
-    if (place && source_[place->load].dtype == packed() && place->free == kUnit &&
-        place->k != kNoTerm)
-      operand.place = *place;
-  }
-  void need_strip(const Operand& operand, int64_t columns) {
-    if (operand.place.load != kNone) return;
-    const int64_t elements = operand.along_k   ? strip_size(size_, size_.depth)
-                             : size_.group > 1 ? group_strip_size(size_, columns)
-                                               : 0;
-    strip_elements_ = std::max(strip_elements_, elements);
+  int64_t c_block() const { return (again_size_ ? again_size_->rows : size_.rows) * size_.c_row(); }
+  LocalId local(int64_t elements) {
+    return to_.local(acc(), {.constant = elements, .terms = {}}, LocalScope::thread);
   }
 
-  void declare_operand(std::vector<Operand>& list, ExprId expr, AxisId free) {
-    const auto same = [&](const Operand& p) { return p.expr == expr; };
-    if (std::ranges::any_of(list, same)) return;
-    const bool by_default = free == roles_.m;
-    const bool along_k = lies_along(source_, expr, roles_.k, free) ||
-                         (by_default && !lies_along(source_, expr, free, roles_.k));
-    list.push_back({expr, kNone, along_k});
-  }
-
-  int64_t c_block() const { return size_.rows * size_.c_row(); }
-
-  LocalId packed_whole() {
-    Size whole{.constant = size_.b_block(), .terms = {}};
+  // So much for each block of B.
+  Size of_blocks_of_b(int64_t block) const {
+    Size whole{.constant = block, .terms = {}};
     for (AxisId axis : roles_.b_batch) whole.terms.push_back({axis, 1});
     whole.terms.push_back({roles_.n, size_.columns});
     whole.terms.push_back({roles_.k, size_.depth});
-    return to_.local(packed(), whole, LocalScope::kernel);
+    return whole;
   }
 
   // Blocks of C, once for each piece of k.
@@ -236,27 +197,16 @@ class GemmWriter : ProductWriter {
     return to_.local(acc(), whole, LocalScope::kernel);
   }
 
-  LocalId local(Dtype dtype, int64_t elements) {
-    return to_.local(dtype, {.constant = elements, .terms = {}}, LocalScope::thread);
-  }
-
-  int64_t a_row() const { return size_.depth + size_.line; }      // along k
-  int64_t turned_row() const { return size_.rows + size_.line; }  // along m, before it is turned
-  // Of a row along m: whole vectors, if templates fill it.
-  int64_t a_width() const {
-    return size_.group == 1 ? size_.rows : round_up(size_.rows, size_.lanes);
-  }
-  Dtype packed() const { return analysis_.packed; }
-
-  // Where the packed block (n, k) of B begins.
-  ExprId block_at(const std::vector<ExprId>& batch, ExprId n_block, ExprId k_block) {
+  // The number of the packed block (n, k) of B.
+  ExprId block_of_b(const std::vector<ExprId>& batch, ExprId n_block, ExprId k_block) {
     std::vector<Digit> digits;
     for (size_t i = 0; i < batch.size(); ++i)
       digits.push_back({batch[i], to_.extent(roles_.b_batch[i])});
     digits.push_back({n_block, tiles(roles_.n, size_.columns)});
     digits.push_back({k_block, tiles(roles_.k, size_.depth)});
-    return out_.let(to_.mul(number(digits), integer(size_.b_block())));
+    return out_.let(number(digits));
   }
+  ExprId times(ExprId block, int64_t size) { return out_.let(to_.mul(block, integer(size))); }
 
   void pack_b() {
     std::vector<GridDim> dims = each_of(roles_.b_batch);
@@ -268,65 +218,19 @@ class GemmWriter : ProductWriter {
     bind_each(roles_.b_batch, at);
     const Range n = range_of(n_part, size_.packed_columns, roles_.n);
     const Range k = range_of(k_block, size_.depth, roles_.k);
-    pack_block(part_at(at, n_part, k_block), n, k);
-    out_.close();
-  }
-
-  // Where the columns that an item packs begin.
-  ExprId part_at(const std::vector<ExprId>& batch, ExprId n_part, ExprId k_block) {
     const int64_t parts = size_.columns / size_.packed_columns;
-    if (parts == 1) return block_at(batch, n_part, k_block);
-    const ExprId block = block_at(batch, to_.div(n_part, integer(parts)), k_block);
-    const ExprId part = to_.rem(n_part, integer(parts));
-    return out_.let(to_.add(block, to_.mul(part, integer(size_.packed_columns * size_.depth))));
-  }
-
-  void pack_block(ExprId base, Range n, Range k) {
-    for (const Operand& b : b_) {
-      pack_operand(b, size_, {b.local, base, size_.depth, size_.columns}, k, roles_.n, n);
-      if (!is_tiled()) continue;
-      const ExprId begin = up_to(length_of(k), size_.group), end = up_to(length_of(k), size_.step);
-      const ExprId panels = out_.let(out_.ceil_div(length_of(n), size_.tile_columns));
-      clear(b.local, base, size_.b_panel(), panels,
-            out_.let(to_.mul(begin, integer(size_.tile_columns))),
-            out_.let(to_.mul(end, integer(size_.tile_columns))));
+    const ExprId block = block_of_b(at, to_.div(n_part, integer(parts)), k_block);
+    const ExprId skipped =
+        out_.let(to_.mul(to_.rem(n_part, integer(parts)), integer(size_.packed_columns)));
+    const ExprId base = to_.add(times(block, size_.b_block()),
+                                to_.mul(skipped, integer(size_.depth * size_.parts)));
+    ExprId peaks = kNone;
+    if (in_parts()) {
+      peaks = out_.let(to_.add(times(block, size_.columns), skipped));
+      blocks_.clear_b_peaks(peaks, integer(size_.packed_columns));
     }
-  }
-
-  // The next multiple.
-  ExprId up_to(ExprId n, int64_t multiple) {
-    return out_.let(to_.mul(out_.ceil_div(n, multiple), integer(multiple)));
-  }
-
-  void pack_operand(const Operand& operand, const Tiles& tiles, Panels to, Range k, AxisId free,
-                    Range range) {
-    if (operand.place.load != kNone) {
-      pack_in_place(tiles, operand.place, to, roles_.k, k, free, range);
-    } else if (operand.along_k) {
-      pack_transposed(tiles, operand.expr, to, roles_.k, k, free, range, strip_);
-    } else {
-      pack_panels(tiles, operand.expr, to, roles_.k, k, free, range, strip_);
-    }
-  }
-
-  // A block of A: as it lies, but in groups; for tile instructions along k.
-  void pack_a(const Operand& a, Range m, Range k) {
-    if (is_tiled()) {
-      if (a.along_k) copy(a.expr, a.local, kNone, a_row(), roles_.m, m, roles_.k, k);
-      else
-        pack_turned(size_, a.expr, a.local, a_row(), roles_.k, k, roles_.m, m, turned_row(),
-                    strip_);
-      clear(a.local, integer(0), a_row(), length_of(m), length_of(k),
-            up_to(length_of(k), size_.step));
-    } else if (a.along_k) {
-      copy(a.expr, a.local, kNone, a_row(), roles_.m, m, roles_.k, k);
-    } else if (size_.group > 1) {
-      Tiles one_panel = size_;
-      one_panel.tile_columns = a_width();
-      pack_operand(a, one_panel, {a.local, integer(0), size_.depth, size_.rows}, k, roles_.m, m);
-    } else {
-      copy(a.expr, a.local, kNone, size_.rows, roles_.k, k, roles_.m, m);
-    }
+    blocks_.pack_b(out_.let(base), n, k, peaks);
+    out_.close();
   }
 
   // The blocks of C. Consecutive ones share a block of B.
@@ -364,25 +268,51 @@ class GemmWriter : ProductWriter {
     const Range sum =
         is_split() ? range_of(at[0], kPiece, roles_.k) : Range{integer(0), to_.extent(roles_.k)};
     const ExprId c_at = is_split() ? piece_at(at[0], block, block.m) : integer(0);
-
-    // At least one step, so that C is defined when k is empty.
-    const ExprId steps = out_.ceil_div(to_.sub(sum.end, sum.begin), size_.depth);
-    const AxisId step = out_.open_loop(ForKind::serial, integer(0),
-                                       out_.let(to_.max(steps, integer(1))), "k_block");
-    const ExprId begin =
-        out_.let(to_.add(sum.begin, to_.mul(variable(step), integer(size_.depth))));
-    const Range k = {begin, out_.let(to_.min(to_.add(begin, integer(size_.depth)), sum.end))};
-    ExprId b_at = integer(0);
-    if (is_local()) {
-      pack_block(b_at, n, k);
-    } else {
-      b_at = block_at(block.b_batch, block.n, variable(step));
-    }
-    for (const Operand& a : a_)
-      if (!in_place_) pack_a(a, m, k);
-    multiply_blocks(m, n, k, b_at, c_at, variable(step));
+    if (in_parts()) clear_peaks(m);
+    const AxisId step = open_depth(sum, size_.depth);
+    const Range k = depth_of(step, sum, size_.depth);
+    const ExprId b_at =
+        is_local() ? integer(0)
+                   : times(block_of_b(block.b_batch, block.n, variable(step)), size_.b_block());
+    if (is_local()) blocks_.pack_b(b_at, n, k, integer(0));
+    blocks_.pack_a(m, k);
+    blocks_.multiply(c_, size_.c_row(), m, n, k, b_at, c_at, variable(step));
     out_.close();
+    if (in_parts()) multiply_again(block, m, n, sum);
     if (!is_split()) epilogue(m, n, integer(0), kNone);
+    out_.close();
+  }
+
+  // A loop over the depth; at least one step, so that C is defined when k is empty.
+  AxisId open_depth(Range sum, int64_t depth) {
+    const ExprId steps = out_.ceil_div(to_.sub(sum.end, sum.begin), depth);
+    return out_.open_loop(ForKind::serial, integer(0), out_.let(to_.max(steps, integer(1))),
+                          "k_block");
+  }
+  Range depth_of(AxisId step, Range sum, int64_t depth) {
+    const ExprId begin = out_.let(to_.add(sum.begin, to_.mul(variable(step), integer(depth))));
+    return {begin, out_.let(to_.min(to_.add(begin, integer(depth)), sum.end))};
+  }
+
+  void clear_peaks(Range m) {
+    blocks_.clear_a_peaks(m);
+    if (is_local()) blocks_.clear_b_peaks(integer(0), integer(size_.columns));
+  }
+
+  void multiply_again(const Block& block, Range m, Range n, Range sum) {
+    ExprId b_at = integer(0), b_count = integer(size_.columns);
+    if (!is_local()) {
+      b_at = times(block_of_b(block.b_batch, block.n, integer(0)), size_.columns);
+      b_count = times(tiles(roles_.k, size_.depth), size_.columns);
+    }
+    const ExprId unfit = blocks_.are_unfit(m, b_at, b_count);
+    out_.open_loop(ForKind::serial, integer(0), unfit, "again");
+    const AxisId step = open_depth(sum, again_size_->depth);
+    const Range k = depth_of(step, sum, again_size_->depth);
+    again_->pack_b(integer(0), n, k);
+    again_->pack_a(m, k);
+    again_->multiply(c_, size_.c_row(), m, n, k, integer(0), integer(0), variable(step));
+    out_.close();
     out_.close();
   }
 
@@ -395,7 +325,7 @@ class GemmWriter : ProductWriter {
     for (size_t i = 0; i < block.a_batch.size(); ++i)
       digits.push_back({block.a_batch[i], to_.extent(roles_.a_batch[i])});
     digits.push_back({m_block, tiles(roles_.m, size_.rows)});
-    return out_.let(to_.mul(number(digits), integer(c_block())));
+    return times(number(digits), c_block());
   }
 
   // A few rows of C: the further pieces onto the first one, then what follows.
@@ -430,59 +360,6 @@ class GemmWriter : ProductWriter {
     out_.close();
   }
 
-  void multiply_blocks(Range m, Range n, Range k, ExprId b_at, ExprId c_at, ExprId step) {
-    const ExprId rows = out_.let(to_.sub(m.end, m.begin));
-    const ExprId columns = out_.let(to_.sub(n.end, n.begin));
-    const ExprId depth = out_.let(to_.sub(k.end, k.begin));
-    for (size_t i = 0; i < c_.size(); ++i) {
-      const Product& p = analysis_.products[i];
-      const Operand& a = *std::ranges::find(a_, p.a, &Operand::expr);
-      const Operand& b = *std::ranges::find(b_, p.b, &Operand::expr);
-      GemmMicro micro{.tile_rows = size_.tile_rows,
-                      .tile_columns = size_.tile_columns,
-                      .a_column = a.along_k ? size_.group : a_width() * size_.group,
-                      .b_panel = size_.b_panel(),
-                      .c_row = size_.c_row(),
-                      .c = {true, c_[i]},
-                      .a = {true, a.local},
-                      .b = {true, b.local},
-                      .rows = rows,
-                      .columns = columns,
-                      .depth = depth,
-                      .c_at = c_at,
-                      .a_at = integer(0),
-                      .b_at = b_at,
-                      .a_row = integer(a.along_k ? a_row() : size_.group),
-                      .add = step};
-      if (in_place_) {
-        micro.a = source_[a.place.load].buffer;
-        micro.a_at = first_of(a.place, roles_.m, m.begin, roles_.k, k.begin);
-        micro.a_column = size_.group;
-        micro.a_row = stride(a.place.free);
-      }
-      out_.append(is_tiled() ? by_tiles(micro).micro() : micro.micro());
-    }
-  }
-
-  // The same product of blocks that lie as tile instructions take them.
-  TileGemmMicro by_tiles(const GemmMicro& m) const {
-    return {.a_panel = size_.tile_rows * a_row(),
-            .a_row = a_row(),
-            .a_step = size_.step,
-            .b_panel = m.b_panel,
-            .c_row = m.c_row,
-            .c = m.c,
-            .a = m.a,
-            .b = m.b,
-            .rows = m.rows,
-            .columns = m.columns,
-            .depth = m.depth,
-            .c_at = m.c_at,
-            .a_at = m.a_at,
-            .b_at = m.b_at,
-            .add = m.add};
-  }
-
   // `mask`: kNone, or whether the sums are there; else they are 0.
   void epilogue(Range m, Range n, ExprId c_at, ExprId mask) {
     const int around = open_further_axes();
@@ -500,10 +377,10 @@ class GemmWriter : ProductWriter {
 
   const bool in_place_;
   const Blocking size_;
-  std::vector<Operand> a_, b_;
+  OperandBlocks blocks_;
+  std::optional<Blocking> again_size_;  // for operands in parts
+  std::optional<OperandBlocks> again_;
   std::vector<LocalId> c_;  // by product
-  LocalId strip_ = kNone;
-  int64_t strip_elements_ = 0;
 };
 
 // The kernel with these lines, and the Lets, alone.
@@ -524,8 +401,12 @@ Kernel only(const Kernel& kernel, const std::vector<Line>& wanted) {
 
 // As what the operands are multiplied.
 void take_operands(ProductAnalysis& analysis, const TargetFacts& target) {
+  Scheme& scheme = analysis.scheme;
+  const bool splits = scheme == Scheme::amx_split || scheme == Scheme::amx_split_local;
+  if (splits && target.amx_bf16) return analysis.take_parts();
+  if (splits) scheme = scheme == Scheme::amx_split ? Scheme::fma : Scheme::fma_local;
   const bool takes = target.dot_bf16 || target.amx_bf16;
-  if (takes && analysis.scheme != Scheme::panel) analysis.take_bfloat16();
+  if (takes && scheme != Scheme::panel) analysis.take_bfloat16();
 }
 
 }  // namespace
@@ -536,7 +417,8 @@ std::string_view scheme_of(const Kernel& kernel, const TargetFacts& target) {
   ProductAnalysis analysis(source);
   if (!analysis.run()) return chains_products(kernel) ? "fma" : "fold";
   take_operands(analysis, target);
-  if (analysis.packed != Dtype::bfloat16) return text_of(analysis.scheme);
+  if (analysis.packed != Dtype::bfloat16 || analysis.operand_parts > 1)
+    return text_of(analysis.scheme);
   return text_of(target.amx_bf16 ? Scheme::amx_bf16 : Scheme::dot_bf16);
 }
 

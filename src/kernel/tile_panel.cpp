@@ -224,9 +224,9 @@ class PanelWriter : ProductWriter {
     const Range part = {begin, out_.let(to_.min(to_.add(begin, integer(tile)), k.end))};
     for (const OperandB& b : b_) {
       if (along_k_) {
-        copy(b.expr, b.made, kNone, made_row(), roles_.n, n, roles_.k, part);
+        copy(b.expr, {b.made, kNone, made_row()}, roles_.n, n, roles_.k, part);
       } else {
-        copy(b.expr, b.made, kNone, made_row(), roles_.k, part, roles_.n, n);
+        copy(b.expr, {b.made, kNone, made_row()}, roles_.k, part, roles_.n, n);
       }
     }
     const ExprId a_part = out_.let(to_.add(a_at, to_.mul(skipped, integer(rows_))));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "kernel/tile_product.h"
 
+#include <limits>
+
 #include "kernel/micro.h"
 #include "kernel/tile_forms.h"
 
@@ -52,13 +54,27 @@ void ProductAnalysis::take_bfloat16() {
   std::vector<Product> narrow = products;
   for (Product& p : narrow)
     for (ExprId* operand : {&p.a, &p.b}) {
-      const Expr& e = source_[source_.behind(*operand)];
-      if (e.kind != ExprKind::op || e.code != Code::cast || e.dtype != Dtype::float32) return;
-      *operand = e.operands[0];
-      if (source_[*operand].dtype != Dtype::bfloat16) return;
+      if (source_[*operand].dtype != Dtype::float32 || !is_cast_from(*operand, Dtype::bfloat16))
+        return;
+      *operand = source_[source_.behind(*operand)].operands[0];
     }
   products = std::move(narrow);
   packed = Dtype::bfloat16;
+}
+
+void ProductAnalysis::take_parts() {
+  take_bfloat16();
+  if (packed == Dtype::bfloat16) return;
+  const bool halves = std::ranges::all_of(products, [&](const Product& p) {
+    return is_cast_from(p.a, Dtype::float16) && is_cast_from(p.b, Dtype::float16);
+  });
+  operand_parts = halves ? 2 : kMaxParts;
+  packed = Dtype::bfloat16;
+}
+
+bool ProductAnalysis::is_cast_from(ExprId id, Dtype dtype) {
+  const Expr& e = source_[source_.behind(id)];
+  return e.kind == ExprKind::op && e.code == Code::cast && source_[e.operands[0]].dtype == dtype;
 }
 
 AxisSet ProductAnalysis::range_of(const Line& line) {
@@ -182,27 +198,73 @@ AxisId BlockWriter::open(ForKind kind, AxisId axis, Range range) {
   return loop;
 }
 
-void BlockWriter::copy(ExprId expr, LocalId local, ExprId base, int64_t row, AxisId outer,
-                       Range outer_range, AxisId inner, Range inner_range, bool padded) {
+ExprId BlockWriter::magnitude_bits(ExprId expr) {
+  Builder& b = source_.builder();
+  const ExprId sign = b.integer(Dtype::int32, std::numeric_limits<int32_t>::max());
+  return b.op(Code::bit_and, Dtype::int32, {b.bitcast(expr, Dtype::int32), sign});
+}
+
+// The upper half of the bits, half of its last place added before; both differences are exact.
+std::vector<ExprId> BlockWriter::parts_of(ExprId expr, int count) {
+  Builder& b = source_.builder();
+  const ExprId half = b.integer(Dtype::int32, 0x8000), kept = b.integer(Dtype::int32, -0x10000);
+  std::vector<ExprId> parts;
+  for (int i = 0; i < count; ++i) {
+    const ExprId rounded = b.add(b.bitcast(expr, Dtype::int32), half);
+    const ExprId upper = b.op(Code::shr, Dtype::int32, {rounded, b.integer(Dtype::int32, 16)});
+    parts.push_back(b.bitcast(b.cast(upper, Dtype::uint16), Dtype::bfloat16));
+    const ExprId part = b.op(Code::bit_and, Dtype::int32, {rounded, kept});
+    expr = b.sub(expr, b.bitcast(part, Dtype::float32));
+  }
+  return parts;
+}
+
+void BlockWriter::copy(const Packed& from, const Rows& to, AxisId outer, Range outer_range,
+                       AxisId inner, Range inner_range) {
+  const Peaks& peaks = from.peaks;
   const AxisId i = open(ForKind::serial, outer, outer_range);
-  ExprId place = to_.sub(row_at(variable(i), outer_range.begin, row), inner_range.begin);
-  if (base != kNone) place = to_.add(place, base);
-  place = out_.let(place);
+  ExprId place = to_.sub(row_at(variable(i), outer_range.begin, to.row), inner_range.begin);
+  if (to.base != kNone) place = to_.add(place, to.base);
+  std::vector<ExprId> places;
+  for (size_t p = 0; p < from.parts.size(); ++p)
+    places.push_back(out_.let(to_.add(place, integer(static_cast<int64_t>(p) * to.part))));
   const AxisId j = open(ForKind::lane, inner, inner_range);
-  const ExprId value = out_.expr(expr);
-  out_.append(Store{{true, local}, {{place, kUnit}, {variable(j), kUnit}}, value});
+  for (size_t p = 0; p < from.parts.size(); ++p) {
+    const ExprId value = out_.expr(from.parts[p]);
+    out_.append(Store{{true, to.local}, {{places[p], kUnit}, {variable(j), kUnit}}, value});
+  }
+  const Index peak = {{peaks.at, kUnit}, {variable(peaks.free == inner ? j : i), kUnit}};
+  const auto grow = [&](ExprId bits) {
+    const ExprId before = to_.load({true, peaks.local}, peak);
+    out_.append(Store{{true, peaks.local}, peak, to_.max(before, bits)});
+  };
+  ExprId largest = kNone;
+  if (peaks.local != kNone && peaks.free == inner) grow(out_.expr(peaks.bits));
+  if (peaks.local != kNone && peaks.free == outer) {
+    const ValueId value = to_.value({Dtype::int32}, "peak");
+    const ExprId state = to_.state(0, Dtype::int32);
+    out_.append(
+        Fold{value,
+             {j},
+             Emit::last,
+             Order::lanes,
+             {{Dtype::int32, to_.integer(Dtype::int32, 0), to_.max(state, out_.expr(peaks.bits)),
+               to_.max(state, to_.other(0, Dtype::int32))}}});
+    largest = to_.ref(value);
+  }
   out_.close();
-  if (padded)
-    out_.append(Store{{true, local},
-                      {{place, kUnit}, {inner_range.end, kUnit}},
-                      to_.constant(source_[expr].dtype, 0)});
+  if (largest != kNone) grow(largest);
+  for (size_t p = 0; to.padded && p < from.parts.size(); ++p)
+    out_.append(Store{{true, to.local},
+                      {{places[p], kUnit}, {inner_range.end, kUnit}},
+                      to_.constant(source_[from.parts[p]].dtype, 0)});
   out_.close();
 }
 
-void BlockWriter::pack_panels(const Tiles& tiles, ExprId expr, Panels to, AxisId k_axis, Range k,
-                              AxisId n_axis, Range n, LocalId strip) {
+void BlockWriter::pack_panels(const Tiles& tiles, const Packed& from, Panels to, AxisId k_axis,
+                              Range k, AxisId n_axis, Range n, LocalId strip) {
   const int64_t width = tiles.tile_columns;
-  if (tiles.group > 1) return pack_groups(tiles, expr, to, k_axis, k, n_axis, n, strip);
+  if (tiles.group > 1) return pack_groups(tiles, from, to, k_axis, k, n_axis, n, strip);
   const ExprId panels = out_.ceil_div(to_.sub(n.end, n.begin), width);
   const AxisId i = open(ForKind::serial, k_axis, k);
   const ExprId row = out_.let(to_.add(to.base, row_at(variable(i), k.begin, width)));
@@ -212,31 +274,36 @@ void BlockWriter::pack_panels(const Tiles& tiles, ExprId expr, Panels to, AxisId
   const ExprId place =
       out_.let(to_.sub(to_.add(row, to_.mul(variable(p), integer(to.depth * width))), first));
   const AxisId j = open(ForKind::lane, n_axis, {first, end});
-  const ExprId value = out_.expr(expr);
+  const ExprId value = out_.expr(from.parts[0]);
   out_.append(Store{{true, to.local}, {{place, kUnit}, {variable(j), kUnit}}, value});
   for (int loops = 0; loops < 3; ++loops) out_.close();
 }
 
-void BlockWriter::pack_groups(const Tiles& tiles, ExprId expr, Panels to, AxisId k_axis, Range k,
-                              AxisId n_axis, Range n, LocalId strip) {
+void BlockWriter::pack_groups(const Tiles& tiles, const Packed& from, Panels to, AxisId k_axis,
+                              Range k, AxisId n_axis, Range n, LocalId strip) {
+  const auto parts = static_cast<int64_t>(from.parts.size());
   const AxisId s = out_.open_loop(ForKind::serial, integer(0),
                                   out_.ceil_div(length_of(k), kGroupedRows), "strip");
   const ExprId first = out_.let(to_.mul(variable(s), integer(kGroupedRows)));
   const ExprId begin = out_.let(to_.add(k.begin, first));
   const Range rows = {begin, out_.let(to_.min(to_.add(begin, integer(kGroupedRows)), k.end))};
-  const int64_t row = to.columns + tiles.line;
-  copy(expr, strip, kNone, row, k_axis, rows, n_axis, n);
+  const int64_t row = to.columns + tiles.line, part = kGroupedRows * row;
+  copy(from, {strip, kNone, row, part}, k_axis, rows, n_axis, n);
   const ExprId place = to_.add(to.base, to_.mul(first, integer(tiles.tile_columns)));
-  const PackMicro micro{.tile_columns = tiles.tile_columns,
-                        .to_panel = to.depth * tiles.tile_columns,
-                        .to = {true, to.local},
-                        .from = {true, strip},
-                        .rows = length_of(rows),
-                        .columns = length_of(n),
-                        .to_at = out_.let(place),
-                        .from_at = integer(0),
-                        .from_row = integer(row)};
-  out_.append(micro.micro());
+  PackMicro micro{.tile_columns = tiles.tile_columns,
+                  .to_panel = to.depth * tiles.tile_columns * parts,
+                  .to = {true, to.local},
+                  .from = {true, strip},
+                  .rows = length_of(rows),
+                  .columns = length_of(n),
+                  .to_at = kNone,
+                  .from_at = kNone,
+                  .from_row = integer(row)};
+  for (int64_t p = 0; p < parts; ++p) {
+    micro.to_at = out_.let(to_.add(place, integer(p * to.depth * tiles.tile_columns)));
+    micro.from_at = integer(p * part);
+    out_.append(micro.micro());
+  }
   out_.close();
 }
 
@@ -255,19 +322,22 @@ void BlockWriter::pack_in_place(const Tiles& tiles, const Place& place, Panels t
 }
 
 // A strip lies in one panel.
-void BlockWriter::pack_transposed(const Tiles& tiles, ExprId expr, Panels to, AxisId k_axis,
+void BlockWriter::pack_transposed(const Tiles& tiles, const Packed& from, Panels to, AxisId k_axis,
                                   Range k, AxisId n_axis, Range n, LocalId strip) {
+  const auto parts = static_cast<int64_t>(from.parts.size());
   const int64_t width = tiles.tile_columns, rows = strip_rows(tiles), row = to.depth + tiles.line;
+  const int64_t panel_size = to.depth * width * parts;
   const AxisId s = out_.open_loop(ForKind::serial, integer(0),
                                   out_.ceil_div(to_.sub(n.end, n.begin), rows), "strip");
   const ExprId first = out_.let(to_.mul(variable(s), integer(rows)));
   const ExprId begin = out_.let(to_.add(n.begin, first));
   const ExprId end = out_.let(to_.min(to_.add(begin, integer(rows)), n.end));
-  copy(expr, strip, kNone, row, n_axis, {begin, end}, k_axis, k, tiles.group > 1);
+  copy(from, {strip, kNone, row, rows * row, tiles.group > 1}, n_axis, {begin, end}, k_axis, k);
   const ExprId panel =
-      to_.mul(to_.op(Code::div, Dtype::int64, {first, integer(width)}), integer(to.depth * width));
+      to_.mul(to_.op(Code::div, Dtype::int64, {first, integer(width)}), integer(panel_size));
   const ExprId column =
       to_.mul(to_.op(Code::rem, Dtype::int64, {first, integer(width)}), integer(tiles.group));
+  const ExprId place = to_.add(to.base, to_.add(panel, column));
   TransposeMicro micro{.tile = tiles.lanes,
                        .to_row = width * tiles.group,
                        .from_row = row,
@@ -276,9 +346,13 @@ void BlockWriter::pack_transposed(const Tiles& tiles, ExprId expr, Panels to, Ax
                        .from = {true, strip},
                        .rows = out_.let(to_.sub(end, begin)),
                        .columns = out_.let(to_.sub(k.end, k.begin)),
-                       .to_at = out_.let(to_.add(to.base, to_.add(panel, column))),
-                       .from_at = integer(0)};
-  out_.append(micro.micro());
+                       .to_at = kNone,
+                       .from_at = kNone};
+  for (int64_t p = 0; p < parts; ++p) {
+    micro.to_at = out_.let(to_.add(place, integer(p * to.depth * width)));
+    micro.from_at = integer(p * rows * row);
+    out_.append(micro.micro());
+  }
   out_.close();
 }
 
@@ -296,26 +370,30 @@ void BlockWriter::clear(LocalId local, ExprId base, int64_t row, ExprId rows, Ex
   out_.close();
 }
 
-void BlockWriter::pack_turned(const Tiles& tiles, ExprId expr, LocalId to, int64_t row,
-                              AxisId k_axis, Range k, AxisId m_axis, Range m, int64_t strip_row,
-                              LocalId strip) {
+void BlockWriter::pack_turned(const Tiles& tiles, const Packed& from, const Rows& to, AxisId k_axis,
+                              Range k, AxisId m_axis, Range m, int64_t strip_row, LocalId strip) {
+  const int64_t part = tiles.step * strip_row;
   const AxisId s =
       out_.open_loop(ForKind::serial, integer(0), out_.ceil_div(length_of(k), tiles.step), "strip");
   const ExprId first = out_.let(to_.mul(variable(s), integer(tiles.step)));
   const ExprId begin = out_.let(to_.add(k.begin, first));
   const Range rows = {begin, out_.let(to_.min(to_.add(begin, integer(tiles.step)), k.end))};
-  copy(expr, strip, kNone, strip_row, k_axis, rows, m_axis, m);
-  const TransposeMicro micro{.tile = tiles.lanes * tiles.group,
-                             .to_row = row,
-                             .from_row = strip_row,
-                             .group = 1,
-                             .to = {true, to},
-                             .from = {true, strip},
-                             .rows = length_of(rows),
-                             .columns = length_of(m),
-                             .to_at = first,
-                             .from_at = integer(0)};
-  out_.append(micro.micro());
+  copy(from, {strip, kNone, strip_row, part}, k_axis, rows, m_axis, m);
+  TransposeMicro micro{.tile = tiles.lanes * tiles.group,
+                       .to_row = to.row,
+                       .from_row = strip_row,
+                       .group = 1,
+                       .to = {true, to.local},
+                       .from = {true, strip},
+                       .rows = length_of(rows),
+                       .columns = length_of(m),
+                       .to_at = kNone,
+                       .from_at = kNone};
+  for (int64_t p = 0; p < static_cast<int64_t>(from.parts.size()); ++p) {
+    micro.to_at = out_.let(to_.add(first, integer(p * to.part)));
+    micro.from_at = integer(p * part);
+    out_.append(micro.micro());
+  }
   out_.close();
 }
 

@@ -24,7 +24,7 @@ struct Roles {
 
 struct Product {
   const Contract* contract;
-  ExprId a, b;  // of the source, of the dtype `packed`
+  ExprId a, b;  // of the source, of the dtype `packed`; of the accumulators' where there are parts
 };
 
 // The lines of a kernel: the products, what needs them, and all else.
@@ -53,15 +53,19 @@ class ProductAnalysis {
   bool run();
   // From now on the operands are bfloat16, if all of them are values of that dtype.
   void take_bfloat16();
+  // The same for operands of any value: each is the sum of several bfloat16.
+  void take_parts();
 
   Parts parts;
   Roles roles;
   std::vector<Product> products;
   Scheme scheme = Scheme::fma;    // of all products
   Dtype packed = Dtype::float32;  // of what is packed: that of the accumulators, or bfloat16
+  int operand_parts = 1;          // what each operand is the sum of
 
  private:
   bool needs(const Line& line, bool (*wanted)(const Stmt&));
+  bool is_cast_from(ExprId id, Dtype dtype);
   void sort(const Line& line);
   bool find_roles();
   int stores_along(AxisId axis);
@@ -104,12 +108,39 @@ class BlockWriter {
   ExprId row_at(ExprId at, ExprId begin, int64_t row) {
     return to_.mul(to_.sub(at, begin), integer(row));
   }
-  // Stores the operand's block outer x inner into rows of the Local, along the inner axis.
-  // `padded`: a zero follows each row.
-  void copy(ExprId expr, LocalId local, ExprId base, int64_t row, AxisId outer, Range outer_range,
-            AxisId inner, Range inner_range, bool padded = false);
+  // Where the largest magnitude of each row (of A; column of B) goes, as bits: for index i of the axis
+  // `free` to element at + i. They only grow.
+  struct Peaks {
+    LocalId local = kNone;
+    ExprId at = kNone, bits = kNone;
+    AxisId free = kNone;
+  };
+  // What is packed: an expression of the source, or the parts whose sum it is.
+  struct Packed {
+    Packed(ExprId expr) : parts{expr} {}
+    Packed(std::vector<ExprId> exprs, Peaks where) : parts(std::move(exprs)), peaks(where) {}
+    std::vector<ExprId> parts;
+    Peaks peaks = {};
+  };
+  // The parts of a float32 expression: each is the bfloat16 nearest to what the ones before leave.
+  std::vector<ExprId> parts_of(ExprId expr, int count);
+  // The bits of its magnitude, int32: ordered as the magnitudes, infinity and NaN above all.
+  ExprId magnitude_bits(ExprId expr);
 
-  // Packs the block k x n of B, k no longer than `depth`, into panels of tile_columns from `base` on.
+  // Stores the operand's block outer x inner into rows of the Local, along the inner axis; parts lie
+  // `part` elements apart. `padded`: a zero follows each row.
+  struct Rows {
+    LocalId local;
+    ExprId base;  // or kNone: 0
+    int64_t row;
+    int64_t part = 0;
+    bool padded = false;
+  };
+  void copy(const Packed& from, const Rows& to, AxisId outer, Range outer_range, AxisId inner,
+            Range inner_range);
+
+  // Packs the block k x n of B, k no longer than `depth`, into panels of tile_columns from `base` on; the
+  // parts of a panel follow each other.
   struct Panels {
     LocalId local;
     ExprId base;
@@ -118,15 +149,15 @@ class BlockWriter {
   };
   // Row by row of B, each to its places in the panels; where rows lie in groups, some rows at a time
   // through the thread's Local `strip`.
-  void pack_panels(const Tiles& tiles, ExprId expr, Panels to, AxisId k_axis, Range k,
+  void pack_panels(const Tiles& tiles, const Packed& from, Panels to, AxisId k_axis, Range k,
                    AxisId n_axis, Range n, LocalId strip = kNone);
-  void pack_groups(const Tiles& tiles, ExprId expr, Panels to, AxisId k_axis, Range k,
+  void pack_groups(const Tiles& tiles, const Packed& from, Panels to, AxisId k_axis, Range k,
                    AxisId n_axis, Range n, LocalId strip);
   // The same of an operand that lies along n in memory, all rows at once.
   void pack_in_place(const Tiles& tiles, const Place& place, Panels to, AxisId k_axis, Range k,
                      AxisId n_axis, Range n);
   // Strips of a few columns: along k into the thread's Local `strip`, from there transposed.
-  void pack_transposed(const Tiles& tiles, ExprId expr, Panels to, AxisId k_axis, Range k,
+  void pack_transposed(const Tiles& tiles, const Packed& from, Panels to, AxisId k_axis, Range k,
                        AxisId n_axis, Range n, LocalId strip);
   static int64_t strip_rows(const Tiles& tiles) {
     return std::min(std::max(tiles.line, tiles.lanes), tiles.tile_columns);
@@ -136,8 +167,8 @@ class BlockWriter {
   }
   // For each of `rows` rows, 0 to the elements [begin, end) of it.
   void clear(LocalId local, ExprId base, int64_t row, ExprId rows, ExprId begin, ExprId end);
-  // The block m x k of an operand that lies along m in memory, into rows along k. `row`: of `to`.
-  void pack_turned(const Tiles& tiles, ExprId expr, LocalId to, int64_t row, AxisId k_axis, Range k,
+  // The block m x k of an operand that lies along m in memory, into rows along k.
+  void pack_turned(const Tiles& tiles, const Packed& from, const Rows& to, AxisId k_axis, Range k,
                    AxisId m_axis, Range m, int64_t strip_row, LocalId strip);
   static constexpr int64_t kGroupedRows = 16;  // of a strip on its way into groups
   static int64_t group_strip_size(const Tiles& tiles, int64_t columns) {

@@ -9,6 +9,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "base/env.h"
 #include "base/error.h"
 #include "codegen/target.h"
 #include "kernel/micro.h"
@@ -395,6 +396,11 @@ struct ContractShape {
   bool exchanged = false;  // B stands for A
 };
 
+// Whether products of the dtype may be made of bfloat16 parts.
+bool splits_operands(Dtype dtype) {
+  return dtype == Dtype::float16 || (dtype == Dtype::float32 && env::matmul_f32() == "auto");
+}
+
 // Panels are for few rows, which are A's; single ones of types that need no widening are as fast as
 // folds. Sums much longer than the rows and columns are split, unless their pieces would take more memory
 // than the operands; small products of a batch pack for themselves, and so do those for tile instructions
@@ -402,6 +408,7 @@ struct ContractShape {
 ContractShape contract_shape(const PlanNode& product, int64_t k) {
   constexpr int64_t kFewRows = 8, kLocalRows = 512, kBatch = 16;
   constexpr int64_t kLongSum = 2048, kLongestSum = 32768, kPiece = 512;
+  constexpr int64_t kTiledSide = 64;  // from where on parts and tiles pay
   const Dtype dtype = product.node->dtype;
   const Shape& shape = product.node->shape;
   const int64_t m = shape[shape.ndim() - 2], n = shape[shape.ndim() - 1];
@@ -412,9 +419,11 @@ ContractShape contract_shape(const PlanNode& product, int64_t k) {
   const bool is_long = k >= kLongSum && k <= kLongestSum && k >= 4 * many;
   if (is_long && m * n <= kPiece * (m + n)) return {ir::Scheme::fma_split_k};
   if (m <= kLocalRows && shape.size() >= kBatch * m * n) return {ir::Scheme::fma_local};
-  if (m <= ir::kTiledRows && dtype == Dtype::bfloat16 && cpu_target().facts().amx_bf16)
-    return {ir::Scheme::fma_local};
-  return {};
+  if (!cpu_target().facts().amx_bf16) return {};
+  const bool is_low = m <= ir::kTiledRows;
+  if (splits_operands(dtype) && few >= kTiledSide && k >= kTiledSide)
+    return {is_low ? ir::Scheme::amx_split_local : ir::Scheme::amx_split};
+  return {is_low && dtype == Dtype::bfloat16 ? ir::Scheme::fma_local : ir::Scheme::fma};
 }
 
 Lane Emitter::compute_contract(Id id, const Member& member) {

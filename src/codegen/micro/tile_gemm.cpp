@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 // A packed block of A times a packed block of B by tile instructions: for each panel of B, which stays in
-// L1, all rows of A, which are in L2 and go past L1. Two by two tiles of C are kept over the depth. Tiles are
+// L1, all rows of A, which are in L2 and go past L1. Two by two tiles of C are kept over the depth; those of
+// operands in several parts are added to C by vectors, so that no chain is longer than the depth. Tiles are
 // configured for each call and released at its end, so a thread has no state outside it: nothing for
 // forks, signal handlers and switches between threads to keep. Tile registers have fixed numbers: LLVM
 // would put them on the stack and configure them itself.
 //
-// For processors without them, loops over vectors give the same bits: MXCSR is set for the call to
-// flush subnormal numbers, as tile instructions do whatever it says.
+// For processors without them, loops over vectors give the same bits. MXCSR is set for the call to flush
+// subnormal numbers wherever vectors add, as tile instructions do whatever it says.
 #include <fmt/format.h>
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/IntrinsicsX86.h>
@@ -50,6 +51,24 @@ class TileLoops {
       return MicroValues{f_.at(in[0], kBlock * m_.c_row), f_.at(packed_, in[1], m_.a_panel)};
     });
   }
+  bool in_parts() const { return m_.parts > 1; }
+
+  // From here on vectors take subnormal numbers as zeros; gives where the state before is.
+  Value* flush() {
+    constexpr uint32_t kFlushed = 0x9fc0;  // no exceptions, to the nearest even
+    Value* before = b_.CreateAlloca(b_.getInt32Ty());
+    Value* flushed = b_.CreateAlloca(b_.getInt32Ty());
+    call(llvm::Intrinsic::x86_sse_stmxcsr, {before});
+    b_.CreateStore(b_.getInt32(kFlushed), flushed);
+    call(llvm::Intrinsic::x86_sse_ldmxcsr, {flushed});
+    return before;
+  }
+  void restore(Value* before) { call(llvm::Intrinsic::x86_sse_ldmxcsr, {before}); }
+
+  void call(llvm::Intrinsic::ID id, llvm::ArrayRef<Value*> arguments) {
+    b_.CreateIntrinsic(id, {}, arguments);
+  }
+
   // body(1) if no more than a tile is left, else body(2).
   template <typename F>
   void by_tiles(Value* left, F&& body) {
@@ -68,6 +87,8 @@ class TileCode : TileLoops {
   TileCode(const ir::TileGemmMicro& micro, MicroFunction& f) : TileLoops(micro, f) {}
 
   void emit() {
+    Value* before = in_parts() ? flush() : nullptr;
+    if (in_parts()) sums_ = b_.CreateAlloca(llvm::ArrayType::get(f_.element(), 4 * kSide * kSide));
     call(llvm::Intrinsic::x86_ldtilecfg, {configuration()});
     each_panel([&](Value* c_panel, Value* b, Value* columns_left) {
       by_tiles(columns_left, [&](int across) {
@@ -77,6 +98,7 @@ class TileCode : TileLoops {
       });
     });
     call(llvm::Intrinsic::x86_tilerelease, {});
+    if (before != nullptr) restore(before);
   }
 
  private:
@@ -85,9 +107,6 @@ class TileCode : TileLoops {
   static int of_a(int i) { return 4 + i; }
   static int of_b(int j) { return 6 + j; }
 
-  void call(llvm::Intrinsic::ID id, llvm::ArrayRef<Value*> arguments) {
-    b_.CreateIntrinsic(id, {}, arguments);
-  }
   Value* tile(int number) { return b_.getInt8(static_cast<uint8_t>(number)); }
   Value* stride(int64_t elements, int64_t size) { return f_.word(elements * size); }
 
@@ -104,20 +123,50 @@ class TileCode : TileLoops {
   }
 
   void block(int down, int across, Value* c, Value* a, Value* b) {
-    Value* adds = this->adds();
-    f_.when(adds, [&] {
+    if (in_parts()) return block_in_parts(down, across, c, a, b);
+    f_.when(adds(), [&] {
       each_c(down, across, c, [&](int number, Value* at) {
         call(llvm::Intrinsic::x86_tileloadd64, {tile(number), at, stride(m_.c_row, 4)});
       });
     });
-    f_.when(b_.CreateNot(adds), [&] {
-      each_c(down, across, c,
-             [&](int number, Value*) { call(llvm::Intrinsic::x86_tilezero, {tile(number)}); });
+    f_.when(b_.CreateNot(adds()), [&] { clear(down, across); });
+    multiply(down, across, a, b);
+    store(down, across, c);
+  }
+
+  void block_in_parts(int down, int across, Value* c, Value* a, Value* b) {
+    clear(down, across);
+    multiply(down, across, a, b);
+    f_.when(b_.CreateNot(adds()), [&] { store(down, across, c); });
+    f_.when(adds(), [&] {
+      const int64_t row = across * kSide;
+      each_sum(down, across, [&](int number, int64_t at) {
+        call(llvm::Intrinsic::x86_tilestored64, {tile(number), f_.at(sums_, at), stride(row, 4)});
+      });
+      f_.loop(f_.word(down * kSide), 1, {c, sums_}, [&](Value*, const MicroValues& at) {
+        for (int64_t j = 0; j < row; j += kSide) {
+          Value* place = f_.at(at[0], j);
+          Value* sum = f_.load(f_.vector(kSide), f_.at(at[1], j));
+          f_.store(b_.CreateFAdd(f_.load(f_.vector(kSide), place), sum), place);
+        }
+        return MicroValues{f_.at(at[0], m_.c_row), f_.at(at[1], row)};
+      });
     });
+  }
+
+  void clear(int down, int across) {
+    for (int i = 0; i < down; ++i)
+      for (int j = 0; j < across; ++j) call(llvm::Intrinsic::x86_tilezero, {tile(of_c(i, j))});
+  }
+
+  void multiply(int down, int across, Value* a, Value* b) {
     f_.loop(steps(), 1, {a, b}, [&](Value*, const MicroValues& at) {
       step(down, across, at[0], at[1]);
       return MicroValues{f_.at(packed_, at[0], m_.a_step), f_.at(packed_, at[1], kDepth * kBlock)};
     });
+  }
+
+  void store(int down, int across, Value* c) {
     each_c(down, across, c, [&](int number, Value* at) {
       call(llvm::Intrinsic::x86_tilestored64, {tile(number), at, stride(m_.c_row, 4)});
     });
@@ -128,20 +177,35 @@ class TileCode : TileLoops {
     for (int i = 0; i < down; ++i)
       for (int j = 0; j < across; ++j) body(of_c(i, j), f_.at(c, i * kSide * m_.c_row + j * kSide));
   }
+  // The same of a block without gaps.
+  template <typename F>
+  void each_sum(int down, int across, F&& body) {
+    for (int i = 0; i < down; ++i)
+      for (int j = 0; j < across; ++j) body(of_c(i, j), (i * across * kSide + j) * kSide);
+  }
 
-  // kDepth of k.
+  // kDepth of k. A part that the next product takes as well stays where it is.
   void step(int down, int across, Value* a, Value* b) {
-    for (int i = 0; i < down; ++i) {
-      call(llvm::Intrinsic::x86_tileloaddt164,
-           {tile(of_a(i)), f_.at(packed_, a, i * kSide * m_.a_row), stride(m_.a_row, 2)});
-      for (int j = 0; j < across; ++j) {
-        if (i == 0)
-          call(llvm::Intrinsic::x86_tileloadd64,
-               {tile(of_b(j)), f_.at(packed_, b, j * kSide * 2), stride(kBlock * 2, 2)});
-        call(llvm::Intrinsic::x86_tdpbf16ps, {tile(of_c(i, j)), tile(of_a(i)), tile(of_b(j))});
+    ir::PartPair loaded = {-1, -1};
+    for (ir::PartPair pair : ir::products_of(m_.parts)) {
+      for (int i = 0; i < down; ++i) {
+        if (pair.a != loaded.a)
+          call(llvm::Intrinsic::x86_tileloaddt164,
+               {tile(of_a(i)), f_.at(packed_, a, pair.a * m_.a_part + i * kSide * m_.a_row),
+                stride(m_.a_row, 2)});
+        for (int j = 0; j < across; ++j) {
+          if (i == 0 && pair.b != loaded.b)
+            call(llvm::Intrinsic::x86_tileloadd64,
+                 {tile(of_b(j)), f_.at(packed_, b, pair.b * m_.b_part + j * kSide * 2),
+                  stride(kBlock * 2, 2)});
+          call(llvm::Intrinsic::x86_tdpbf16ps, {tile(of_c(i, j)), tile(of_a(i)), tile(of_b(j))});
+        }
       }
+      loaded = pair;
     }
   }
+
+  Value* sums_ = nullptr;  // of a block, on their way to C
 };
 
 // The same in vectors, a row of C at a time.
@@ -154,7 +218,7 @@ class VectorCode : TileLoops {
         x86_(target.features.x86) {}
 
   void emit() {
-    Value* before = flush();
+    Value* before = x86_ ? flush() : nullptr;
     each_panel([&](Value* c_panel, Value* b, Value* columns_left) {
       Value* width = at_most(columns_left, kBlock);
       each_rows(c_panel, [&](Value* c_block, Value* a_block, Value* rows_left) {
@@ -170,45 +234,43 @@ class VectorCode : TileLoops {
                 });
       });
     });
-    if (before != nullptr) control(llvm::Intrinsic::x86_sse_ldmxcsr, before);
+    if (before != nullptr) restore(before);
   }
 
  private:
   Value* at_most(Value* n, int64_t limit) {
     return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, n, f_.word(limit));
   }
-  void control(llvm::Intrinsic::ID id, Value* place) { b_.CreateIntrinsic(id, {}, {place}); }
-
-  // From here on subnormal numbers are zeros; gives where the state before is.
-  Value* flush() {
-    if (!x86_) return nullptr;
-    constexpr uint32_t kFlushed = 0x9fc0;  // no exceptions, to the nearest even
-    Value* before = b_.CreateAlloca(b_.getInt32Ty());
-    Value* flushed = b_.CreateAlloca(b_.getInt32Ty());
-    control(llvm::Intrinsic::x86_sse_stmxcsr, before);
-    b_.CreateStore(b_.getInt32(kFlushed), flushed);
-    control(llvm::Intrinsic::x86_sse_ldmxcsr, flushed);
-    return before;
-  }
-
   llvm::Type* pairs() { return with_width(b_.getInt32Ty(), static_cast<int>(lanes_)); }
 
   // What a vector of C gets.
   Value* row(Value* c, Value* a, Value* b) {
     Value* zero = llvm::Constant::getNullValue(f_.vector(lanes_));
     Value* start = b_.CreateSelect(adds(), f_.load(f_.vector(lanes_), c), zero);
-    return f_.loop(steps(), 1, {a, b, start}, [&](Value*, const MicroValues& at) {
-      MicroValues in = {at[0], at[1], zero, zero};
-      in = f_.loop(f_.word(kDepth / 2), 1, in, [&](Value*, const MicroValues& p) {
-        Value* x = b_.CreateAlignedLoad(b_.getInt32Ty(), p[0], llvm::Align(2));
-        x = b_.CreateVectorSplat(static_cast<unsigned>(lanes_), x);
-        Value* y = b_.CreateAlignedLoad(pairs(), p[1], llvm::Align(2));
-        return MicroValues{f_.at(packed_, p[0], 2), f_.at(packed_, p[1], 2 * kBlock),
-                           chain(even(x), even(y), p[2]), chain(odd(x), odd(y), p[3])};
-      });
-      return MicroValues{f_.at(packed_, at[0], m_.a_step), in[1],
-                         b_.CreateFAdd(at[2], b_.CreateFAdd(in[2], in[3]))};
-    })[2];
+    Value* sum =
+        f_.loop(steps(), 1, {a, b, in_parts() ? zero : start}, [&](Value*, const MicroValues& at) {
+          Value* sum = at[2];
+          for (ir::PartPair pair : ir::products_of(m_.parts))
+            sum = product(sum, f_.at(packed_, at[0], pair.a * m_.a_part),
+                          f_.at(packed_, at[1], pair.b * m_.b_part));
+          return MicroValues{f_.at(packed_, at[0], m_.a_step),
+                             f_.at(packed_, at[1], kDepth * kBlock), sum};
+        })[2];
+    return in_parts() ? b_.CreateSelect(adds(), b_.CreateFAdd(start, sum), sum) : sum;
+  }
+
+  // kDepth of k, added to `sum`.
+  Value* product(Value* sum, Value* a, Value* b) {
+    Value* zero = llvm::Constant::getNullValue(f_.vector(lanes_));
+    const MicroValues chains =
+        f_.loop(f_.word(kDepth / 2), 1, {a, b, zero, zero}, [&](Value*, const MicroValues& p) {
+          Value* x = b_.CreateAlignedLoad(b_.getInt32Ty(), p[0], llvm::Align(2));
+          x = b_.CreateVectorSplat(static_cast<unsigned>(lanes_), x);
+          Value* y = b_.CreateAlignedLoad(pairs(), p[1], llvm::Align(2));
+          return MicroValues{f_.at(packed_, p[0], 2), f_.at(packed_, p[1], 2 * kBlock),
+                             chain(even(x), even(y), p[2]), chain(odd(x), odd(y), p[3])};
+        });
+    return b_.CreateFAdd(sum, b_.CreateFAdd(chains[2], chains[3]));
   }
 
   // The lower and the upper one of pairs.
@@ -227,8 +289,8 @@ class VectorCode : TileLoops {
 }  // namespace
 
 llvm::Function* tile_gemm_function(const MicroTarget& target, const ir::TileGemmMicro& m) {
-  const std::string name =
-      fmt::format("tile_gemm_{}_{}_{}_{}_{}", m.a_panel, m.a_row, m.a_step, m.b_panel, m.c_row);
+  const std::string name = fmt::format("tile_gemm_{}_{}_{}_{}_{}_{}_{}_{}", m.parts, m.a_part,
+                                       m.a_panel, m.a_row, m.a_step, m.b_part, m.b_panel, m.c_row);
   if (llvm::Function* known = target.module.getFunction(name)) return known;
   MicroFunction f(target, name, 3, 4);
   if (target.features.tiles) {

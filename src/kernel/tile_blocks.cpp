@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT
+#include "kernel/tile_blocks.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace cermet::ir {
+
+OperandBlocks::OperandBlocks(Source& source, const ProductAnalysis& analysis, Emitter& out,
+                             const Blocking& blocking, bool in_place, Dtype packed)
+    : BlockWriter(source, out),
+      analysis_(analysis),
+      roles_(analysis.roles),
+      size_(blocking),
+      in_place_(in_place),
+      packed_(packed) {}
+
+bool OperandBlocks::can_be_in_place(Source& source, const ProductAnalysis& analysis, Dtype packed) {
+  const Roles& roles = analysis.roles;
+  return std::ranges::all_of(analysis.products, [&](const Product& p) {
+    const std::optional<Place> place = place_of(source, p.a, roles.m, roles.k);
+    return place && source[place->load].dtype == packed && place->k == kUnit &&
+           place->free != kNoTerm;
+  });
+}
+
+// --- Memory.
+
+LocalId OperandBlocks::local(Dtype dtype, int64_t elements) {
+  return to_.local(dtype, {.constant = elements, .terms = {}}, LocalScope::thread);
+}
+
+void OperandBlocks::declare(const std::optional<Size>& whole) {
+  for (const Product& p : analysis_.products) {
+    declare_operand(b_, p.b, roles_.n);
+    declare_operand(a_, p.a, roles_.m);
+  }
+  for (Operand& b : b_) {
+    b.local =
+        whole ? to_.local(packed_, *whole, LocalScope::kernel) : local(packed_, size_.b_block());
+    find_rows(b, roles_.n);
+    need_strip(b, size_.columns);
+  }
+  for (Operand& a : a_) {
+    if (in_place_) {
+      a.place = *place_of(source_, a.expr, roles_.m, roles_.k);
+      continue;
+    }
+    if (is_tiled()) {
+      a.local = local(packed_, a_part() * size_.parts);
+      if (!a.along_k)
+        strip_elements_ = std::max(strip_elements_, size_.step * turned_row() * size_.parts);
+      continue;
+    }
+    a.local = local(packed_, a.along_k ? size_.rows * a_row() : size_.depth * a_width());
+    if (a.along_k || size_.group == 1) continue;
+    find_rows(a, roles_.m);
+    need_strip(a, size_.rows);
+  }
+  if (strip_elements_ > 0) strip_ = local(packed_, strip_elements_);
+}
+
+void OperandBlocks::declare_operand(std::vector<Operand>& list, ExprId expr, AxisId free) {
+  const auto same = [&](const Operand& p) { return p.expr == expr; };
+  if (std::ranges::any_of(list, same)) return;
+  const bool by_default = free == roles_.m;
+  const bool along_k = lies_along(source_, expr, roles_.k, free) ||
+                       (by_default && !lies_along(source_, expr, free, roles_.k));
+  list.push_back({expr, along_k});
+}
+
+// Whether rows of the operand along `free` can be packed from where they lie.
+void OperandBlocks::find_rows(Operand& operand, AxisId free) {
+  if (in_parts()) return;
+  const std::optional<Place> place = place_of(source_, operand.expr, free, roles_.k);
+  if (place && source_[place->load].dtype == packed_ && place->free == kUnit && place->k != kNoTerm)
+    operand.place = *place;
+}
+
+void OperandBlocks::need_strip(const Operand& operand, int64_t columns) {
+  if (operand.place.load != kNone) return;
+  const int64_t elements = operand.along_k   ? strip_size(size_, size_.depth)
+                           : size_.group > 1 ? group_strip_size(size_, columns)
+                                             : 0;
+  strip_elements_ = std::max(strip_elements_, elements * size_.parts);
+}
+
+// --- Packing.
+
+ExprId OperandBlocks::up_to(ExprId n, int64_t multiple) {
+  return out_.let(to_.mul(out_.ceil_div(n, multiple), integer(multiple)));
+}
+
+BlockWriter::Packed OperandBlocks::packed(const Operand& operand, LocalId peaks, ExprId at,
+                                          AxisId free, ExprId begin) {
+  if (!in_parts()) return operand.expr;
+  return {parts_of(operand.expr, static_cast<int>(size_.parts)),
+          {peaks, out_.let(to_.sub(at, begin)), magnitude_bits(operand.expr), free}};
+}
+
+void OperandBlocks::pack_b(ExprId base, Range n, Range k, ExprId peaks_at) {
+  for (const Operand& b : b_) {
+    const Packed from = packed(b, b_peaks_, peaks_at, roles_.n, n.begin);
+    pack_operand(b, from, size_, {b.local, base, size_.depth, size_.columns}, k, roles_.n, n);
+    if (!is_tiled()) continue;
+    const ExprId begin = up_to(length_of(k), size_.group), end = up_to(length_of(k), size_.step);
+    const ExprId panels = out_.let(out_.ceil_div(length_of(n), size_.tile_columns));
+    for (int64_t p = 0; p < size_.parts; ++p)
+      clear(b.local, out_.let(to_.add(base, integer(p * size_.b_part()))), size_.b_panel(), panels,
+            out_.let(to_.mul(begin, integer(size_.tile_columns))),
+            out_.let(to_.mul(end, integer(size_.tile_columns))));
+  }
+}
+
+void OperandBlocks::pack_operand(const Operand& operand, const Packed& from, const Tiles& tiles,
+                                 Panels to, Range k, AxisId free, Range range) {
+  if (operand.place.load != kNone) {
+    pack_in_place(tiles, operand.place, to, roles_.k, k, free, range);
+  } else if (operand.along_k) {
+    pack_transposed(tiles, from, to, roles_.k, k, free, range, strip_);
+  } else {
+    pack_panels(tiles, from, to, roles_.k, k, free, range, strip_);
+  }
+}
+
+// As they lie, but in groups; for tile instructions along k.
+void OperandBlocks::pack_a(Range m, Range k) {
+  if (in_place_) return;
+  for (const Operand& a : a_) {
+    const Packed from = packed(a, a_peaks_, integer(0), roles_.m, m.begin);
+    if (is_tiled()) {
+      pack_rows(a, from, m, k);
+    } else if (a.along_k) {
+      copy(from, {a.local, kNone, a_row()}, roles_.m, m, roles_.k, k);
+    } else if (size_.group > 1) {
+      Tiles one_panel = size_;
+      one_panel.tile_columns = a_width();
+      pack_operand(a, from, one_panel, {a.local, integer(0), size_.depth, size_.rows}, k, roles_.m,
+                   m);
+    } else {
+      copy(from, {a.local, kNone, size_.rows}, roles_.k, k, roles_.m, m);
+    }
+  }
+}
+
+void OperandBlocks::pack_rows(const Operand& a, const Packed& from, Range m, Range k) {
+  const Rows rows{a.local, kNone, a_row(), a_part()};
+  if (a.along_k) {
+    copy(from, rows, roles_.m, m, roles_.k, k);
+  } else {
+    pack_turned(size_, from, rows, roles_.k, k, roles_.m, m, turned_row(), strip_);
+  }
+  for (int64_t p = 0; p < size_.parts; ++p)
+    clear(a.local, integer(p * a_part()), a_row(), length_of(m), length_of(k),
+          up_to(length_of(k), size_.step));
+}
+
+// --- Multiplying.
+
+void OperandBlocks::multiply(const std::vector<LocalId>& c, int64_t c_row, Range m, Range n,
+                             Range k, ExprId b_at, ExprId c_at, ExprId add) {
+  const ExprId rows = out_.let(to_.sub(m.end, m.begin));
+  const ExprId columns = out_.let(to_.sub(n.end, n.begin));
+  const ExprId depth = out_.let(to_.sub(k.end, k.begin));
+  for (size_t i = 0; i < c.size(); ++i) {
+    const Product& p = analysis_.products[i];
+    const Operand& a = *std::ranges::find(a_, p.a, &Operand::expr);
+    const Operand& b = *std::ranges::find(b_, p.b, &Operand::expr);
+    GemmMicro micro{.tile_rows = size_.tile_rows,
+                    .tile_columns = size_.tile_columns,
+                    .a_column = a.along_k ? size_.group : a_width() * size_.group,
+                    .b_panel = size_.b_panel(),
+                    .c_row = c_row,
+                    .c = {true, c[i]},
+                    .a = {true, a.local},
+                    .b = {true, b.local},
+                    .rows = rows,
+                    .columns = columns,
+                    .depth = depth,
+                    .c_at = c_at,
+                    .a_at = integer(0),
+                    .b_at = b_at,
+                    .a_row = integer(a.along_k ? a_row() : size_.group),
+                    .add = add};
+    if (in_place_) {
+      micro.a = source_[a.place.load].buffer;
+      micro.a_at = first_of(a.place, roles_.m, m.begin, roles_.k, k.begin);
+      micro.a_column = size_.group;
+      micro.a_row = stride(a.place.free);
+    }
+    out_.append(is_tiled() ? by_tiles(micro).micro() : micro.micro());
+  }
+}
+
+// The same product of blocks that lie as tile instructions take them.
+TileGemmMicro OperandBlocks::by_tiles(const GemmMicro& m) const {
+  return {.parts = size_.parts,
+          .a_part = a_part(),
+          .a_panel = size_.tile_rows * a_row(),
+          .a_row = a_row(),
+          .a_step = size_.step,
+          .b_part = size_.b_part(),
+          .b_panel = m.b_panel,
+          .c_row = m.c_row,
+          .c = m.c,
+          .a = m.a,
+          .b = m.b,
+          .rows = m.rows,
+          .columns = m.columns,
+          .depth = m.depth,
+          .c_at = m.c_at,
+          .a_at = m.a_at,
+          .b_at = m.b_at,
+          .add = m.add};
+}
+
+// --- Peaks.
+
+void OperandBlocks::declare_peaks(const std::optional<Size>& whole) {
+  a_peaks_ = local(Dtype::int32, size_.rows);
+  b_peaks_ = whole ? to_.local(Dtype::int32, *whole, LocalScope::kernel)
+                   : local(Dtype::int32, size_.columns);
+}
+
+void OperandBlocks::clear_peaks(LocalId peaks, ExprId at, ExprId count) {
+  clear(peaks, at, 1, integer(1), integer(0), count);
+}
+
+OperandBlocks::Extremes OperandBlocks::extremes_of(LocalId peaks, ExprId at, ExprId count) {
+  const auto bits = [&](int64_t v) { return to_.integer(Dtype::int32, v); };
+  const ExprId none = bits(std::numeric_limits<int32_t>::max());
+  const AxisId i = out_.open_loop(ForKind::lane, integer(0), count, "peak");
+  const ExprId peak = out_.let(to_.load({true, peaks}, {{at, kUnit}, {variable(i), kUnit}}));
+  const ExprId kept = to_.select(to_.compare(Code::lt, bits(0), peak), peak, none);
+  const ExprId most = to_.state(0, Dtype::int32), least = to_.state(1, Dtype::int32);
+  const ValueId value = to_.value({Dtype::int32, Dtype::int32}, "extremes");
+  out_.append(Fold{
+      value,
+      {i},
+      Emit::last,
+      Order::lanes,
+      {{Dtype::int32, bits(0), to_.max(most, peak), to_.max(most, to_.other(0, Dtype::int32))},
+       {Dtype::int32, none, to_.min(least, kept), to_.min(least, to_.other(1, Dtype::int32))}}});
+  out_.close();
+  return {to_.get(0, to_.ref(value)), to_.get(1, to_.ref(value))};
+}
+
+// Rounded to bfloat16 they are finite; and what tile instructions take as zero, parts and products below
+// 2^-126, is 2^-26 of the least row's peak times the least column's or less.
+ExprId OperandBlocks::are_unfit(Range m, ExprId b_at, ExprId b_count) {
+  constexpr int64_t kTooLarge = 0x7f7f8000, kBias = 127, kLeast = -100;
+  const auto bits = [&](int64_t v) { return to_.integer(Dtype::int32, v); };
+  const auto exponent = [&](ExprId x) { return to_.op(Code::shr, Dtype::int32, {x, bits(23)}); };
+  const Extremes a = extremes_of(a_peaks_, integer(0), length_of(m));
+  const Extremes b = extremes_of(b_peaks_, b_at, b_count);
+  const ExprId large = to_.compare(Code::le, bits(kTooLarge), to_.max(a.largest, b.largest));
+  const ExprId least = exponent(to_.min(a.least, b.least));
+  const ExprId product = to_.add(exponent(a.least), exponent(b.least));
+  const ExprId small = to_.op(Code::bit_or, Dtype::boolean,
+                              {to_.compare(Code::lt, least, bits(kBias + kLeast)),
+                               to_.compare(Code::lt, product, bits(2 * kBias + kLeast))});
+  return out_.let(to_.cast(to_.op(Code::bit_or, Dtype::boolean, {large, small}), Dtype::int64));
+}
+
+}  // namespace cermet::ir

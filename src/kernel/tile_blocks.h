@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+// Blocks of a product's operands: where they are packed and how, and the templates that multiply them.
+// Shared by the loops of a product (tile_gemm.cpp), which choose the blocks.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "kernel/micro.h"
+#include "kernel/tile_product.h"
+
+namespace cermet::ir {
+
+// Sizes in elements. A packed block of B (depth x columns, in panels of tile_columns) stays in L2
+// while a thread takes the blocks of C below each other; one panel, and tile_rows of A, stay in L1.
+struct Blocking : Tiles {
+  int64_t rows, columns, depth;
+  int64_t parts;                     // of each operand
+  int64_t packed_columns = columns;  // that an item packs, of B packed whole
+
+  int64_t b_part() const { return depth * tile_columns; }
+  int64_t b_panel() const { return b_part() * parts; }
+  int64_t b_block() const { return depth * columns * parts; }
+  int64_t c_row() const { return columns + (for_tile_instructions() ? line / group : line); }
+};
+
+inline int64_t round_up(int64_t n, int64_t tile) { return (n + tile - 1) / tile * tile; }
+
+class OperandBlocks : BlockWriter {
+ public:
+  using BlockWriter::Range;
+
+  // in_place: A is read where it lies, unpacked.
+  OperandBlocks(Source& source, const ProductAnalysis& analysis, Emitter& out,
+                const Blocking& blocking, bool in_place, Dtype packed);
+
+  // All operands A can be read in place: rows of their own, along k, of the dtype.
+  static bool can_be_in_place(Source& source, const ProductAnalysis& analysis, Dtype packed);
+
+  // The Locals; those of B hold `whole` if given, one block else.
+  void declare(const std::optional<Size>& whole);
+
+  // The columns of B from `base` on, in a block that begins there or before. `peaks_at`: of its first
+  // column, in what was declared for peaks.
+  void pack_b(ExprId base, Range n, Range k, ExprId peaks_at = kNone);
+  void pack_a(Range m, Range k);
+  // Onto c[i] from c_at on, or in its place if `add` is 0: product i of the block of A and the one of B.
+  void multiply(const std::vector<LocalId>& c, int64_t c_row, Range m, Range n, Range k,
+                ExprId b_at, ExprId c_at, ExprId add);
+
+  // Operands in parts have peaks: magnitudes that bfloat16, and products of tiles, may not hold.
+  void declare_peaks(const std::optional<Size>& whole);
+  void clear_a_peaks(Range m) { clear_peaks(a_peaks_, integer(0), length_of(m)); }
+  void clear_b_peaks(ExprId at, ExprId count) { clear_peaks(b_peaks_, at, count); }
+  // Whether they lie outside what gives float32's own error: int64, 0 or 1. b_at, b_count: of the columns.
+  ExprId are_unfit(Range m, ExprId b_at, ExprId b_count);
+
+ private:
+  // With a place: A is read there, B packed from there as it is.
+  struct Operand {
+    ExprId expr;
+    bool along_k;  // how it lies in memory
+    LocalId local = kNone;
+    Place place = {};
+  };
+  struct Extremes {
+    ExprId largest, least;  // but zeros
+  };
+
+  bool is_tiled() const { return size_.for_tile_instructions(); }
+  bool in_parts() const { return size_.parts > 1; }
+  LocalId local(Dtype dtype, int64_t elements);
+  void declare_operand(std::vector<Operand>& list, ExprId expr, AxisId free);
+  void find_rows(Operand& operand, AxisId free);
+  void need_strip(const Operand& operand, int64_t columns);
+  // Of an axis of indices from `begin` on, the first of which has its peak at `at`.
+  Packed packed(const Operand& operand, LocalId peaks, ExprId at, AxisId free, ExprId begin);
+  void pack_operand(const Operand& operand, const Packed& from, const Tiles& tiles, Panels to,
+                    Range k, AxisId free, Range range);
+  void pack_rows(const Operand& a, const Packed& from, Range m, Range k);
+  ExprId up_to(ExprId n, int64_t multiple);
+  TileGemmMicro by_tiles(const GemmMicro& m) const;
+  void clear_peaks(LocalId peaks, ExprId at, ExprId count);
+  Extremes extremes_of(LocalId peaks, ExprId at, ExprId count);
+
+  int64_t a_row() const { return size_.depth + size_.line; }      // along k
+  int64_t a_part() const { return size_.rows * a_row(); }         // for tile instructions
+  int64_t turned_row() const { return size_.rows + size_.line; }  // along m, before it is turned
+  // Of a row along m: whole vectors, if templates fill it.
+  int64_t a_width() const {
+    return size_.group == 1 ? size_.rows : round_up(size_.rows, size_.lanes);
+  }
+
+  const ProductAnalysis& analysis_;
+  const Roles& roles_;
+  const Blocking size_;
+  const bool in_place_;
+  const Dtype packed_;
+  std::vector<Operand> a_, b_;
+  LocalId strip_ = kNone, a_peaks_ = kNone, b_peaks_ = kNone;
+  int64_t strip_elements_ = 0;
+};
+
+}  // namespace cermet::ir
