@@ -20,7 +20,7 @@ Counts counts_of(MicroKind kind) {
     case MicroKind::pack: return {2, 2, 5};
     case MicroKind::panel_n:
     case MicroKind::panel_k: return {1, 3, 7};
-    case MicroKind::tile_gemm: return {8, 3, 7};
+    case MicroKind::tile_gemm: return {8, 3, 8};
   }
   return {};
 }
@@ -91,13 +91,13 @@ Micro TileGemmMicro::micro() const {
   return {MicroKind::tile_gemm,
           {parts, a_part, a_panel, a_row, a_step, b_part, b_panel, c_row},
           {c, a, b},
-          {rows, columns, depth, c_at, a_at, b_at, add}};
+          {rows, columns, depth, c_at, a_at, b_at, b_next, add}};
 }
 
-TileGemmMicro TileGemmMicro::of(const Micro& m) {
-  const auto& [k, b, e] = std::tie(m.constants, m.buffers, m.operands);
-  return {k[0], k[1], k[2], k[3], k[4], k[5], k[6], k[7], b[0],
-          b[1], b[2], e[0], e[1], e[2], e[3], e[4], e[5], e[6]};
+TileGemmMicro TileGemmMicro::of(const Micro& micro) {
+  const auto& [k, b, e] = std::tie(micro.constants, micro.buffers, micro.operands);
+  return {k[0], k[1], k[2], k[3], k[4], k[5], k[6], k[7], b[0], b[1],
+          b[2], e[0], e[1], e[2], e[3], e[4], e[5], e[6], e[7]};
 }
 
 std::span<const PartPair> products_of(int64_t parts) {

@@ -158,7 +158,7 @@ void OperandBlocks::pack_rows(const Operand& a, const Packed& from, Range m, Ran
 // --- Multiplying.
 
 void OperandBlocks::multiply(const std::vector<LocalId>& c, int64_t c_row, Range m, Range n,
-                             Range k, ExprId b_at, ExprId c_at, ExprId add) {
+                             Range k, ExprId b_at, ExprId b_next, ExprId c_at, ExprId add) {
   const ExprId rows = out_.let(to_.sub(m.end, m.begin));
   const ExprId columns = out_.let(to_.sub(n.end, n.begin));
   const ExprId depth = out_.let(to_.sub(k.end, k.begin));
@@ -188,12 +188,12 @@ void OperandBlocks::multiply(const std::vector<LocalId>& c, int64_t c_row, Range
       micro.a_column = size_.group;
       micro.a_row = stride(a.place.free);
     }
-    out_.append(is_tiled() ? by_tiles(micro).micro() : micro.micro());
+    out_.append(is_tiled() ? by_tiles(micro, b_next).micro() : micro.micro());
   }
 }
 
 // The same product of blocks that lie as tile instructions take them.
-TileGemmMicro OperandBlocks::by_tiles(const GemmMicro& m) const {
+TileGemmMicro OperandBlocks::by_tiles(const GemmMicro& m, ExprId b_next) const {
   return {.parts = size_.parts,
           .a_part = a_part(),
           .a_panel = size_.tile_rows * a_row(),
@@ -211,6 +211,7 @@ TileGemmMicro OperandBlocks::by_tiles(const GemmMicro& m) const {
           .c_at = m.c_at,
           .a_at = m.a_at,
           .b_at = m.b_at,
+          .b_next = b_next,
           .add = m.add};
 }
 
@@ -226,33 +227,42 @@ void OperandBlocks::clear_peaks(LocalId peaks, ExprId at, ExprId count) {
   clear(peaks, at, 1, integer(1), integer(0), count);
 }
 
-OperandBlocks::Extremes OperandBlocks::extremes_of(LocalId peaks, ExprId at, ExprId count) {
+OperandBlocks::Extremes OperandBlocks::extremes_of(LocalId peaks, ExprId at, ExprId count,
+                                                   ExprId blocks, int64_t block) {
   const auto bits = [&](int64_t v) { return to_.integer(Dtype::int32, v); };
   const ExprId none = bits(std::numeric_limits<int32_t>::max());
+  const auto fold = [&](AxisId axis, Order order, ExprId largest, ExprId least) {
+    const ExprId most = to_.state(0, Dtype::int32), some = to_.state(1, Dtype::int32);
+    const ValueId value = to_.value({Dtype::int32, Dtype::int32}, "extremes");
+    out_.append(Fold{
+        value,
+        {axis},
+        Emit::last,
+        order,
+        {{Dtype::int32, bits(0), to_.max(most, largest), to_.max(most, to_.other(0, Dtype::int32))},
+         {Dtype::int32, none, to_.min(some, least), to_.min(some, to_.other(1, Dtype::int32))}}});
+    return Extremes{to_.get(0, to_.ref(value)), to_.get(1, to_.ref(value))};
+  };
+  const AxisId b = out_.open_loop(ForKind::serial, integer(0), blocks, "block");
+  const ExprId first = out_.let(to_.add(at, to_.mul(variable(b), integer(block))));
   const AxisId i = out_.open_loop(ForKind::lane, integer(0), count, "peak");
-  const ExprId peak = out_.let(to_.load({true, peaks}, {{at, kUnit}, {variable(i), kUnit}}));
+  const ExprId peak = out_.let(to_.load({true, peaks}, {{first, kUnit}, {variable(i), kUnit}}));
   const ExprId kept = to_.select(to_.compare(Code::lt, bits(0), peak), peak, none);
-  const ExprId most = to_.state(0, Dtype::int32), least = to_.state(1, Dtype::int32);
-  const ValueId value = to_.value({Dtype::int32, Dtype::int32}, "extremes");
-  out_.append(Fold{
-      value,
-      {i},
-      Emit::last,
-      Order::lanes,
-      {{Dtype::int32, bits(0), to_.max(most, peak), to_.max(most, to_.other(0, Dtype::int32))},
-       {Dtype::int32, none, to_.min(least, kept), to_.min(least, to_.other(1, Dtype::int32))}}});
+  const Extremes inner = fold(i, Order::lanes, peak, kept);
   out_.close();
-  return {to_.get(0, to_.ref(value)), to_.get(1, to_.ref(value))};
+  const Extremes all = fold(b, Order::serial, inner.largest, inner.least);
+  out_.close();
+  return all;
 }
 
 // Rounded to bfloat16 they are finite; and what tile instructions take as zero, parts and products below
 // 2^-126, is 2^-26 of the least row's peak times the least column's or less.
-ExprId OperandBlocks::are_unfit(Range m, ExprId b_at, ExprId b_count) {
+ExprId OperandBlocks::are_unfit(Range m, Range n, ExprId b_at, ExprId blocks) {
   constexpr int64_t kTooLarge = 0x7f7f8000, kBias = 127, kLeast = -100;
   const auto bits = [&](int64_t v) { return to_.integer(Dtype::int32, v); };
   const auto exponent = [&](ExprId x) { return to_.op(Code::shr, Dtype::int32, {x, bits(23)}); };
-  const Extremes a = extremes_of(a_peaks_, integer(0), length_of(m));
-  const Extremes b = extremes_of(b_peaks_, b_at, b_count);
+  const Extremes a = extremes_of(a_peaks_, integer(0), length_of(m), integer(1), size_.rows);
+  const Extremes b = extremes_of(b_peaks_, b_at, length_of(n), blocks, size_.columns);
   const ExprId large = to_.compare(Code::le, bits(kTooLarge), to_.max(a.largest, b.largest));
   const ExprId least = exponent(to_.min(a.least, b.least));
   const ExprId product = to_.add(exponent(a.least), exponent(b.least));

@@ -45,15 +45,17 @@ class OperandBlocks : BlockWriter {
   void pack_b(ExprId base, Range n, Range k, ExprId peaks_at = kNone);
   void pack_a(Range m, Range k);
   // Onto c[i] from c_at on, or in its place if `add` is 0: product i of the block of A and the one of B.
+  // b_next: the block of B that is wanted next.
   void multiply(const std::vector<LocalId>& c, int64_t c_row, Range m, Range n, Range k,
-                ExprId b_at, ExprId c_at, ExprId add);
+                ExprId b_at, ExprId b_next, ExprId c_at, ExprId add);
 
   // Operands in parts have peaks: magnitudes that bfloat16, and products of tiles, may not hold.
   void declare_peaks(const std::optional<Size>& whole);
   void clear_a_peaks(Range m) { clear_peaks(a_peaks_, integer(0), length_of(m)); }
   void clear_b_peaks(ExprId at, ExprId count) { clear_peaks(b_peaks_, at, count); }
-  // Whether they lie outside what gives float32's own error: int64, 0 or 1. b_at, b_count: of the columns.
-  ExprId are_unfit(Range m, ExprId b_at, ExprId b_count);
+  // Whether they lie outside what gives float32's own error: int64, 0 or 1. B's are those of the columns
+  // n in `blocks` blocks from b_at on.
+  ExprId are_unfit(Range m, Range n, ExprId b_at, ExprId blocks);
 
  private:
   // With a place: A is read there, B packed from there as it is.
@@ -79,9 +81,10 @@ class OperandBlocks : BlockWriter {
                     Range k, AxisId free, Range range);
   void pack_rows(const Operand& a, const Packed& from, Range m, Range k);
   ExprId up_to(ExprId n, int64_t multiple);
-  TileGemmMicro by_tiles(const GemmMicro& m) const;
+  TileGemmMicro by_tiles(const GemmMicro& m, ExprId b_next) const;
   void clear_peaks(LocalId peaks, ExprId at, ExprId count);
-  Extremes extremes_of(LocalId peaks, ExprId at, ExprId count);
+  // Of `count` peaks, in each of so many blocks.
+  Extremes extremes_of(LocalId peaks, ExprId at, ExprId count, ExprId blocks, int64_t block);
 
   int64_t a_row() const { return size_.depth + size_.line; }      // along k
   int64_t a_part() const { return size_.rows * a_row(); }         // for tile instructions

@@ -50,8 +50,9 @@ constexpr int64_t kPlaceBytes = 512;    // as kBlockBytes, of items that read A 
 constexpr int64_t kPlaceDepth = 384;    // as kMaxDepth, of these
 constexpr int64_t kPiece = 512;         // of k that an item of a split sum takes
 constexpr int64_t kTiledColumns = 512;  // of a block for tile instructions
+constexpr int64_t kTiledLocal = 256;    // the same, of items that pack both operands
 constexpr int64_t kTiledDepth = 512;
-constexpr int64_t kSplitDepth = 256;  // as kTiledDepth, of operands in parts: no chain is longer
+constexpr int64_t kSplitDepth = 128;  // as kTiledDepth, of operands in parts: no chain is longer
 constexpr int64_t kTiledPack = 128;   // columns of it that an item packs
 
 bool is_whole(Scheme scheme) { return scheme == Scheme::fma || scheme == Scheme::amx_split; }
@@ -61,9 +62,12 @@ Blocking blocking_of(Scheme scheme, bool in_place, int parts, Dtype acc, Dtype p
   const bool local = in_place || !is_whole(scheme);
   const int64_t size = static_cast<int64_t>(size_of(acc));
   const Tiles tiles = tiles_of(acc, packed, target);
-  if (tiles.for_tile_instructions())
-    return {tiles, kTiledRows, kTiledColumns, parts > 1 ? kSplitDepth : kTiledDepth,
-            parts, kTiledPack};
+  if (tiles.for_tile_instructions()) {
+    const int64_t columns = local ? kTiledLocal : kTiledColumns;
+    return {tiles,   kTiledRows,
+            columns, parts > 1 ? kSplitDepth : kTiledDepth,
+            parts,   local ? columns : kTiledPack};
+  }
   const int64_t bytes = in_place ? kPlaceBytes : local ? kLocalBytes : kBlockBytes;
   const int64_t depth = std::min(kMaxDepth, kPanelBytes / (tiles.tile_columns * size));
   return {tiles, round_up(local ? kLocalRows : kBlockRows, tiles.tile_rows), bytes / size,
@@ -216,12 +220,13 @@ class GemmWriter : ProductWriter {
     const ExprId k_block = at.back(), n_part = at[at.size() - 2];
     at.resize(at.size() - 2);
     bind_each(roles_.b_batch, at);
-    const Range n = range_of(n_part, size_.packed_columns, roles_.n);
+    const bool in_parts_of_blocks = size_.packed_columns < size_.columns;
+    const ExprId packed = in_parts_of_blocks ? integer(size_.packed_columns) : block_columns();
+    const Range n = range_of(n_part, packed, roles_.n);
     const Range k = range_of(k_block, size_.depth, roles_.k);
-    const int64_t parts = size_.columns / size_.packed_columns;
-    const ExprId block = block_of_b(at, to_.div(n_part, integer(parts)), k_block);
-    const ExprId skipped =
-        out_.let(to_.mul(to_.rem(n_part, integer(parts)), integer(size_.packed_columns)));
+    const ExprId parts = out_.let(to_.div(block_columns(), packed));
+    const ExprId block = block_of_b(at, to_.div(n_part, parts), k_block);
+    const ExprId skipped = out_.let(to_.mul(to_.rem(n_part, parts), packed));
     const ExprId base = to_.add(times(block, size_.b_block()),
                                 to_.mul(skipped, integer(size_.depth * size_.parts)));
     ExprId peaks = kNone;
@@ -231,6 +236,18 @@ class GemmWriter : ProductWriter {
     }
     blocks_.pack_b(out_.let(base), n, k, peaks);
     out_.close();
+  }
+
+  // Of blocks of an axis: they are of about one size, `most` or less, in whole units.
+  ExprId even(AxisId axis, int64_t most, int64_t unit) {
+    if (is_split()) return integer(most);
+    const ExprId count = tiles(axis, most), total = to_.extent(axis);
+    const ExprId each = to_.div(to_.sub(to_.add(total, count), integer(1)), count);
+    return out_.let(to_.mul(out_.ceil_div(each, unit), integer(unit)));
+  }
+  ExprId block_columns() {
+    const bool whole = size_.packed_columns == size_.columns;
+    return even(roles_.n, size_.columns, whole ? size_.tile_columns : size_.packed_columns);
   }
 
   // The blocks of C. Consecutive ones share a block of B.
@@ -263,20 +280,23 @@ class GemmWriter : ProductWriter {
     if (is_split()) dims.insert(dims.begin(), {{roles_.k}, kPiece});
     const std::vector<ExprId> at = out_.open_chunk("gemm", dims);
     enter(block, std::span(at).last(block.dims.size()));
-    const Range n = range_of(block.n, size_.columns, roles_.n);
-    const Range m = range_of(block.m, size_.rows, roles_.m);
+    const Range n = range_of(block.n, block_columns(), roles_.n);
+    const Range m = range_of(block.m, even(roles_.m, size_.rows, size_.tile_rows), roles_.m);
     const Range sum =
         is_split() ? range_of(at[0], kPiece, roles_.k) : Range{integer(0), to_.extent(roles_.k)};
     const ExprId c_at = is_split() ? piece_at(at[0], block, block.m) : integer(0);
     if (in_parts()) clear_peaks(m);
     const AxisId step = open_depth(sum, size_.depth);
     const Range k = depth_of(step, sum, size_.depth);
-    const ExprId b_at =
-        is_local() ? integer(0)
-                   : times(block_of_b(block.b_batch, block.n, variable(step)), size_.b_block());
-    if (is_local()) blocks_.pack_b(b_at, n, k, integer(0));
+    ExprId b_at = integer(0), b_next = b_at;
+    if (is_local()) {
+      blocks_.pack_b(b_at, n, k, integer(0));
+    } else {
+      b_at = times(block_of_b(block.b_batch, block.n, variable(step)), size_.b_block());
+      b_next = out_.let(to_.add(b_at, integer(size_.b_block())));
+    }
     blocks_.pack_a(m, k);
-    blocks_.multiply(c_, size_.c_row(), m, n, k, b_at, c_at, variable(step));
+    blocks_.multiply(c_, size_.c_row(), m, n, k, b_at, b_next, c_at, variable(step));
     out_.close();
     if (in_parts()) multiply_again(block, m, n, sum);
     if (!is_split()) epilogue(m, n, integer(0), kNone);
@@ -300,18 +320,19 @@ class GemmWriter : ProductWriter {
   }
 
   void multiply_again(const Block& block, Range m, Range n, Range sum) {
-    ExprId b_at = integer(0), b_count = integer(size_.columns);
+    ExprId peaks = integer(0), blocks = integer(1);
     if (!is_local()) {
-      b_at = times(block_of_b(block.b_batch, block.n, integer(0)), size_.columns);
-      b_count = times(tiles(roles_.k, size_.depth), size_.columns);
+      peaks = times(block_of_b(block.b_batch, block.n, integer(0)), size_.columns);
+      blocks = tiles(roles_.k, size_.depth);
     }
-    const ExprId unfit = blocks_.are_unfit(m, b_at, b_count);
+    const ExprId unfit = blocks_.are_unfit(m, n, peaks, blocks);
     out_.open_loop(ForKind::serial, integer(0), unfit, "again");
     const AxisId step = open_depth(sum, again_size_->depth);
     const Range k = depth_of(step, sum, again_size_->depth);
     again_->pack_b(integer(0), n, k);
     again_->pack_a(m, k);
-    again_->multiply(c_, size_.c_row(), m, n, k, integer(0), integer(0), variable(step));
+    again_->multiply(c_, size_.c_row(), m, n, k, integer(0), integer(0), integer(0),
+                     variable(step));
     out_.close();
     out_.close();
   }

@@ -191,6 +191,11 @@ BlockWriter::Range BlockWriter::range_of(ExprId index, int64_t tile, AxisId axis
   return {begin, end};
 }
 
+BlockWriter::Range BlockWriter::range_of(ExprId index, ExprId tile, AxisId axis) {
+  const ExprId begin = out_.let(to_.mul(index, tile));
+  return {begin, out_.let(to_.min(to_.add(begin, tile), to_.extent(axis)))};
+}
+
 AxisId BlockWriter::open(ForKind kind, AxisId axis, Range range) {
   const AxisId loop =
       out_.open_loop(kind, range.begin, range.end, source_.kernel().axes[axis].name);

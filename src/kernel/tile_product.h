@@ -102,6 +102,7 @@ class BlockWriter {
   ExprId integer(int64_t v) { return out_.integer(v); }
   ExprId variable(AxisId axis) { return to_.axis_ref(axis); }
   Range range_of(ExprId index, int64_t tile, AxisId axis);
+  Range range_of(ExprId index, ExprId tile, AxisId axis);
   AxisId open(ForKind kind, AxisId axis, Range range);
   ExprId length_of(Range range) { return out_.let(to_.sub(range.end, range.begin)); }
   // (at - begin) · row: where a row of a block begins.

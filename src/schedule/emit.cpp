@@ -408,7 +408,7 @@ bool splits_operands(Dtype dtype) {
 ContractShape contract_shape(const PlanNode& product, int64_t k) {
   constexpr int64_t kFewRows = 8, kLocalRows = 512, kBatch = 16;
   constexpr int64_t kLongSum = 2048, kLongestSum = 32768, kPiece = 512;
-  constexpr int64_t kTiledSide = 64;  // from where on parts and tiles pay
+  constexpr int64_t kTiledSide = 128, kTiledSum = 64;  // from where on parts pay
   const Dtype dtype = product.node->dtype;
   const Shape& shape = product.node->shape;
   const int64_t m = shape[shape.ndim() - 2], n = shape[shape.ndim() - 1];
@@ -421,7 +421,8 @@ ContractShape contract_shape(const PlanNode& product, int64_t k) {
   if (m <= kLocalRows && shape.size() >= kBatch * m * n) return {ir::Scheme::fma_local};
   if (!cpu_target().facts().amx_bf16) return {};
   const bool is_low = m <= ir::kTiledRows;
-  if (splits_operands(dtype) && few >= kTiledSide && k >= kTiledSide)
+  const bool is_one_block = is_low && n <= ir::kTiledRows;
+  if (splits_operands(dtype) && few >= kTiledSide && k >= kTiledSum && !is_one_block)
     return {is_low ? ir::Scheme::amx_split_local : ir::Scheme::amx_split};
   return {is_low && dtype == Dtype::bfloat16 ? ir::Scheme::fma_local : ir::Scheme::fma};
 }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Products by tile instructions, and by the loops that stand for them: edges of tiles and blocks against
-// sums in double, their arithmetic against the interpreter bit for bit, the instructions in the object.
+// sums in double, their arithmetic against the interpreter bit for bit, the instructions in the object. Of
+// operands in parts also the error, beside that of the fused multiply-adds, and what parts cannot hold.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 
 #include "kernel/compiled.h"
@@ -36,7 +39,7 @@ class Compiled {
 
   // Empty, or what is wrong.
   std::string wrong(const GemmShape& shape, bool at_end = true) {
-    GemmCase product(of_bfloat16(shape));
+    GemmCase product(shape);
     const KernelOutput output = run(product.kernel, product.input(), at_end);
     for (size_t i = 0; i < product.buffers.size(); ++i) product.buffers[i].data = output.bytes[i];
     const std::string wrong = product.wrong();
@@ -56,6 +59,15 @@ GemmShape varied(GemmShape shape, int number) {
   shape.epilogue = (number & 8) != 0;
   shape.padding = 3;
   shape.scheme = kSchemes[number % 3];
+  return of_bfloat16(shape);
+}
+
+// The same of operands in parts.
+GemmShape varied_parts(GemmShape shape, int number) {
+  shape = varied(shape, number);
+  shape.in = number % 5 == 1 ? Dtype::float16 : Dtype::float32;
+  shape.scheme = number % 3 == 0 ? Scheme::amx_split_local : Scheme::amx_split;
+  shape.prologue = number % 7 == 0;
   return shape;
 }
 
@@ -78,21 +90,28 @@ TEST(TileProduct, EdgesOfTiles) {
   for (int64_t m : kEdges)
     for (int64_t n : kEdges)
       for (int64_t k : kEdges) {
-        ASSERT_EQ(compiled.wrong(varied({.m = m, .n = n, .k = k}, number), number % 5 != 0), "");
+        const GemmShape shape{.m = m, .n = n, .k = k};
+        ASSERT_EQ(compiled.wrong(varied(shape, number), number % 5 != 0), "");
+        ASSERT_EQ(compiled.wrong(varied_parts(shape, number), number % 5 != 0), "");
         number += 7;
       }
 }
 
 TEST(TileProduct, EdgesOfBlocks) {
   Compiled compiled;
-  for (int number = 0; number < 24; ++number) {
-    ASSERT_EQ(compiled.wrong(varied({.m = 257, .n = 5, .k = 530}, number)), "");
-    ASSERT_EQ(compiled.wrong(varied({.m = 6, .n = 521, .k = 513}, number)), "");
-    ASSERT_EQ(compiled.wrong(varied({.m = 3, .n = 4, .k = 0}, number)), "");
-    ASSERT_EQ(compiled.wrong(varied({.batch = 3, .m = 40, .n = 35, .k = 70}, number)), "");
-  }
-  ASSERT_EQ(compiled.wrong({.m = 261, .n = 1037, .k = 70}), "");
-  ASSERT_EQ(compiled.wrong({.m = 3, .n = 2, .k = 16384, .scheme = Scheme::fma_split_k}), "");
+  for (int number = 0; number < 30; ++number)
+    for (const GemmShape& shape :
+         {GemmShape{.m = 257, .n = 5, .k = 530}, GemmShape{.m = 6, .n = 521, .k = 513},
+          GemmShape{.m = 3, .n = 4, .k = 0}, GemmShape{.batch = 3, .m = 40, .n = 35, .k = 70},
+          GemmShape{.m = 34, .n = 641, .k = 140}}) {
+      ASSERT_EQ(compiled.wrong(varied(shape, number)), "");
+      ASSERT_EQ(compiled.wrong(varied_parts(shape, number)), "");
+    }
+  const GemmShape large{.m = 261, .n = 1037, .k = 70}, deep{.m = 3, .n = 2, .k = 16384};
+  ASSERT_EQ(compiled.wrong(varied(large, 0)), "");
+  ASSERT_EQ(compiled.wrong(varied_parts(large, 0)), "");
+  ASSERT_EQ(compiled.wrong(varied(deep, 8)), "");
+  ASSERT_EQ(compiled.wrong(varied_parts(deep, 8)), "");
 }
 
 // The first two buffers get bfloat16 of these bits.
@@ -170,6 +189,188 @@ TEST(TileProduct, Error) {
           ASSERT_LE(std::abs(got - sum), roundings * 0x1p-24 * size) << k << " " << i << " " << j;
         }
     }
+}
+
+// A float32 of one of `count` exponents from `first` on.
+float float_of(Random& random, uint32_t first, uint32_t count) {
+  const uint32_t exponent = first + random.next() % count;
+  return std::bit_cast<float>(random.next() % 2 << 31 | exponent << 23 | random.next() % (1 << 23));
+}
+
+// A and B of a case of float32, rows along k and columns along n.
+template <typename Value>
+void fill_floats(GemmCase& product, Value&& value) {
+  for (size_t buffer : {0, 1})
+    for (int64_t i = 0; i < product.buffers[buffer].elements; ++i) {
+      const float v = value(buffer == 0, i);
+      std::memcpy(product.buffers[buffer].data.data() + 4 * i, &v, 4);
+    }
+}
+
+std::vector<float> floats_of(const std::vector<char>& bytes) {
+  std::vector<float> values(bytes.size() / 4);
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+// Where all parts are normal; where the least, or products of them, are subnormal or less; large ones. Some
+// values are near 1, so that no block is made again: that is by fused multiply-adds in any order.
+TEST(TileProduct, ArithmeticInParts) {
+  constexpr std::pair<uint32_t, uint32_t> kExponents[] = {{120, 10}, {60, 40}, {20, 60},
+                                                          {1, 30},   {0, 3},   {160, 10}};
+  Random random(7);
+  for (const auto& [first, count] : kExponents)
+    for (int64_t k : {40, 150}) {
+      GemmCase product({.m = 18,
+                        .n = 37,
+                        .k = k,
+                        .a_transposed = k == 40,
+                        .scheme = k == 40 ? Scheme::amx_split_local : Scheme::amx_split});
+      fill_floats(product, [&](bool, int64_t) {
+        return random.next() % 4 == 0 ? float_of(random, 120, 8) : float_of(random, first, count);
+      });
+      SCOPED_TRACE(fmt::format("exponents from {} on, k {}", first, k));
+      expect_as_interpreted(simplify(tile(product.kernel, kTiles)), {product.input()},
+                            CpuLevel::avx2);
+    }
+}
+
+// A float32 product by fused multiply-adds that packs A, as parts do: as many of k at a time.
+GemmCase packing_fma(const GemmCase& of, Scheme scheme) {
+  GemmShape shape = of.shape;
+  shape.a_transposed = true;
+  shape.scheme = scheme;
+  GemmCase fused(shape);
+  fused.buffers[1].data = of.buffers[1].data;
+  for (int64_t i = 0; i < shape.m; ++i)
+    for (int64_t l = 0; l < shape.k; ++l)
+      std::memcpy(fused.buffers[0].data.data() + 4 * (l * shape.m + i),
+                  of.buffers[0].data.data() + 4 * (i * shape.k + l), 4);
+  return fused;
+}
+
+struct Deviation {
+  double max = 0, rms = 0;
+};
+
+// Of products of a case's operands from sums in double, in 2^-24 of the sum of the terms' magnitudes.
+class Deviations {
+ public:
+  explicit Deviations(const GemmCase& product) {
+    const std::vector<float> a = floats_of(product.buffers[0].data);
+    const std::vector<float> b = floats_of(product.buffers[1].data);
+    const auto [m, n, k] = std::array{product.shape.m, product.shape.n, product.shape.k};
+    sums_.resize(m * n), sizes_.resize(m * n);
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t l = 0; l < k; ++l)
+        for (int64_t j = 0; j < n; ++j) {
+          const double term = static_cast<double>(a[i * k + l]) * b[l * n + j];
+          sums_[i * n + j] += term, sizes_[i * n + j] += std::abs(term);
+        }
+  }
+
+  Deviation of(const std::vector<float>& got) const {
+    Deviation result;
+    for (size_t i = 0; i < got.size(); ++i) {
+      const double error = std::abs(got[i] - sums_[i]) / sizes_[i] * 0x1p24;
+      result.max = std::max(result.max, error);
+      result.rms += error * error / static_cast<double>(got.size());
+    }
+    result.rms = std::sqrt(result.rms);
+    return result;
+  }
+
+ private:
+  std::vector<double> sums_, sizes_;
+};
+
+// Data that float32 holds with room to spare: the error is no more than that of fused multiply-adds with
+// sums blocked alike.
+TEST(TileProduct, ErrorInParts) {
+  enum Data { normal, positive, exponents, scaled, scaled_along_k, cancelling, count };
+  Compiled compiled;
+  Random random(13);
+  const int64_t m = 48, n = 96;
+  for (int64_t k : {64, 256, 1024, 4096, 16384})
+    for (int data = 0; data < count; ++data) {
+      const auto small = [&](size_t size) {
+        std::vector<int> numbers(size);
+        for (int& e : numbers) e = static_cast<int>(random.next() % 41) - 20;
+        return numbers;
+      };
+      const std::vector<int> row = small(m), column = small(n), depth = small(k);
+      GemmCase parts({.m = m, .n = n, .k = k, .scheme = Scheme::amx_split});
+      fill_floats(parts, [&](bool of_a, int64_t i) {
+        const float x = float_of(random, 120, 8);
+        const int64_t along_k = of_a ? i % k : i / n, free = of_a ? i / k : i % n;
+        if (data == positive) return std::abs(x);
+        if (data == exponents) return float_of(random, 97, 61);
+        if (data == scaled) return std::ldexp(x, of_a ? row[free] : column[free]);
+        if (data == scaled_along_k) return std::ldexp(x, of_a ? depth[along_k] : -depth[along_k]);
+        return x;
+      });
+      if (data == cancelling) {
+        std::vector<float> a = floats_of(parts.buffers[0].data);
+        std::vector<float> b = floats_of(parts.buffers[1].data);
+        for (int64_t l = k / 2; l < k; ++l) {
+          for (int64_t i = 0; i < m; ++i) a[i * k + l] = a[i * k + l - k / 2];
+          for (int64_t j = 0; j < n; ++j) b[l * n + j] = -b[(l - k / 2) * n + j];
+        }
+        fill_floats(parts, [&](bool of_a, int64_t i) { return of_a ? a[i] : b[i]; });
+      }
+      const GemmCase fused = packing_fma(parts, Scheme::fma);
+      const Deviations deviations(parts);
+      const auto run = [&](const GemmCase& product) {
+        const KernelOutput output = compiled.run(product.kernel, product.input());
+        return deviations.of(floats_of(output.bytes[3]));
+      };
+      const Deviation got = run(parts), by_fma = run(fused);
+      EXPECT_LE(got.rms, 1.1 * by_fma.rms) << "k " << k << ", data " << data;
+      EXPECT_LE(got.max, 1.3 * by_fma.max) << "k " << k << ", data " << data;
+    }
+}
+
+// What the parts, or products of them, cannot hold: the block is that of fma_local, bit for bit.
+TEST(TileProduct, UnfitForParts) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr float kMax = std::numeric_limits<float>::max();
+  const float nan = std::numeric_limits<float>::quiet_NaN(), tiny = 0x1p-140F;
+  Compiled compiled;
+  Random random(17);
+  const int64_t m = 40, n = 70, k = 300;
+  struct Unfit {
+    float a, b;  // element (7, 11) of A, (13, 17) of B; 0: as it is
+    int scale_a = 0, scale_b = 0;
+    int row = 0;  // that one of A is scaled by
+  };
+  for (const Unfit& unfit : {Unfit{kInf, 0},
+                             {0, -kInf},
+                             {nan, 0},
+                             {0, nan},
+                             {kMax, 0},
+                             {0, kMax},
+                             {-kInf, kInf},
+                             {0, 0, -55, -55},
+                             {0, 0, -120, 60},
+                             {0, 0, 0, -110},
+                             {tiny, tiny, -140, 0},
+                             {0, 0, 0, 0, -145}}) {
+    GemmCase parts({.m = m, .n = n, .k = k, .scheme = Scheme::amx_split});
+    fill_floats(parts, [&](bool of_a, int64_t i) {
+      if (of_a && i == 7 * k + 11 && unfit.a != 0) return unfit.a;
+      if (!of_a && i == 13 * n + 17 && unfit.b != 0) return unfit.b;
+      const int row = of_a && i / k == 5 ? unfit.row : 0;
+      return std::ldexp(float_of(random, 120, 8), (of_a ? unfit.scale_a : unfit.scale_b) + row);
+    });
+    const GemmCase fused = packing_fma(parts, Scheme::fma_local);
+    const auto got = floats_of(compiled.run(parts.kernel, parts.input()).bytes[3]);
+    const auto expected = floats_of(compiled.run(fused.kernel, fused.input()).bytes[3]);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      if (std::isnan(expected[i]) && std::isnan(got[i])) continue;
+      ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(expected[i]))
+          << unfit.a << " " << unfit.b << " " << unfit.scale_a << " " << i;
+    }
+  }
 }
 
 // How often the opcode of a VEX instruction of map 0F38 stands in the object.

@@ -30,27 +30,35 @@ class TileLoops {
   TileLoops(const ir::TileGemmMicro& micro, MicroFunction& f)
       : m_(micro), f_(f), b_(f.builder()), packed_(f.builder().getInt16Ty()) {}
 
-  Value* rows() { return f_.argument(3); }
-  Value* columns() { return f_.argument(4); }
-  Value* steps() { return b_.CreateAShr(b_.CreateAdd(f_.argument(5), f_.word(kDepth - 1)), 5); }
-  Value* adds() { return b_.CreateICmpNE(f_.argument(6), f_.word(0)); }
+  Value* rows() { return f_.argument(4); }
+  Value* columns() { return f_.argument(5); }
+  Value* steps() { return b_.CreateAShr(b_.CreateAdd(f_.argument(6), f_.word(kDepth - 1)), 5); }
+  Value* adds() { return b_.CreateICmpNE(f_.argument(7), f_.word(0)); }
 
   // body(c, b, columns left) for each panel of B.
   template <typename F>
   void each_panel(F&& body) {
-    f_.loop(columns(), kBlock, {f_.argument(2)}, [&](Value* j, const MicroValues& in) {
+    const MicroValues begin = {f_.argument(2), f_.argument(3)};
+    f_.loop(columns(), kBlock, begin, [&](Value* j, const MicroValues& in) {
+      next_ = in[1];
       body(f_.at(f_.argument(0), j), in[0], b_.CreateSub(columns(), j));
-      return MicroValues{f_.at(packed_, in[0], m_.b_panel)};
+      return MicroValues{f_.at(packed_, in[0], m_.b_panel), f_.at(packed_, in[1], m_.b_panel)};
     });
   }
   // body(c, a, rows left) for each panel of A.
   template <typename F>
   void each_rows(Value* c, F&& body) {
-    f_.loop(rows(), kBlock, {c, f_.argument(1)}, [&](Value* i, const MicroValues& in) {
+    Value* fetched = b_.CreateMul(steps(), f_.word(fetched_step()));
+    f_.loop(rows(), kBlock, {c, f_.argument(1), next_}, [&](Value* i, const MicroValues& in) {
+      next_ = in[2];
       body(in[0], in[1], b_.CreateSub(rows(), i));
-      return MicroValues{f_.at(in[0], kBlock * m_.c_row), f_.at(packed_, in[1], m_.a_panel)};
+      return MicroValues{f_.at(in[0], kBlock * m_.c_row), f_.at(packed_, in[1], m_.a_panel),
+                         b_.CreateGEP(packed_, in[2], fetched)};
     });
   }
+  // Elements of the next panel of B that a step fetches: with kTiledRows rows, all of it.
+  int64_t fetched_step() const { return m_.parts * kDepth * kBlock * kBlock / ir::kTiledRows; }
+
   bool in_parts() const { return m_.parts > 1; }
 
   // From here on vectors take subnormal numbers as zeros; gives where the state before is.
@@ -80,6 +88,7 @@ class TileLoops {
   MicroFunction& f_;
   llvm::IRBuilder<>& b_;
   llvm::Type* const packed_;
+  Value* next_ = nullptr;  // what is to be fetched
 };
 
 class TileCode : TileLoops {
@@ -160,10 +169,21 @@ class TileCode : TileLoops {
   }
 
   void multiply(int down, int across, Value* a, Value* b) {
-    f_.loop(steps(), 1, {a, b}, [&](Value*, const MicroValues& at) {
+    f_.loop(steps(), 1, {a, b, next_}, [&](Value*, const MicroValues& at) {
       step(down, across, at[0], at[1]);
-      return MicroValues{f_.at(packed_, at[0], m_.a_step), f_.at(packed_, at[1], kDepth * kBlock)};
+      fetch(at[2]);
+      return MicroValues{f_.at(packed_, at[0], m_.a_step), f_.at(packed_, at[1], kDepth * kBlock),
+                         f_.at(packed_, at[2], fetched_step())};
     });
+  }
+
+  // Into L2.
+  void fetch(Value* from) {
+    constexpr int64_t kLine = 32;  // elements
+    for (int64_t at = 0; at < fetched_step(); at += kLine)
+      b_.CreateIntrinsic(
+          llvm::Intrinsic::prefetch, {from->getType()},
+          {f_.at(packed_, from, at), b_.getInt32(0), b_.getInt32(2), b_.getInt32(1)});
   }
 
   void store(int down, int across, Value* c) {
@@ -292,7 +312,7 @@ llvm::Function* tile_gemm_function(const MicroTarget& target, const ir::TileGemm
   const std::string name = fmt::format("tile_gemm_{}_{}_{}_{}_{}_{}_{}_{}", m.parts, m.a_part,
                                        m.a_panel, m.a_row, m.a_step, m.b_part, m.b_panel, m.c_row);
   if (llvm::Function* known = target.module.getFunction(name)) return known;
-  MicroFunction f(target, name, 3, 4);
+  MicroFunction f(target, name, 4, 4);
   if (target.features.tiles) {
     TileCode(m, f).emit();
   } else {
