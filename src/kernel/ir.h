@@ -198,7 +198,8 @@ enum class Scheme : uint8_t {
   dot_bf16,
   amx_bf16,
   amx_split,
-  amx_split_local
+  amx_split_local,
+  amx_split_k
 };
 enum class ForKind : uint8_t { stage, chunk, serial, lane, block, thread };
 enum class LocalScope : uint8_t { kernel, thread };

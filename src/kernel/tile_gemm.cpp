@@ -14,8 +14,8 @@
 // (dot_bf16), or by its tile instructions (amx_bf16). For these both operands are packed, into larger
 // blocks that stay in L2: a panel of B lies in L1, rows of A go past it.
 //
-// amx_split, amx_split_local: float32 operands as sums of bfloat16 parts, by tile instructions; float16
-// ones likewise. Packing notes the largest magnitudes; where they lie outside what the parts can hold
+// amx_split, _local, _k: float32 operands as sums of bfloat16 parts, by tile instructions; float16 ones
+// likewise. Packing notes the largest magnitudes; where they lie outside what the parts can hold
 // (infinity, NaN, the ends of the exponent), the item makes its block of C once more as fma_local would.
 // Figures of speed and error: docs/fast_code.md.
 //
@@ -49,6 +49,7 @@ constexpr int64_t kLocalBytes = 1536;   // as kBlockBytes; C, A and B of an item
 constexpr int64_t kPlaceBytes = 512;    // as kBlockBytes, of items that read A in place
 constexpr int64_t kPlaceDepth = 384;    // as kMaxDepth, of these
 constexpr int64_t kPiece = 512;         // of k that an item of a split sum takes
+constexpr int64_t kTiledPiece = 1024;   // the same, of operands in parts
 constexpr int64_t kTiledColumns = 512;  // of a block for tile instructions
 constexpr int64_t kTiledLocal = 256;    // the same, of items that pack both operands
 constexpr int64_t kTiledDepth = 512;
@@ -164,7 +165,10 @@ class GemmWriter : ProductWriter {
 
  private:
   bool is_local() const { return in_place_ || !is_whole(analysis_.scheme); }
-  bool is_split() const { return analysis_.scheme == Scheme::fma_split_k; }
+  bool is_split() const {
+    return analysis_.scheme == Scheme::fma_split_k || analysis_.scheme == Scheme::amx_split_k;
+  }
+  int64_t piece_depth() const { return in_parts() ? kTiledPiece : kPiece; }
   bool in_parts() const { return size_.parts > 1; }
 
   void declare() {
@@ -195,7 +199,7 @@ class GemmWriter : ProductWriter {
 
   // Blocks of C, once for each piece of k.
   LocalId pieces() {
-    Size whole{.constant = c_block(), .terms = {{roles_.k, kPiece}}};
+    Size whole{.constant = c_block(), .terms = {{roles_.k, piece_depth()}}};
     for (const GridDim& dim : blocks_of(size_.rows).dims)
       whole.terms.push_back({dim.axes[0], dim.tile});
     return to_.local(acc(), whole, LocalScope::kernel);
@@ -277,13 +281,13 @@ class GemmWriter : ProductWriter {
   void multiply() {
     Block block = blocks_of(size_.rows);
     std::vector<GridDim> dims = block.dims;
-    if (is_split()) dims.insert(dims.begin(), {{roles_.k}, kPiece});
+    if (is_split()) dims.insert(dims.begin(), {{roles_.k}, piece_depth()});
     const std::vector<ExprId> at = out_.open_chunk("gemm", dims);
     enter(block, std::span(at).last(block.dims.size()));
     const Range n = range_of(block.n, block_columns(), roles_.n);
     const Range m = range_of(block.m, even(roles_.m, size_.rows, size_.tile_rows), roles_.m);
-    const Range sum =
-        is_split() ? range_of(at[0], kPiece, roles_.k) : Range{integer(0), to_.extent(roles_.k)};
+    const Range sum = is_split() ? range_of(at[0], piece_depth(), roles_.k)
+                                 : Range{integer(0), to_.extent(roles_.k)};
     const ExprId c_at = is_split() ? piece_at(at[0], block, block.m) : integer(0);
     if (in_parts()) clear_peaks(m);
     const AxisId step = open_depth(sum, size_.depth);
@@ -298,7 +302,7 @@ class GemmWriter : ProductWriter {
     blocks_.pack_a(m, k);
     blocks_.multiply(c_, size_.c_row(), m, n, k, b_at, b_next, c_at, variable(step));
     out_.close();
-    if (in_parts()) multiply_again(block, m, n, sum);
+    if (in_parts()) multiply_again(block, m, n, sum, c_at);
     if (!is_split()) epilogue(m, n, integer(0), kNone);
     out_.close();
   }
@@ -319,7 +323,7 @@ class GemmWriter : ProductWriter {
     if (is_local()) blocks_.clear_b_peaks(integer(0), integer(size_.columns));
   }
 
-  void multiply_again(const Block& block, Range m, Range n, Range sum) {
+  void multiply_again(const Block& block, Range m, Range n, Range sum, ExprId c_at) {
     ExprId peaks = integer(0), blocks = integer(1);
     if (!is_local()) {
       peaks = times(block_of_b(block.b_batch, block.n, integer(0)), size_.columns);
@@ -331,15 +335,14 @@ class GemmWriter : ProductWriter {
     const Range k = depth_of(step, sum, again_size_->depth);
     again_->pack_b(integer(0), n, k);
     again_->pack_a(m, k);
-    again_->multiply(c_, size_.c_row(), m, n, k, integer(0), integer(0), integer(0),
-                     variable(step));
+    again_->multiply(c_, size_.c_row(), m, n, k, integer(0), integer(0), c_at, variable(step));
     out_.close();
     out_.close();
   }
 
   // Where the piece of a block of C begins.
   ExprId piece_at(ExprId piece, const Block& block, ExprId m_block) {
-    std::vector<Digit> digits = {{piece, tiles(roles_.k, kPiece)}};
+    std::vector<Digit> digits = {{piece, tiles(roles_.k, piece_depth())}};
     for (size_t i = 0; i < block.b_batch.size(); ++i)
       digits.push_back({block.b_batch[i], to_.extent(roles_.b_batch[i])});
     digits.push_back({block.n, tiles(roles_.n, size_.columns)});
@@ -362,7 +365,8 @@ class GemmWriter : ProductWriter {
     const ExprId whole = piece_at(integer(0), block, m_block);
     const ExprId distance = out_.let(to_.sub(piece_at(integer(1), block, m_block), whole));
     const ExprId first = out_.let(to_.add(whole, skipped));
-    const AxisId p = out_.open_loop(ForKind::serial, integer(1), tiles(roles_.k, kPiece), "piece");
+    const AxisId p =
+        out_.open_loop(ForKind::serial, integer(1), tiles(roles_.k, piece_depth()), "piece");
     const AxisId i = out_.open_loop(ForKind::serial, m.begin, m.end, "row");
     const ExprId row = out_.let(to_.add(first, row_at(variable(i), m.begin, size_.c_row())));
     const ExprId to_row = out_.let(to_.sub(row, n.begin));
@@ -422,10 +426,15 @@ Kernel only(const Kernel& kernel, const std::vector<Line>& wanted) {
 
 // As what the operands are multiplied.
 void take_operands(ProductAnalysis& analysis, const TargetFacts& target) {
+  constexpr std::pair<Scheme, Scheme> kInParts[] = {{Scheme::amx_split, Scheme::fma},
+                                                    {Scheme::amx_split_local, Scheme::fma_local},
+                                                    {Scheme::amx_split_k, Scheme::fma_split_k}};
   Scheme& scheme = analysis.scheme;
-  const bool splits = scheme == Scheme::amx_split || scheme == Scheme::amx_split_local;
-  if (splits && target.amx_bf16) return analysis.take_parts();
-  if (splits) scheme = scheme == Scheme::amx_split ? Scheme::fma : Scheme::fma_local;
+  for (const auto& [in_parts, fused] : kInParts) {
+    if (scheme != in_parts) continue;
+    if (target.amx_bf16) return analysis.take_parts();
+    scheme = fused;
+  }
   const bool takes = target.dot_bf16 || target.amx_bf16;
   if (takes && scheme != Scheme::panel) analysis.take_bfloat16();
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <set>
 #include <unordered_map>
 
@@ -401,6 +402,24 @@ bool splits_operands(Dtype dtype) {
   return dtype == Dtype::float16 || (dtype == Dtype::float32 && env::matmul_f32() == "auto");
 }
 
+// A product's sizes.
+struct ProductSize {
+  int64_t batch, m, n, k;
+};
+
+// The scheme of operands that may be taken in parts, by tile instructions: where blocks are large enough
+// and, of sums that are not long, more than one.
+std::optional<ir::Scheme> scheme_in_parts(Dtype dtype, const ProductSize& p, bool is_long) {
+  constexpr int64_t kSide = 128, kSum = 64, kFewBlocks = 4;
+  if (!cpu_target().facts().amx_bf16 || !splits_operands(dtype)) return std::nullopt;
+  if (std::min(p.m, p.n) < kSide || p.k < kSum) return std::nullopt;
+  const auto count = [](int64_t size) { return (size + ir::kTiledRows - 1) / ir::kTiledRows; };
+  const int64_t blocks = p.batch * count(p.m) * count(p.n);
+  if (is_long && blocks < kFewBlocks) return ir::Scheme::amx_split_k;
+  if (blocks == 1) return std::nullopt;
+  return p.m <= ir::kTiledRows ? ir::Scheme::amx_split_local : ir::Scheme::amx_split;
+}
+
 // Panels are for few rows, which are A's; single ones of types that need no widening are as fast as
 // folds. Sums much longer than the rows and columns are split, unless their pieces would take more memory
 // than the operands; small products of a batch pack for themselves, and so do those for tile instructions
@@ -408,23 +427,22 @@ bool splits_operands(Dtype dtype) {
 ContractShape contract_shape(const PlanNode& product, int64_t k) {
   constexpr int64_t kFewRows = 8, kLocalRows = 512, kBatch = 16;
   constexpr int64_t kLongSum = 2048, kLongestSum = 32768, kPiece = 512;
-  constexpr int64_t kTiledSide = 128, kTiledSum = 64;  // from where on parts pay
   const Dtype dtype = product.node->dtype;
   const Shape& shape = product.node->shape;
   const int64_t m = shape[shape.ndim() - 2], n = shape[shape.ndim() - 1];
   const int64_t few = std::min(m, n), many = std::max(m, n);
   if (is_floating(real_of(dtype)) && few <= kFewRows && (few > 1 || is_half(dtype)) && many > 1)
     return {ir::Scheme::panel, n < m};
-  if (is_complex(dtype)) return {};
-  const bool is_long = k >= kLongSum && k <= kLongestSum && k >= 4 * many;
-  if (is_long && m * n <= kPiece * (m + n)) return {ir::Scheme::fma_split_k};
-  if (m <= kLocalRows && shape.size() >= kBatch * m * n) return {ir::Scheme::fma_local};
-  if (!cpu_target().facts().amx_bf16) return {};
-  const bool is_low = m <= ir::kTiledRows;
-  const bool is_one_block = is_low && n <= ir::kTiledRows;
-  if (splits_operands(dtype) && few >= kTiledSide && k >= kTiledSum && !is_one_block)
-    return {is_low ? ir::Scheme::amx_split_local : ir::Scheme::amx_split};
-  return {is_low && dtype == Dtype::bfloat16 ? ir::Scheme::fma_local : ir::Scheme::fma};
+  if (is_complex(dtype) || shape.size() == 0) return {};
+  const int64_t batch = shape.size() / (m * n);
+  const bool is_long =
+      k >= kLongSum && k <= kLongestSum && k >= 4 * many && m * n <= kPiece * (m + n);
+  if (const auto scheme = scheme_in_parts(dtype, {batch, m, n, k}, is_long)) return {*scheme};
+  if (is_long) return {ir::Scheme::fma_split_k};
+  if (m <= kLocalRows && batch >= kBatch) return {ir::Scheme::fma_local};
+  if (m <= ir::kTiledRows && dtype == Dtype::bfloat16 && cpu_target().facts().amx_bf16)
+    return {ir::Scheme::fma_local};
+  return {};
 }
 
 Lane Emitter::compute_contract(Id id, const Member& member) {

@@ -66,7 +66,8 @@ GemmShape varied(GemmShape shape, int number) {
 GemmShape varied_parts(GemmShape shape, int number) {
   shape = varied(shape, number);
   shape.in = number % 5 == 1 ? Dtype::float16 : Dtype::float32;
-  shape.scheme = number % 3 == 0 ? Scheme::amx_split_local : Scheme::amx_split;
+  constexpr Scheme kSchemes[] = {Scheme::amx_split, Scheme::amx_split_local, Scheme::amx_split_k};
+  shape.scheme = kSchemes[number % 3];
   shape.prologue = number % 7 == 0;
   return shape;
 }
@@ -225,7 +226,7 @@ TEST(TileProduct, ArithmeticInParts) {
                         .n = 37,
                         .k = k,
                         .a_transposed = k == 40,
-                        .scheme = k == 40 ? Scheme::amx_split_local : Scheme::amx_split});
+                        .scheme = k == 40 ? Scheme::amx_split_local : Scheme::amx_split_k});
       fill_floats(product, [&](bool, int64_t) {
         return random.next() % 4 == 0 ? float_of(random, 120, 8) : float_of(random, first, count);
       });
@@ -290,7 +291,7 @@ TEST(TileProduct, ErrorInParts) {
   enum Data { normal, positive, exponents, scaled, scaled_along_k, cancelling, count };
   Compiled compiled;
   Random random(13);
-  const int64_t m = 48, n = 96;
+  const int64_t m = 32, n = 48;
   for (int64_t k : {64, 256, 1024, 4096, 16384})
     for (int data = 0; data < count; ++data) {
       const auto small = [&](size_t size) {
