@@ -247,7 +247,8 @@ class GemmWriter : ProductWriter {
     if (is_split()) return integer(most);
     const ExprId count = tiles(axis, most), total = to_.extent(axis);
     const ExprId each = to_.div(to_.sub(to_.add(total, count), integer(1)), count);
-    return out_.let(to_.mul(out_.ceil_div(each, unit), integer(unit)));
+    // The limit is said as well, for the estimate of the work in a block.
+    return out_.let(to_.min(to_.mul(out_.ceil_div(each, unit), integer(unit)), integer(most)));
   }
   ExprId block_columns() {
     const bool whole = size_.packed_columns == size_.columns;
