@@ -28,31 +28,37 @@ class Planner {
       if (micro == nullptr || micro->kind != MicroKind::transpose) continue;
       tile_ = TransposeMicro::of(*micro).tile;
     }
-    plan(chunk);
+    plan(chunk, {});
   }
 
   std::map<const For*, std::vector<Ahead>> take() { return std::move(ahead_); }
 
  private:
-  // `row`: a loop whose iterations are rows.
-  void plan(const For& row) {
+  // `row`: a loop whose iterations are rows; it stands in serial loops over these variables.
+  void plan(const For& row, std::vector<AxisId> around) {
     std::vector<const For*> lanes;
+    if (row.kind == ForKind::serial) around.push_back(row.axes[0]);
+    around_ = around;
     for (const Stmt& stmt : row.body) {
       const For* loop = std::get_if<For>(&stmt);
       if (loop == nullptr) continue;
-      if (loop->kind == ForKind::serial) inner_.push_back(loop);
+      if (loop->kind == ForKind::serial) inner_.push_back({loop, around});
       if (loop->kind == ForKind::lane) lanes.push_back(loop);
     }
     if (lanes.size() > 1) place_loads(row, lanes);
     else if (lanes.size() == 1 && tile_ > 0) place_tile(row, *lanes[0]);
     else if (lanes.size() == 1 && row.kind == ForKind::serial) place_single(row, *lanes[0]);
     while (!inner_.empty()) {
-      const For* loop = inner_.back();
+      const Inner next = inner_.back();
       inner_.pop_back();
-      plan(*loop);
+      plan(*next.loop, next.around);
     }
   }
 
+  struct Inner {
+    const For* loop;
+    std::vector<AxisId> around;
+  };
   struct Pass {
     const For* loop;
     LaneAnalysis analysis;
@@ -69,7 +75,7 @@ class Planner {
       if (!unit.loaded || unit.buffer.local || is_loaded_before(unit, pass)) continue;
       if (!passes_[pass].analysis.access(*unit.index).early) continue;
       const For* loop = passes_[pass].loop;
-      if (is_tile(*loop, row.axes[0])) {
+      if (is_tile(*loop)) {
         ahead_[loop].push_back({unit.buffer, unit.index, loop->axes[0], kNone, 1, true});
         continue;
       }
@@ -106,15 +112,17 @@ class Planner {
       if (!unit.loaded || unit.buffer.local || !passes_[0].analysis.access(*unit.index).early)
         continue;
       const std::optional<int32_t> stride = row_stride(row, 0, *unit.index);
-      if (is_tile(loop, row.axes[0]))
+      if (is_tile(loop))
         ahead_[&loop].push_back({unit.buffer, unit.index, loop.axes[0], kNone, 1, true});
       else if (stride) ahead_[&loop].push_back({unit.buffer, unit.index, loop.axes[0], *stride});
     }
   }
 
-  // Begins where the round before ended: at a multiple of the variable, or so far from there.
-  bool is_tile(const For& loop, AxisId variable) const {
-    return counts_tiles(loop.begin, variable);
+  // Begins where a round before, of this loop's row or of a loop around it, ended: at a multiple of the
+  // variable, or so far from there.
+  bool is_tile(const For& loop) const {
+    return std::ranges::any_of(around_,
+                               [&](AxisId variable) { return counts_tiles(loop.begin, variable); });
   }
   bool counts_tiles(ExprId id, AxisId variable) const {
     const Expr& e = kernel_[id];
@@ -174,7 +182,8 @@ class Planner {
   const Kernel& kernel_;
   std::vector<ExprId> lets_;
   std::vector<Pass> passes_;
-  std::vector<const For*> inner_;
+  std::vector<Inner> inner_;
+  std::vector<AxisId> around_;  // of the row in hand
   std::map<const For*, std::vector<Ahead>> ahead_;
   int64_t tile_ = 0;  // rows of a transposing tile
 };

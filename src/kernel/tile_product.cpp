@@ -243,22 +243,23 @@ void BlockWriter::copy(const Packed& from, const Rows& to, AxisId outer, Range o
     const ExprId before = to_.load({true, peaks.local}, peak);
     out_.append(Store{{true, peaks.local}, peak, to_.max(before, bits)});
   };
-  ExprId largest = kNone;
   if (peaks.local != kNone && peaks.free == inner) grow(out_.expr(peaks.bits));
+  out_.close();
   if (peaks.local != kNone && peaks.free == outer) {
+    // A loop of its own, whose state stays in registers.
+    const AxisId again = open(ForKind::lane, inner, inner_range);
     const ValueId value = to_.value({Dtype::int32}, "peak");
     const ExprId state = to_.state(0, Dtype::int32);
     out_.append(
         Fold{value,
-             {j},
+             {again},
              Emit::last,
              Order::lanes,
              {{Dtype::int32, to_.integer(Dtype::int32, 0), to_.max(state, out_.expr(peaks.bits)),
                to_.max(state, to_.other(0, Dtype::int32))}}});
-    largest = to_.ref(value);
+    out_.close();
+    grow(to_.ref(value));
   }
-  out_.close();
-  if (largest != kNone) grow(largest);
   for (size_t p = 0; to.padded && p < from.parts.size(); ++p)
     out_.append(Store{{true, to.local},
                       {{places[p], kUnit}, {inner_range.end, kUnit}},
