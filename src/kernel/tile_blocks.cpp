@@ -94,8 +94,15 @@ ExprId OperandBlocks::up_to(ExprId n, int64_t multiple) {
 BlockWriter::Packed OperandBlocks::packed(const Operand& operand, LocalId peaks, ExprId at,
                                           AxisId free, ExprId begin) {
   if (!in_parts()) return operand.expr;
+  const ExprId own = to_.add(at, integer(peaks_before(operand)));
   return {parts_of(operand.expr, static_cast<int>(size_.parts)),
-          {peaks, out_.let(to_.sub(at, begin)), magnitude_bits(operand.expr), free}};
+          {peaks, out_.let(to_.sub(own, begin)), magnitude_bits(operand.expr), free}};
+}
+
+// Elements before the operand's own, of its block.
+int64_t OperandBlocks::peaks_before(const Operand& operand) const {
+  const bool of_a = !a_.empty() && &operand >= a_.data() && &operand < a_.data() + a_.size();
+  return of_a ? (&operand - a_.data()) * size_.rows : (&operand - b_.data()) * size_.columns;
 }
 
 void OperandBlocks::pack_b(ExprId base, Range n, Range k, ExprId peaks_at) {
@@ -218,13 +225,14 @@ TileGemmMicro OperandBlocks::by_tiles(const GemmMicro& m, ExprId b_next) const {
 // --- Peaks.
 
 void OperandBlocks::declare_peaks(const std::optional<Size>& whole) {
-  a_peaks_ = local(Dtype::int32, size_.rows);
-  b_peaks_ = whole ? to_.local(Dtype::int32, *whole, LocalScope::kernel)
-                   : local(Dtype::int32, size_.columns);
+  a_peaks_ = local(Dtype::int32, size_.rows * static_cast<int64_t>(a_.size()));
+  b_peaks_ =
+      whole ? to_.local(Dtype::int32, *whole, LocalScope::kernel) : local(Dtype::int32, b_peaks());
 }
 
-void OperandBlocks::clear_peaks(LocalId peaks, ExprId at, ExprId count) {
-  clear(peaks, at, 1, integer(1), integer(0), count);
+void OperandBlocks::clear_peaks(LocalId peaks, size_t operands, int64_t distance, ExprId at,
+                                Range range) {
+  clear(peaks, at, distance, integer(static_cast<int64_t>(operands)), integer(0), length_of(range));
 }
 
 OperandBlocks::Extremes OperandBlocks::extremes_of(LocalId peaks, ExprId at, ExprId count,
@@ -261,8 +269,10 @@ ExprId OperandBlocks::are_unfit(Range m, Range n, ExprId b_at, ExprId blocks) {
   constexpr int64_t kTooLarge = 0x7f7f8000, kBias = 127, kLeast = -100;
   const auto bits = [&](int64_t v) { return to_.integer(Dtype::int32, v); };
   const auto exponent = [&](ExprId x) { return to_.op(Code::shr, Dtype::int32, {x, bits(23)}); };
-  const Extremes a = extremes_of(a_peaks_, integer(0), length_of(m), integer(1), size_.rows);
-  const Extremes b = extremes_of(b_peaks_, b_at, length_of(n), blocks, size_.columns);
+  const Extremes a = extremes_of(a_peaks_, integer(0), length_of(m),
+                                 integer(static_cast<int64_t>(a_.size())), size_.rows);
+  const ExprId each = out_.let(to_.mul(blocks, integer(static_cast<int64_t>(b_.size()))));
+  const Extremes b = extremes_of(b_peaks_, b_at, length_of(n), each, size_.columns);
   const ExprId large = to_.compare(Code::le, bits(kTooLarge), to_.max(a.largest, b.largest));
   const ExprId least = exponent(to_.min(a.least, b.least));
   const ExprId product = to_.add(exponent(a.least), exponent(b.least));

@@ -49,10 +49,12 @@ class OperandBlocks : BlockWriter {
   void multiply(const std::vector<LocalId>& c, int64_t c_row, Range m, Range n, Range k,
                 ExprId b_at, ExprId b_next, ExprId c_at, ExprId add);
 
-  // Operands in parts have peaks: magnitudes that bfloat16, and products of tiles, may not hold.
+  // Operands in parts have peaks: magnitudes that bfloat16, and products of tiles, may not hold. They
+  // follow each other, those of B once for each of its blocks; clear_b_peaks, for the columns from `at` on.
   void declare_peaks(const std::optional<Size>& whole);
-  void clear_a_peaks(Range m) { clear_peaks(a_peaks_, integer(0), length_of(m)); }
-  void clear_b_peaks(ExprId at, ExprId count) { clear_peaks(b_peaks_, at, count); }
+  int64_t b_peaks() const { return size_.columns * static_cast<int64_t>(b_.size()); }
+  void clear_a_peaks(Range m) { clear_peaks(a_peaks_, a_.size(), size_.rows, integer(0), m); }
+  void clear_b_peaks(ExprId at, Range n) { clear_peaks(b_peaks_, b_.size(), size_.columns, at, n); }
   // Whether they lie outside what gives float32's own error: int64, 0 or 1. B's are those of the columns
   // n in `blocks` blocks from b_at on.
   ExprId are_unfit(Range m, Range n, ExprId b_at, ExprId blocks);
@@ -75,14 +77,15 @@ class OperandBlocks : BlockWriter {
   void declare_operand(std::vector<Operand>& list, ExprId expr, AxisId free);
   void find_rows(Operand& operand, AxisId free);
   void need_strip(const Operand& operand, int64_t columns);
-  // Of an axis of indices from `begin` on, the first of which has its peak at `at`.
+  // Of an axis of indices from `begin` on, the first of which has its peak at `at` for the first operand.
   Packed packed(const Operand& operand, LocalId peaks, ExprId at, AxisId free, ExprId begin);
+  int64_t peaks_before(const Operand& operand) const;
   void pack_operand(const Operand& operand, const Packed& from, const Tiles& tiles, Panels to,
                     Range k, AxisId free, Range range);
   void pack_rows(const Operand& a, const Packed& from, Range m, Range k);
   ExprId up_to(ExprId n, int64_t multiple);
   TileGemmMicro by_tiles(const GemmMicro& m, ExprId b_next) const;
-  void clear_peaks(LocalId peaks, ExprId at, ExprId count);
+  void clear_peaks(LocalId peaks, size_t operands, int64_t distance, ExprId at, Range range);
   // Of `count` peaks, in each of so many blocks.
   Extremes extremes_of(LocalId peaks, ExprId at, ExprId count, ExprId blocks, int64_t block);
 

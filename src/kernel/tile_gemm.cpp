@@ -179,7 +179,7 @@ class GemmWriter : ProductWriter {
     };
     blocks_.declare(whole(size_.b_block()));
     if (!in_parts()) return;
-    blocks_.declare_peaks(whole(size_.columns));
+    blocks_.declare_peaks(whole(blocks_.b_peaks()));
     again_->declare(std::nullopt);
   }
 
@@ -235,8 +235,8 @@ class GemmWriter : ProductWriter {
                                 to_.mul(skipped, integer(size_.depth * size_.parts)));
     ExprId peaks = kNone;
     if (in_parts()) {
-      peaks = out_.let(to_.add(times(block, size_.columns), skipped));
-      blocks_.clear_b_peaks(peaks, integer(size_.packed_columns));
+      peaks = out_.let(to_.add(times(block, blocks_.b_peaks()), skipped));
+      blocks_.clear_b_peaks(peaks, n);
     }
     blocks_.pack_b(out_.let(base), n, k, peaks);
     out_.close();
@@ -290,7 +290,7 @@ class GemmWriter : ProductWriter {
     const Range sum = is_split() ? range_of(at[0], piece_depth(), roles_.k)
                                  : Range{integer(0), to_.extent(roles_.k)};
     const ExprId c_at = is_split() ? piece_at(at[0], block, block.m) : integer(0);
-    if (in_parts()) clear_peaks(m);
+    if (in_parts()) clear_peaks(m, n);
     const AxisId step = open_depth(sum, size_.depth);
     const Range k = depth_of(step, sum, size_.depth);
     ExprId b_at = integer(0), b_next = b_at;
@@ -319,15 +319,15 @@ class GemmWriter : ProductWriter {
     return {begin, out_.let(to_.min(to_.add(begin, integer(depth)), sum.end))};
   }
 
-  void clear_peaks(Range m) {
+  void clear_peaks(Range m, Range n) {
     blocks_.clear_a_peaks(m);
-    if (is_local()) blocks_.clear_b_peaks(integer(0), integer(size_.columns));
+    if (is_local()) blocks_.clear_b_peaks(integer(0), n);
   }
 
   void multiply_again(const Block& block, Range m, Range n, Range sum, ExprId c_at) {
     ExprId peaks = integer(0), blocks = integer(1);
     if (!is_local()) {
-      peaks = times(block_of_b(block.b_batch, block.n, integer(0)), size_.columns);
+      peaks = times(block_of_b(block.b_batch, block.n, integer(0)), blocks_.b_peaks());
       blocks = tiles(roles_.k, size_.depth);
     }
     const ExprId unfit = blocks_.are_unfit(m, n, peaks, blocks);

@@ -97,7 +97,7 @@ class TileCode : TileLoops {
 
   void emit() {
     Value* before = in_parts() ? flush() : nullptr;
-    if (in_parts()) sums_ = b_.CreateAlloca(llvm::ArrayType::get(f_.element(), 4 * kSide * kSide));
+    if (in_parts()) sums_ = aligned_sums();
     call(llvm::Intrinsic::x86_ldtilecfg, {configuration()});
     each_panel([&](Value* c_panel, Value* b, Value* columns_left) {
       by_tiles(columns_left, [&](int across) {
@@ -111,6 +111,16 @@ class TileCode : TileLoops {
   }
 
  private:
+  // In the frame, on a cache line. LLVM 19 fails on a frame that is itself so aligned.
+  Value* aligned_sums() {
+    constexpr int64_t kLine = 64, kElements = 4 * kSide * kSide;
+    Value* frame =
+        b_.CreateAlloca(llvm::ArrayType::get(f_.element(), kElements + kLine / 4), nullptr, "sums");
+    Value* past = b_.CreateGEP(b_.getInt8Ty(), frame, f_.word(kLine - 1));
+    return b_.CreateIntrinsic(llvm::Intrinsic::ptrmask, {past->getType(), b_.getInt64Ty()},
+                              {past, f_.word(-kLine)});
+  }
+
   // Which register: four tiles of C, two of A, two of B.
   static int of_c(int i, int j) { return 2 * i + j; }
   static int of_a(int i) { return 4 + i; }
