@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "kernel/gemm_case.h"
 #include "kernel/ir.h"
 #include "kernel/tile.h"
 
@@ -12,8 +13,7 @@ namespace cermet::codegen {
 namespace {
 
 // ns of all items of the first chunk loop.
-double estimate(const char* text, const std::vector<int64_t>& extents) {
-  const ir::Kernel kernel = ir::tile(ir::parse(text), {});
+double estimate(const ir::Kernel& kernel, const std::vector<int64_t>& extents) {
   const auto& chunk = std::get<ir::For>(kernel.body.at(0));
   double items = static_cast<double>(chunk.grid.constant), each = 0;
   for (const ir::SizeTerm& term : chunk.grid.terms)
@@ -25,6 +25,10 @@ double estimate(const char* text, const std::vector<int64_t>& extents) {
     each += ns;
   }
   return items * each;
+}
+
+double estimate(const char* text, const std::vector<int64_t>& extents) {
+  return estimate(ir::tile(ir::parse(text), {}), extents);
 }
 
 constexpr const char* kFlat = R"(kernel "flat" {
@@ -56,6 +60,17 @@ TEST(WorkEstimate, MapsOfRowsCostWhatFlatOnesDo) {
     EXPECT_GT(flat, 1e5) << columns;
     EXPECT_GT(both, 0.8 * flat) << columns;
     EXPECT_LT(both, 2.0 * flat) << columns;
+  }
+}
+
+// A product that packs for itself, of 256 rows and columns: a fused multiply-add is a quarter of a
+// nanosecond for 16 lanes or more, so it is worth a second thread.
+TEST(WorkEstimate, SmallProducts) {
+  const ir::TargetFacts target = {.name = "cpu", .vector_bytes = 64, .fma = true};
+  for (const int64_t n : {64, 192, 256}) {
+    const ir::GemmCase product({.m = 256, .n = n, .k = 256});
+    const double ns = estimate(ir::tile(product.kernel, target), {256, n, 256});
+    EXPECT_GT(ns, 256.0 * 256 * static_cast<double>(n) / 16 / 4) << n;
   }
 }
 
