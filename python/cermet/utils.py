@@ -106,7 +106,9 @@ def tree_unflatten(tree):
         below.setdefault(head, []).append((tail, leaf))
     for head, found in below.items():
         if sum(tail == "" for tail, _ in found) > 1:
-            raise ValueError(f"[tree_unflatten] the path ending in '{head}' appears twice")
+            raise ValueError(
+                f"[tree_unflatten] the path ending in '{head}' appears twice; paths must differ"
+            )
     if not all(head.isdecimal() and head == str(int(head)) for head in below):
         return {head: tree_unflatten(found) for head, found in below.items()}
     items = [{} for _ in range(max(map(int, below), default=-1) + 1)]

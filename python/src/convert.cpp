@@ -50,7 +50,9 @@ void check_fits(const char* op, const Number& n, Dtype dtype) {
   const int64_t low = is_signed(dtype) ? -high - 1 : 0;
   const bool fits =
       bits == 64 ? is_signed(dtype) || n.integer >= 0 : n.integer >= low && n.integer <= high;
-  CERMET_CHECK(fits, overflow, op, "{} does not fit {}", n.integer, name_of(dtype));
+  CERMET_CHECK(fits, overflow, op, "{} does not fit {}; it must be from {} to {}", n.integer,
+               name_of(dtype), low,
+               bits == 64 && low == 0 ? ~uint64_t{0} : static_cast<uint64_t>(high));
 }
 
 // A Python number and the dtype it has alone: int32, or the 64-bit dtype that holds it.
@@ -67,8 +69,8 @@ PlainNumber to_plain_number(const char* op, nb::handle scalar, std::optional<Dty
     PyErr_Clear();
     if (fits && u > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
       if (wanted && is_inexact(*wanted)) return {number(static_cast<double>(u)), *wanted};
-      CERMET_CHECK(!wanted || *wanted == Dtype::uint64, overflow, op, "{} does not fit {}", u,
-                   name_of(*wanted));
+      CERMET_CHECK(!wanted || *wanted == Dtype::uint64, overflow, op,
+                   "{} does not fit {}; uint64 holds it", u, name_of(*wanted));
       return {number(static_cast<int64_t>(u)), Dtype::uint64};
     }
   }
@@ -137,8 +139,9 @@ class NestedNumbers {
     if (is_sequence(object)) {
       const auto n = static_cast<int64_t>(nb::len(object));
       CERMET_CHECK(depth < shape_.size() && shape_[depth] == n, value, "array",
-                   "the nested lists are ragged: {} elements at depth {} where others have {}", n,
-                   depth,
+                   "the nested lists are ragged: {} elements at depth {} where others have {}; "
+                   "lists of one depth must have one length",
+                   n, depth,
                    depth < shape_.size() ? fmt::format("{}", shape_[depth]) : std::string("none"));
       for (nb::handle item : items_of("array", "a list", object))
         if (!collect(item, depth + 1)) return false;
@@ -147,7 +150,8 @@ class NestedNumbers {
     const bool from_numpy = !is_scalar(object) && is_numpy_scalar(object);
     if (!from_numpy && !is_scalar(object)) return false;
     CERMET_CHECK(depth == shape_.size(), value, "array",
-                 "the nested lists are ragged: a single number at depth {} where others are lists",
+                 "the nested lists are ragged: a single number at depth {} where others are lists; "
+                 "at one depth there must be numbers alone, or lists alone",
                  depth);
     add(from_numpy ? numpy_number(object) : nb::borrow(object));
     return true;
@@ -189,7 +193,8 @@ array from_sequence(nb::handle object, std::optional<Dtype> dtype) {
   for (nb::handle item : items_of("array", "a list", object)) parts.push_back(to_array(item));
   for (const array& part : parts)
     CERMET_CHECK(part.shape() == parts[0].shape(), value, "array",
-                 "the nested lists are ragged: an element of shape {} beside one of shape {}",
+                 "the nested lists are ragged: an element of shape {} beside one of shape {}; all "
+                 "must have one shape",
                  part.shape().to_string(), parts[0].shape().to_string());
   const array stacked = stack(parts, 0);
   return dtype ? astype(stacked, *dtype) : stacked;
@@ -261,7 +266,9 @@ Number to_symbolic_number(const char* op, nb::handle scalar) {
   if (PyLong_Check(p)) {
     int overflow = 0;
     const long long v = PyLong_AsLongLongAndOverflow(p, &overflow);
-    CERMET_CHECK(overflow == 0, overflow, op, "{} does not fit 64 bits", shown_int(scalar));
+    CERMET_CHECK(overflow == 0, overflow, op,
+                 "{} does not fit 64 bits; use an int from -2**63 to 2**63 - 1, or a float",
+                 shown_int(scalar));
     return number(static_cast<int64_t>(v));
   }
   if (PyFloat_Check(p)) return number(PyFloat_AS_DOUBLE(p));
@@ -283,7 +290,8 @@ int64_t to_int(const char* op, const char* what, nb::handle value) {
   }
   int overflow = 0;
   const long long n = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
-  CERMET_CHECK(overflow == 0, overflow, op, "{} is {}, which does not fit 64 bits", what,
+  CERMET_CHECK(overflow == 0, overflow, op,
+               "{} is {}, which does not fit 64 bits; it must be from -2**63 to 2**63 - 1", what,
                shown_int(index));
   return n;
 }

@@ -59,8 +59,9 @@ void match(const char* rule, nb::handle holes, nb::handle given, Parts& to) {
     return;
   }
   if (PyDict_Check(holes.ptr())) {
-    CERMET_CHECK(PyDict_Check(given.ptr()), type, kOp, "the {} gives a {} where a dict belongs",
-                 rule, nb::type_name(given.type()).c_str());
+    CERMET_CHECK(PyDict_Check(given.ptr()), type, kOp,
+                 "the {} gives a {} where a dict belongs; give one with the same keys", rule,
+                 nb::type_name(given.type()).c_str());
     for (auto [key, value] : nb::borrow<nb::dict>(holes)) {
       PyObject* item = PyDict_GetItem(given.ptr(), key.ptr());
       match(rule, value, item == nullptr ? nb::none() : nb::borrow(item), to);

@@ -106,8 +106,9 @@ ForeignView from_py_buffer(nb::handle object) {
       "the elements of a {} have the format '{}'; they must be booleans, integers, floats or "
       "complex numbers",
       nb::type_name(object.type()).c_str(), format);
-  CERMET_CHECK(raw->suboffsets == nullptr, value, "array",
-               "a buffer of pointers to rows was given");
+  CERMET_CHECK(
+      raw->suboffsets == nullptr, value, "array",
+      "a buffer of pointers to rows was given; it must be one block of memory, as NumPy's are");
   ForeignView view;
   view.data = static_cast<char*>(raw->buf);
   if (raw->shape != nullptr) view.shape.assign(raw->shape, raw->shape + raw->ndim);
@@ -168,8 +169,9 @@ ForeignView from_tensor(const Tensor& tensor, nb::handle object, bool read_only)
                nb::type_name(object.type()).c_str(), tensor.device_type());
   const auto dtype = dtype_of_dlpack(tensor.dtype());
   CERMET_CHECK(dtype.has_value(), type, "from_dlpack",
-               "the dtype (DLPack code {}, {} bits) is not supported", tensor.dtype().code,
-               tensor.dtype().bits);
+               "the dtype (DLPack code {}, {} bits) is not supported; convert the tensor to a "
+               "dtype that cermet.core has",
+               tensor.dtype().code, tensor.dtype().bits);
   ForeignView view;
   view.data = static_cast<char*>(const_cast<void*>(static_cast<const void*>(tensor.data())));
   view.dtype = *dtype;
@@ -191,7 +193,9 @@ ForeignView from_dlpack(nb::handle object) {
   if (nb::try_cast(object, readable)) return from_tensor(readable, object, true);
   // Ask the object itself: its own error says why (a gradient, a device).
   object.attr("__dlpack__")();
-  fail(ErrorKind::type, "from_dlpack", "a {} gives no tensor that can be read",
+  fail(ErrorKind::type, "from_dlpack",
+       "a {} gives no tensor that can be read; its __dlpack__() must give a capsule of a tensor on "
+       "the CPU",
        nb::type_name(object.type()).c_str());
 }
 

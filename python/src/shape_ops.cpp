@@ -460,8 +460,10 @@ void def_reductions(nb::module_& m) {
         [name, f](const array& a, handle axis, bool keepdims, int ddof, handle correction,
                   handle s) {
           const int64_t subtracted = to_optional_int(name, "correction", correction).value_or(ddof);
-          CERMET_CHECK(subtracted == static_cast<int>(subtracted), overflow, name,
-                       "correction is {}, which does not fit 32 bits", subtracted);
+          CERMET_CHECK(
+              subtracted == static_cast<int>(subtracted), overflow, name,
+              "correction is {}, which does not fit 32 bits; it must be from -2**31 to 2**31 - 1",
+              subtracted);
           return f(a, to_axes(name, axis), keepdims, static_cast<int>(subtracted), st(s));
         },
         arg("a"), arg("axis") = none(), arg("keepdims") = false, arg("ddof") = 0, kw_only(),

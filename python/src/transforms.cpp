@@ -116,15 +116,17 @@ class GradientCall {
  private:
   nb::object argument(int64_t n) {
     CERMET_CHECK(n < static_cast<int64_t>(args_.size()), value, op_,
-                 "the gradient of argument {} is wanted, but the call has {} positional arguments",
+                 "the gradient of argument {} is wanted, but the call has {} positional arguments; "
+                 "pass it by position, or choose it by argnames",
                  n, args_.size());
     return args_[static_cast<size_t>(n)];
   }
 
   nb::object argument(const std::string& name) {
     CERMET_CHECK(kwargs_.contains(name.c_str()), value, op_,
-                 "the gradient of argument '{}' is wanted, but the call does not pass it by name",
-                 name);
+                 "the gradient of argument '{}' is wanted, but the call does not pass it by name; "
+                 "pass {}=..., or choose it by argnums",
+                 name, name);
     return kwargs_[name.c_str()];
   }
 

@@ -56,7 +56,7 @@ class Optimizer:
 
     def init_single(self, parameter, state):
         """Fill the dict `state` for one parameter."""
-        raise NotImplementedError(f"{type(self).__name__} does not define init_single")
+        self._lacks("init_single")
 
     def apply_gradients(self, gradients, parameters):
         """The updated parameters, as a tree like `gradients`; `parameters` (a tree or a model)
@@ -71,7 +71,7 @@ class Optimizer:
 
     def apply_single(self, gradient, parameter, state):
         """The updated parameter; changes the dict `state` of this parameter."""
-        raise NotImplementedError(f"{type(self).__name__} does not define apply_single")
+        self._lacks("apply_single")
 
     @property
     def state(self):
@@ -103,6 +103,11 @@ class Optimizer:
             self._schedulers[name] = value
             value = value(self.step)
         self.state[name] = mx.array(value)
+
+    def _lacks(self, method):
+        raise NotImplementedError(
+            f"[{type(self).__name__}] {method} is not defined; a subclass of Optimizer defines it"
+        )
 
     def _require(self, condition, name, value, wanted):
         if not condition:
@@ -156,8 +161,8 @@ class MultiOptimizer(Optimizer):
         states = state.get("states")
         if states is None or len(states) != len(self.optimizers):
             raise ValueError(
-                f"[MultiOptimizer] the state must be a dict whose 'states' has "
-                f"{len(self.optimizers)} items, one for each optimizer"
+                f"[MultiOptimizer] a state with {0 if states is None else len(states)} 'states'; "
+                f"it must have {len(self.optimizers)}, one for each optimizer"
             )
         for optimizer, part in zip(self.optimizers, states, strict=True):
             optimizer.state = part

@@ -255,7 +255,8 @@ class Module(dict):
         for key in keys if strict else ():
             if key not in self:
                 raise KeyError(
-                    f"{type(self).__name__} has no member {key!r}; it has {_names(self)}"
+                    f"[Module.freeze] {type(self).__name__} has no member {key!r}; "
+                    f"it has {_names(self)}"
                 )
         return keys
 
@@ -332,16 +333,19 @@ def _entries(op, target, tree, strict, kind):
         return
     if isinstance(target, dict) and isinstance(tree, dict):
         unknown = [key for key in tree if key not in target]
-        problem = f"no {kind} {unknown[0]!r}; it has {_names(target)}" if unknown else None
+        problem = f"no {kind} {unknown[0]!r}" if unknown else None
+        right = f"it has {_names(target)}"
         found = [(key, target[key], new) for key, new in tree.items() if key in target]
     elif isinstance(target, list) and isinstance(tree, (list, tuple)):
         problem = f"{len(target)} items, not {len(tree)}" if len(tree) > len(target) else None
+        right = "give as many or less"
         found = [(i, *pair) for i, pair in enumerate(zip(target, tree, strict=False))]
     else:
         problem = f"not the form of a {type(tree).__name__}, which the tree has in its place"
+        right = "the tree must have the form of what it updates"
         found = []
     if strict and problem:
-        raise ValueError(f"[{op}] {type(target).__name__} has {problem}")
+        raise ValueError(f"[{op}] {type(target).__name__} has {problem}; {right}")
     yield from (entry for entry in found if not _is_empty(entry[2]))
 
 
