@@ -63,6 +63,7 @@ void init_compile_number(nb::module_& m);
 void init_explain(nb::module_& m);
 void init_io(nb::module_& m);
 void init_constants(nb::module_& m);
+void init_call_errors(nb::module_& m);  // last: it goes through all that there is
 
 // A module `name` inside m that `import` finds, too.
 nb::module_ submodule(nb::module_& m, const char* name, const char* doc);

@@ -39,4 +39,5 @@ NB_MODULE(core, m) {
   init_explain(m);
   init_io(m);
   init_constants(m);
+  init_call_errors(m);
 }

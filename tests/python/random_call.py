@@ -38,9 +38,9 @@ KINDS = (
     *(OSError, ZeroDivisionError, RecursionError, StopIteration, BufferError, UnicodeError),
     *(AssertionError, EOFError, ImportError),
 )
-# What Python, nanobind and NumPy say themselves, before or while an argument is converted.
+# What Python and NumPy say themselves, before or while an argument is converted.
 OTHERS_WORDS = re.compile(
-    r"incompatible function arguments|unsupported operand|required positional|keyword|"
+    r"unsupported operand|required positional|keyword|"
     r"positional argument|takes .*argument|expected \d argument|got multiple values|"
     r"not subscriptable|has no len|object is not|not supported between|by the object|"
     r"cannot be interpreted|int\(\) argument|dl_device|max_version|a data type|__round__|"
@@ -72,7 +72,7 @@ def fault_of(error):
         or isinstance(error, (RecursionError, StopIteration, AttributeError, KeyError))
     ):
         return None
-    if re.match(r"\[\w+\] \S", text):
+    if re.match(r"\[\w+\] \S.*; \S", text, re.DOTALL):
         return None
     return f"message: {kind}: {text}" if not OTHERS_WORDS.search(text) else None
 
