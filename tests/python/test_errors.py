@@ -45,6 +45,8 @@ ERRORS = [
     ("mx.zeros((2.5,))", TypeError, ["float"]),
     ("mx.full((2,), 300, mx.uint8) + 300", OverflowError, ["300", "uint8"]),
     ("mx.set_default_device(mx.gpu)", ValueError, ["gpu"]),
+    ("mx.Device(mx.cpu, 5)", ValueError, ["Device(cpu, 5)", "below 1"]),
+    ("mx.Device(mx.gpu, -1)", ValueError, ["-1", "at least 0"]),
     ("mx.zeros((2,), stream=3)", TypeError, ["int"]),
     ("mx.finfo(mx.int32)", ValueError, ["int32"]),
     ("mx.iinfo(mx.float32)", ValueError, ["float32"]),
@@ -311,6 +313,15 @@ def test_line_of_a_program_in_a_folder_named_as_the_package():
     exec(compile(code, "/home/user/cermet/program.py", "exec"), names)
     with pytest.raises(IndexError, match=r"/home/user/cermet/program\.py:1"):
         mx.eval(names["y"])
+
+
+@pytest.mark.parametrize("variable", ["MATMUL_F32=bad", "SKIP_PASS=unknown", "FAIL_ALLOC=-3"])
+def test_the_import_tells_of_a_wrong_variable(variable):
+    variable = f"CERMET_{variable}"
+    command = ["env", variable, sys.executable, "-c", "import cermet.core"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    last = run.stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: [env] {variable} is no value of it; use "), run.stderr
 
 
 @pytest.mark.parametrize("wait", ["mx.eval(x)", "np.asarray(x)", "memoryview(x)", "x.tolist()"])
