@@ -26,6 +26,22 @@ def _is_branch(tree, is_leaf):
     return isinstance(tree, (dict, list, tuple)) and not (is_leaf is not None and is_leaf(tree))
 
 
+def _item(op, tree, key):
+    """What stands at the key in a further tree."""
+    kinds = {dict: KeyError, list: IndexError, tuple: IndexError}
+    kind = next((k for k in kinds if isinstance(tree, k)), None)
+    if kind is None:
+        raise TypeError(
+            f"[{op}] the first tree has {key!r} where a further tree has a {type(tree).__name__}; "
+            "further trees must have all that the first has"
+        )
+    there = list(tree) if kind is dict else range(len(tree))
+    if key not in there:
+        has = ", ".join(map(str, there)) or "nothing"
+        raise kinds[kind](f"[{op}] a further tree lacks {key!r}, which the first has; it has {has}")
+    return tree[key]
+
+
 def tree_map(fn, tree, *rest, is_leaf=None):
     """The tree with `fn(leaf, *leaves of rest)` in place of each leaf.
 
@@ -35,8 +51,14 @@ def tree_map(fn, tree, *rest, is_leaf=None):
     if not _is_branch(tree, is_leaf):
         return fn(tree, *rest)
     if isinstance(tree, dict):
-        return {k: tree_map(fn, v, *(r[k] for r in rest), is_leaf=is_leaf) for k, v in tree.items()}
-    mapped = (tree_map(fn, v, *(r[i] for r in rest), is_leaf=is_leaf) for i, v in enumerate(tree))
+        return {
+            k: tree_map(fn, v, *(_item("tree_map", r, k) for r in rest), is_leaf=is_leaf)
+            for k, v in tree.items()
+        }
+    mapped = (
+        tree_map(fn, v, *(_item("tree_map", r, i) for r in rest), is_leaf=is_leaf)
+        for i, v in enumerate(tree)
+    )
     return _rebuild_sequence(tree, mapped)
 
 
@@ -50,8 +72,8 @@ def tree_map_with_path(fn, tree, *rest, is_leaf=None, path=None):
 
     def visit(key):
         below = f"{path}.{key}" if path else str(key)
-        subtrees = (t[key] for t in (tree, *rest))
-        return tree_map_with_path(fn, *subtrees, is_leaf=is_leaf, path=below)
+        further = (_item("tree_map_with_path", t, key) for t in rest)
+        return tree_map_with_path(fn, tree[key], *further, is_leaf=is_leaf, path=below)
 
     if isinstance(tree, dict):
         return {k: visit(k) for k in tree}
@@ -91,13 +113,28 @@ def _flatten_into(put, tree, prefix, is_leaf):
         _flatten_into(put, value, f"{prefix}.{key}", is_leaf)
 
 
+def path_pairs(op, tree):
+    """The (path, value) pairs of a dict or of a list of them."""
+    pairs = tree.items() if isinstance(tree, dict) else tree
+    try:
+        pairs = [(path, value) for path, value in pairs]
+    except (TypeError, ValueError):
+        pairs = None
+    if pairs is None or not all(isinstance(path, str) for path, _ in pairs):
+        raise TypeError(
+            f"[{op}] a {type(tree).__name__} was given that holds no (path, value) pairs; "
+            "give a list of them or a dict"
+        )
+    return pairs
+
+
 def tree_unflatten(tree):
     """The tree of the (path, leaf) pairs in a list, or of a dict from path to leaf.
 
     Path parts that are all integers at one level make a list (missing indices become `{}`),
     anything else a dict. A sole path "" gives the leaf itself, no pairs at all an empty list.
     """
-    pairs = list(tree.items() if isinstance(tree, dict) else tree)
+    pairs = path_pairs("tree_unflatten", tree)
     if len(pairs) == 1 and pairs[0][0] == "":
         return pairs[0][1]
     below = {}

@@ -8,9 +8,11 @@ modules, dicts and lists whose name does not begin with an underscore.
 
 import os
 import textwrap
+from collections.abc import Iterable
 
 import cermet.core as mx
-from cermet.utils import tree_flatten, tree_unflatten
+from cermet.arguments import require_type
+from cermet.utils import path_pairs, tree_flatten, tree_unflatten
 
 __all__ = ["Module"]
 
@@ -84,14 +86,14 @@ class Module(dict):
         """
         if isinstance(file_or_weights, (str, os.PathLike)):
             file_or_weights = mx.load(os.fspath(file_or_weights))
-        pairs = file_or_weights
-        pairs = list(pairs.items() if isinstance(pairs, dict) else pairs)
+        pairs = path_pairs("Module.load_weights", file_or_weights)
         if strict:
             _check_weights(dict(tree_flatten(self.parameters())), dict(pairs))
         return self.update(tree_unflatten(pairs), strict=False)
 
     def save_weights(self, file):
         """Write the parameters to a `.npz` file."""
+        require_type("Module.save_weights", "a path", (str, os.PathLike), file=file)
         file = os.fspath(file)
         weights = tree_flatten(self.parameters(), destination={})
         if not file.endswith(".npz"):
@@ -252,6 +254,7 @@ class Module(dict):
 
             return [path for path, _ in tree_flatten(self.filter_and_map(is_own))]
         keys = [keys] if isinstance(keys, str) else keys
+        require_type("Module.freeze", "a name, several, or None", Iterable, keys=keys)
         for key in keys if strict else ():
             if key not in self:
                 raise KeyError(
