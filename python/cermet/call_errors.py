@@ -32,6 +32,7 @@ class _Call:
         signature = inspect.signature(space["f"])
         self.has_self = "self" in signature.parameters
         found = [self._parameter(p, owner) for p in signature.parameters.values()]
+        self.not_none = [n for n, p in signature.parameters.items() if p.annotation == "object"]
         self.signature = inspect.Signature(found)
         shown = str(inspect.Signature(found[self.has_self :])).replace(", /", "")
         self.text = f"{name}{shown}"
@@ -52,6 +53,9 @@ class _Call:
         except TypeError as error:
             many = f"{len(args) - self.has_self} positional arguments were given"
             return TypeError, str(error).replace("too many positional arguments", many)
+        for name in self.not_none:
+            if name in bound and bound[name] is None:
+                return TypeError, f"{name} is None; it must have a value"
         typed = [
             (name, value, _alternatives(ast.parse(wanted, mode="eval").body))
             for name, value in bound.items()

@@ -195,6 +195,11 @@ REFUSED = [
         "[set_memory_limit] limit is -1; it must be at least 0, as in set_memory_limit(limit: int)",
     ),
     (
+        "mx.exp(None)",
+        TypeError,
+        "[exp] a is None; it must have a value, as in exp(a, *, stream=None)",
+    ),
+    (
         "mx.Stream(mx.cpu)",
         TypeError,
         "[Stream] there is no constructor; functions of cermet.core make them",
