@@ -8,6 +8,7 @@ holds for every function.
 
 import ast
 import inspect
+import operator
 import re
 
 _PLAIN = (str, int, float, bool, bytes, type(None))  # shown by value; anything else by its type
@@ -111,9 +112,18 @@ def _fits(value, choice):
         return hasattr(type(value), "__getitem__") and not isinstance(value, (str, bytes))
     kind = choice.id if isinstance(choice, ast.Name) else "object"
     if kind in ("int", "float"):
-        number = hasattr(type(value), "__index__")
-        return number or (kind == "float" and hasattr(type(value), "__float__"))
+        return _converts(value, operator.index) or (kind == "float" and _converts(value, float))
     return kind == "object" or any(base.__name__ == kind for base in type(value).__mro__)
+
+
+def _converts(value, to):
+    if isinstance(value, (str, bytes)):
+        return False
+    try:
+        to(value)
+    except Exception:  # whatever it is, the value is none
+        return False
+    return True
 
 
 def _wrong_size(name, value, choices):

@@ -104,7 +104,12 @@ std::vector<Item> fill_axes(std::vector<Item> items, int ndim) {
 
 int64_t to_int64(nb::handle object, int axis, int64_t size) {
   const nb::object index = nb::steal(PyNumber_Index(object.ptr()));
-  if (!index.is_valid()) nb::raise_python_error();
+  if (!index.is_valid()) {
+    if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) nb::raise_python_error();
+    PyErr_Clear();
+    fail(ErrorKind::type, kOp, "a {} was given for axis {}; it must be an int, or None in a slice",
+         nb::type_name(object.type()).c_str(), axis);
+  }
   int overflow = 0;
   const int64_t value = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
   CERMET_CHECK(overflow == 0, index, kOp,

@@ -17,7 +17,7 @@ class PyWriter : public io::Writer {
     const char* from = static_cast<const char*>(data);
     while (size > 0) {
       const size_t part = std::min(size, kPart);
-      const nb::object written = write_(nb::bytes(from, part));
+      const nb::object written = give(nb::bytes(from, part));
       // Unbuffered files may take less than all.
       const int64_t taken = PyLong_Check(written.ptr())
                                 ? to_int("save", "what write() gives", written)
@@ -31,6 +31,16 @@ class PyWriter : public io::Writer {
   }
 
  private:
+  nb::object give(const nb::bytes& part) {
+    try {
+      return write_(part);
+    } catch (nb::python_error& error) {
+      if (!error.matches(PyExc_TypeError)) throw;
+      fail(ErrorKind::type, "save", "the file object takes no bytes ({}); open it in binary mode",
+           nb::str(error.value()).c_str());
+    }
+  }
+
   static constexpr size_t kPart = size_t{1} << 24;
   nb::object write_;
 };

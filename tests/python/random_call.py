@@ -46,7 +46,7 @@ OTHERS_WORDS = re.compile(
     r"cannot be interpreted|int\(\) argument|dl_device|max_version|a data type|__round__|"
     r"__len__\(\) should|0-d array|can only concatenate|ufunc|scalar index|returned non-|"
     r"released memoryview|must not exceed|operands could not|expected number|"
-    r"string argument expected|Tuple must have|Field elements must be|"
+    r"Tuple must have|Field elements must be|"
     r"real number, not 'complex'|truth value of an array|__bool__ should|data type '|"
     r"Could not convert|multi-dimensional sub-views"
 )
