@@ -32,8 +32,8 @@ def _item(op, tree, key):
     kind = next((k for k in kinds if isinstance(tree, k)), None)
     if kind is None:
         raise TypeError(
-            f"[{op}] the first tree has {key!r} where a further tree has a {type(tree).__name__}; "
-            "further trees must have all that the first has"
+            f"[{op}] the first tree has {key!r} where a further one is of type "
+            f"{type(tree).__name__}; further trees must have all that the first has"
         )
     there = list(tree) if kind is dict else range(len(tree))
     if key not in there:
@@ -98,7 +98,7 @@ def tree_flatten(tree, prefix="", is_leaf=None, destination=None):
 
     else:
         raise ValueError(
-            f"[tree_flatten] destination is a {type(destination).__name__}; "
+            f"[tree_flatten] destination is of type {type(destination).__name__}; "
             "it must be a list, a dict or None"
         )
     _flatten_into(put, tree, prefix, is_leaf)
@@ -122,7 +122,7 @@ def path_pairs(op, tree):
         pairs = None
     if pairs is None or not all(isinstance(path, str) for path, _ in pairs):
         raise TypeError(
-            f"[{op}] a {type(tree).__name__} was given that holds no (path, value) pairs; "
+            f"[{op}] what was given, of type {type(tree).__name__}, holds no (path, value) pairs; "
             "give a list of them or a dict"
         )
     return pairs

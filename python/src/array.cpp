@@ -127,8 +127,8 @@ void def_companions(nb::module_& m) {
           "__init__",
           [](ArrayLike* self, nb::object object) {
             CERMET_CHECK(nb::hasattr(object, "__mlx_array__"), type, "ArrayLike",
-                         "a {} has no __mlx_array__; it must be a method that gives an array",
-                         nb::type_name(object.type()).c_str());
+                         "{} has no __mlx_array__; it must be a method that gives an array",
+                         type_of(object));
             new (self) ArrayLike{object};
           },
           nb::arg("object"))

@@ -28,8 +28,8 @@ bool is_numpy_scalar(nb::handle object) {
 nb::object numpy_number(nb::handle object) {
   nb::object number = object.attr("item")();
   CERMET_CHECK(is_scalar(number), type, "array",
-               "a {} was given, whose item() is a {}; it must be a number",
-               nb::type_name(object.type()).c_str(), nb::type_name(number.type()).c_str());
+               "{} was given, whose item() is {}; it must be a number", type_of(object),
+               type_of(number));
   return number;
 }
 
@@ -230,6 +230,15 @@ PyTypeObject* array_type() {
   return type;
 }
 
+std::string type_of(nb::handle object) {
+  if (object.is_none()) return "None";
+  const std::string full = nb::type_name(object.type()).c_str();
+  const bool is_ours = full.starts_with("cermet.core.");
+  const std::string name = is_ours ? full.substr(full.rfind('.') + 1) : full;
+  const bool has_vowel = std::string_view("aeioAEIO").find(name[0]) != std::string_view::npos;
+  return (has_vowel || name == "ndarray" ? "an " : "a ") + name;
+}
+
 bool is_array(nb::handle object) {
   return PyObject_TypeCheck(object.ptr(), array_type()) != 0 && nb::inst_ready(object);
 }
@@ -276,8 +285,7 @@ Number to_symbolic_number(const char* op, nb::handle scalar) {
     const Py_complex c = PyComplex_AsCComplex(p);
     return number(std::complex<double>(c.real, c.imag));
   }
-  fail(ErrorKind::type, op, "a {} was given; it must be a number",
-       nb::type_name(scalar.type()).c_str());
+  fail(ErrorKind::type, op, "{} was given; it must be a number", type_of(scalar));
 }
 
 int64_t to_int(const char* op, const char* what, nb::handle value) {
@@ -285,8 +293,7 @@ int64_t to_int(const char* op, const char* what, nb::handle value) {
   if (!index.is_valid()) {
     if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) nb::raise_python_error();
     PyErr_Clear();
-    fail(ErrorKind::type, op, "{} is a {}; it must be an int", what,
-         nb::type_name(value.type()).c_str());
+    fail(ErrorKind::type, op, "{} is {}; it must be an int", what, type_of(value));
   }
   int overflow = 0;
   const long long n = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
@@ -311,7 +318,7 @@ nb::tuple items_of(const char* op, const char* what, nb::handle sequence) {
   PyObject* p = sequence.ptr();
   const bool other = PyUnicode_Check(p) || PyBytes_Check(p) || PyDict_Check(p) || PyType_Check(p);
   CERMET_CHECK(!other && (PySequence_Check(p) != 0 || nb::hasattr(sequence, "__iter__")), type, op,
-               "{} is a {}; it must be a sequence", what, nb::type_name(sequence.type()).c_str());
+               "{} is {}; it must be a sequence", what, type_of(sequence));
   constexpr int64_t kMostItems = 1 << 20;
   if (is_array(sequence)) {
     const array& a = array_of(sequence);
@@ -390,8 +397,7 @@ OptionalAxes to_axes(const char* op, nb::handle axis) {
   if (axis.is_none()) return std::nullopt;
   if (is_int(axis)) return AxisList{to_int(op, "axis", axis)};
   CERMET_CHECK(PySequence_Check(axis.ptr()) != 0 && !nb::isinstance<nb::str>(axis), type, op,
-               "axis is a {}; it must be None, an int or a sequence of ints",
-               nb::type_name(axis.type()).c_str());
+               "axis is {}; it must be None, an int or a sequence of ints", type_of(axis));
   const std::vector<int64_t> axes = to_ints(op, "axis", axis);
   return AxisList(axes.begin(), axes.end());
 }

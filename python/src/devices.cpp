@@ -27,8 +27,8 @@ StreamOrDevice to_stream_arg(nb::handle object) {
   if (nb::isinstance<Device>(object)) return nb::cast<Device>(object);
   if (nb::isinstance<ThreadLocalStream>(object)) return nb::cast<ThreadLocalStream>(object);
   if (nb::isinstance<DeviceType>(object)) return nb::cast<DeviceType>(object);
-  fail(ErrorKind::type, "stream", "a {} was given; it must be a Stream, a Device or None",
-       nb::type_name(object.type()).c_str());
+  fail(ErrorKind::type, "stream", "{} was given; it must be a Stream, a Device or None",
+       type_of(object));
 }
 
 void init_devices(nb::module_& m) {

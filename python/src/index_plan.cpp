@@ -32,8 +32,8 @@ struct Item {
 
 [[noreturn]] void refuse(nb::handle object) {
   fail(ErrorKind::index, kOp,
-       "a {} is no index; use integers, slices, None, ..., arrays of integers or boolean masks",
-       nb::type_name(object.type()).c_str());
+       "{} is no index; use integers, slices, None, ..., arrays of integers or boolean masks",
+       type_of(object));
 }
 
 Item array_item(array values) {
@@ -107,8 +107,8 @@ int64_t to_int64(nb::handle object, int axis, int64_t size) {
   if (!index.is_valid()) {
     if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) nb::raise_python_error();
     PyErr_Clear();
-    fail(ErrorKind::type, kOp, "a {} was given for axis {}; it must be an int, or None in a slice",
-         nb::type_name(object.type()).c_str(), axis);
+    fail(ErrorKind::type, kOp, "{} was given for axis {}; it must be an int, or None in a slice",
+         type_of(object), axis);
   }
   int overflow = 0;
   const int64_t value = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);

@@ -83,8 +83,7 @@ class PyReader : public io::Reader {
   std::string read(size_t size) {
     const nb::object bytes = read_(std::min(size, kPart));
     CERMET_CHECK(nb::isinstance<nb::bytes>(bytes), type, "load",
-                 "the file object gives a {}; open it in binary mode",
-                 nb::type_name(bytes.type()).c_str());
+                 "the file object gives {}; open it in binary mode", type_of(bytes));
     const nb::bytes b = nb::borrow<nb::bytes>(bytes);
     CERMET_CHECK(
         b.size() <= size, io, "load",
@@ -109,8 +108,7 @@ std::optional<std::string> to_path(const char* op, nb::handle file, const char* 
     return path;
   }
   CERMET_CHECK(nb::hasattr(file, method), type, op,
-               "a {} was given; it must be a path or a file object with {}()",
-               nb::type_name(file.type()).c_str(), method);
+               "{} was given; it must be a path or a file object with {}()", type_of(file), method);
   return std::nullopt;
 }
 

@@ -226,8 +226,7 @@ array asarray(nb::handle object, OptionalDtype dtype, nb::handle copy_argument) 
     return astype(a, *wanted);
   }
   CERMET_CHECK(copy != Copy::never || is_array(object), value, "asarray",
-               "a {} has no memory to share; use copy=None or copy=True",
-               nb::type_name(object.type()).c_str());
+               "{} has no memory to share; use copy=None or copy=True", type_of(object));
   const array a = to_array(object, is_array(object) ? std::nullopt : wanted);
   if (wanted && a.dtype() != *wanted) {
     CERMET_CHECK(copy != Copy::never, value, "asarray",
@@ -292,8 +291,8 @@ void init_numpy(nb::module_& m) {
       "from_dlpack",
       [](nb::handle x, nb::handle copy) {
         CERMET_CHECK(nb::hasattr(x, "__dlpack__"), type, "from_dlpack",
-                     "a {} has no __dlpack__; mx.array and mx.asarray take other objects",
-                     nb::type_name(x.type()).c_str());
+                     "{} has no __dlpack__; mx.array and mx.asarray take other objects",
+                     type_of(x));
         if (is_array(x)) return asarray(x, {}, copy);
         return shared_or_copied(view_of(x), to_copy(copy));
       },
@@ -328,10 +327,9 @@ void def_exchange(nb::class_<array>& c) {
                  state.size());
     std::string name;
     CERMET_CHECK(nb::try_cast(state[0], name) && nb::isinstance<nb::bytes>(state[2]), type, "array",
-                 "a pickled array holds a {} and a {}; it must be the dtype's name, the shape and "
+                 "a pickled array holds {} and {}; it must be the dtype's name, the shape and "
                  "the bytes",
-                 nb::type_name(nb::object(state[0]).type()).c_str(),
-                 nb::type_name(nb::object(state[2]).type()).c_str());
+                 type_of(nb::object(state[0])), type_of(nb::object(state[2])));
     const auto dtype = dtype_from_name(name);
     CERMET_CHECK(dtype.has_value(), value, "array",
                  "a pickled array has the unknown dtype '{}'; it must be one that cermet.core has",

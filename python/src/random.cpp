@@ -20,8 +20,7 @@ uint64_t to_seed(const char* op, handle seed) {
   if (!index.is_valid()) {
     if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) nb::raise_python_error();
     PyErr_Clear();
-    fail(ErrorKind::type, op, "seed is a {}; it must be an int",
-         nb::type_name(seed.type()).c_str());
+    fail(ErrorKind::type, op, "seed is {}; it must be an int", type_of(seed));
   }
   const unsigned long long value = PyLong_AsUnsignedLongLong(index.ptr());
   if (PyErr_Occurred() != nullptr) {

@@ -69,14 +69,14 @@ losses.huber_loss(x, x, delta=-1) | ValueError | [huber_loss] delta is -1;
 losses.triplet_loss(x, x, x, p=0) | ValueError | [triplet_loss] p is 0; it must be a number above 0
 init.normal()(3) | TypeError | [init.normal] a is 3; it must be an array
 init.glorot_uniform()(mx.zeros((3,))) | ValueError | the array has 1 axes; it must have at least 2
-nn.value_and_grad(3, print) | TypeError | [value_and_grad] model is a int; it must be a Module
+nn.value_and_grad(3, print) | TypeError | [value_and_grad] model is of type int; it must be
 nn.value_and_grad(linear, 3) | TypeError | [value_and_grad] fn is 3; it must be callable
-linear.load_weights([1, 2]) | TypeError | [Module.load_weights] a list was given that holds no
+linear.load_weights([1, 2]) | TypeError | [Module.load_weights] what was given, of type list,
 linear.save_weights(3) | TypeError | [Module.save_weights] file is 3; it must be a path
 linear.freeze(keys=3) | TypeError | [Module.freeze] keys is 3; it must be a name, several, or None
 linear.freeze(keys='x', strict=True) | KeyError | Linear has no member 'x'; it has weight, bias
 linear.update({'weight': [1]}) | ValueError | [Module.update]
-linear.update([1]) | ValueError | [Module.update] Linear has not the form of a list
+linear.update([1]) | ValueError | [Module.update] Linear has not the form list
 nn.Sequential(linear).update({'layers': [{}, {}]}) | ValueError | list has 1 items, not 2; give as
 optim.SGD(nan) | ValueError | [SGD] learning_rate is nan; it must be a finite number, or a function
 optim.SGD(.1, momentum=-1) | ValueError | [SGD] momentum is -1; it must be a number of at least 0
@@ -114,10 +114,10 @@ setattr(optim.Adam(.1), 'learning_rate', nan) | ValueError | [Adam] learning_rat
 optim.Optimizer().update(linear, {'weight': mx.zeros((1, 2))}) | NotImplementedError | a subclass of
 utils.tree_map(max, {'a': 1}, {'b': 1}) | KeyError | a further tree lacks 'a', which the first has;
 utils.tree_map(max, [1, 2], [1]) | IndexError | a further tree lacks 1, which the first has; it has
-utils.tree_map(max, {'a': 1}, 3) | TypeError | has 'a' where a further tree has a int;
+utils.tree_map(max, {'a': 1}, 3) | TypeError | has 'a' where a further one is of type int;
 utils.tree_map_with_path(print, [1, 2], [1]) | IndexError | [tree_map_with_path] a further tree
-utils.tree_unflatten([1, 2]) | TypeError | [tree_unflatten] a list was given that holds no (path,
-utils.tree_unflatten(3) | TypeError | [tree_unflatten] a int was given
+utils.tree_unflatten([1, 2]) | TypeError | [tree_unflatten] what was given, of type list,
+utils.tree_unflatten(3) | TypeError | [tree_unflatten] what was given, of type int,
 """.strip().splitlines()
 
 

@@ -16,7 +16,9 @@ def value_and_grad(model, fn):
     """
 
     if not hasattr(model, "trainable_parameters"):
-        raise TypeError(f"[value_and_grad] model is a {type(model).__name__}; it must be a Module")
+        raise TypeError(
+            f"[value_and_grad] model is of type {type(model).__name__}; it must be a Module"
+        )
     require_callable("value_and_grad", fn=fn)
 
     def of_parameters(parameters, *args, **kwargs):

@@ -283,7 +283,7 @@ class _Walk:
         if isinstance(value, list):
             return [self.item(module, f"{key}.{i}", v) for i, v in enumerate(value)]
         raise RuntimeError(
-            f"[Module.filter_and_map] {key!r} is a {type(value).__name__}, which has nothing "
+            f"[Module.filter_and_map] {key!r} is of type {type(value).__name__}, which has nothing "
             "below it; is_leaf_fn must be true for it or filter_fn false"
         )
 
@@ -318,7 +318,8 @@ def _check_weights(have, given):
     for name, value in given.items():
         if not isinstance(value, mx.array):
             raise ValueError(
-                f"[Module.load_weights] {name} is a {type(value).__name__}; it must be an array"
+                f"[Module.load_weights] {name} is of type {type(value).__name__}; "
+                "it must be an array"
             )
         if value.shape != have[name].shape:
             raise ValueError(
@@ -344,7 +345,7 @@ def _entries(op, target, tree, strict, kind):
         right = "give as many or less"
         found = [(i, *pair) for i, pair in enumerate(zip(target, tree, strict=False))]
     else:
-        problem = f"not the form of a {type(tree).__name__}, which the tree has in its place"
+        problem = f"not the form {type(tree).__name__}, which the tree has in its place"
         right = "the tree must have the form of what it updates"
         found = []
     if strict and problem:
@@ -362,7 +363,7 @@ def _update_arrays(target, tree, strict):
             _update_arrays(old, new, strict)
         elif strict and not isinstance(new, mx.array):
             raise ValueError(
-                f"[Module.update] {key!r} is a {type(new).__name__}; it must be an array"
+                f"[Module.update] {key!r} is of type {type(new).__name__}; it must be an array"
             )
         else:
             target[key] = new
@@ -376,5 +377,6 @@ def _update_modules(target, tree, strict):
             _update_modules(old, new, strict)
         elif strict:
             raise ValueError(
-                f"[Module.update_modules] {key!r} is a {type(old).__name__}; it must be a module"
+                f"[Module.update_modules] {key!r} is of type {type(old).__name__}; "
+                "it must be a module"
             )
