@@ -2,7 +2,7 @@
 """Checks of the arguments of layers, losses, optimizers and schedules: what fails them raises
 `[op] name is value; it must be what is wanted`.
 
-An array passes where a number is wanted: in a trace its value is not known.
+An array passes where a number, not a size, is wanted: in a trace its value is not known.
 """
 
 import cermet.core as mx
@@ -34,7 +34,7 @@ def require_sizes(op, least=1, **sizes):
     """Each is an int of at least `least`."""
     for name, size in sizes.items():
         wanted = f"an int of at least {least}"
-        if not hasattr(type(size), "__index__") or isinstance(size, bool):
+        if not hasattr(type(size), "__index__") or isinstance(size, (bool, mx.array)):
             _refuse(TypeError, op, name, size, wanted)
         if size < least:
             _refuse(ValueError, op, name, size, wanted)
@@ -62,3 +62,18 @@ def require_type(op, wanted, kind, **values):
 def require_arrays(op, **arrays):
     """Each is an array."""
     require_type(op, "an array", mx.array, **arrays)
+
+
+def path_pairs(op, tree):
+    """The (path, value) pairs of a dict or of a list of them."""
+    pairs = tree.items() if isinstance(tree, dict) else tree
+    try:
+        pairs = [(path, value) for path, value in pairs]
+    except (TypeError, ValueError):
+        pairs = None
+    if pairs is None or not all(isinstance(path, str) for path, _ in pairs):
+        raise TypeError(
+            f"[{op}] what was given, of type {type(tree).__name__}, holds no (path, value) pairs; "
+            "give a list of them or a dict"
+        )
+    return pairs

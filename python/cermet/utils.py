@@ -7,6 +7,8 @@ joined by dots ("layers.0.weight"). Named tuples stay named tuples; dict subclas
 
 from functools import reduce as _fold
 
+from cermet.arguments import path_pairs as _path_pairs
+
 __all__ = [
     "tree_map",
     "tree_map_with_path",
@@ -113,28 +115,13 @@ def _flatten_into(put, tree, prefix, is_leaf):
         _flatten_into(put, value, f"{prefix}.{key}", is_leaf)
 
 
-def path_pairs(op, tree):
-    """The (path, value) pairs of a dict or of a list of them."""
-    pairs = tree.items() if isinstance(tree, dict) else tree
-    try:
-        pairs = [(path, value) for path, value in pairs]
-    except (TypeError, ValueError):
-        pairs = None
-    if pairs is None or not all(isinstance(path, str) for path, _ in pairs):
-        raise TypeError(
-            f"[{op}] what was given, of type {type(tree).__name__}, holds no (path, value) pairs; "
-            "give a list of them or a dict"
-        )
-    return pairs
-
-
 def tree_unflatten(tree):
     """The tree of the (path, leaf) pairs in a list, or of a dict from path to leaf.
 
     Path parts that are all integers at one level make a list (missing indices become `{}`),
     anything else a dict. A sole path "" gives the leaf itself, no pairs at all an empty list.
     """
-    pairs = path_pairs("tree_unflatten", tree)
+    pairs = _path_pairs("tree_unflatten", tree)
     if len(pairs) == 1 and pairs[0][0] == "":
         return pairs[0][1]
     below = {}

@@ -8,7 +8,7 @@ import math
 from itertools import pairwise
 
 import cermet.core as mx
-from cermet.arguments import require, require_callable, require_numbers
+from cermet.arguments import require, require_callable, require_numbers, require_type
 
 
 def _require(op, **values):
@@ -51,6 +51,8 @@ def linear_schedule(init, end, steps):
 
 def join_schedules(schedules, boundaries):
     """`schedules[i]` from step `boundaries[i - 1]` on, each counting its steps from there."""
+    given = {"schedules": schedules, "boundaries": boundaries}
+    require_type("join_schedules", "a list", (list, tuple), **given)
     require_callable("join_schedules", **{f"schedule {i}": s for i, s in enumerate(schedules)})
     if not schedules:
         raise ValueError("[join_schedules] there is no schedule; it needs at least one")

@@ -157,6 +157,7 @@ def _layer(function):
         def __call__(self, x):
             return function(x)
 
+        __call__.__qualname__ = f"{cls.__name__}.__call__"
         cls.__call__ = __call__
         cls.__doc__ = f"`{function.__name__}` as a layer: {function.__doc__}"
         return cls

@@ -11,8 +11,8 @@ import textwrap
 from collections.abc import Iterable
 
 import cermet.core as mx
-from cermet.arguments import require_type
-from cermet.utils import path_pairs, tree_flatten, tree_unflatten
+from cermet.arguments import path_pairs, require_type
+from cermet.utils import tree_flatten, tree_unflatten
 
 __all__ = ["Module"]
 
