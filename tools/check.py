@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Checks of the tree that no compiler makes: layers, sizes, heads, unfinished work, op spread.
+"""Checks of the tree that no compiler makes: layers, sizes, heads, op spread, errors.
 
 `python tools/check.py` prints each breach and exits 1 if there is one. Every rule is one function
 from the tree to its breaches. What is exempt stands in tools/check_exemptions.txt with its reason;
@@ -157,11 +157,48 @@ def op_spread(tree):
                 yield f"{name}:{op}", f"{text} is named here; only src/ops and its like know ops"
 
 
+def calls(code, start):
+    """(position, text of the arguments) of each call whose beginning matches `start`."""
+    tokens = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|[()]')
+    for call in re.finditer(start, code):
+        depth, end = 1, call.end()
+        while depth and (token := tokens.search(code, end)):
+            depth += {"(": 1, ")": -1}.get(token[0], 0)
+            end = token.end()
+        yield call.start(), code[call.end() : end - 1]
+
+
+def python_errors(text):
+    """(line, the parts of the message that are written out) of each error raised with one."""
+    kinds = "ImportError IndexError KeyError NotImplementedError OverflowError RuntimeError"
+    kinds = f"{kinds} TypeError ValueError".split()
+    for node in ast.walk(ast.parse(text)):
+        error = node.exc if isinstance(node, ast.Raise) else None
+        if isinstance(error, ast.Call) and getattr(error.func, "id", None) in kinds:
+            constants = [n for n in ast.walk(error) if isinstance(n, ast.Constant)]
+            yield node.lineno, "".join(c.value for c in constants if isinstance(c.value, str))
+
+
+def answers(tree):
+    """An error reads `[op] what is wrong; what would be right`."""
+    for name, code in tree.code.items():
+        for position, arguments in calls(code, r"\b(?:CERMET_CHECK|fail)\((?=[^)])"):
+            literals = re.findall(r'"((?:\\.|[^"\\\n])*)"', arguments)
+            if literals and "; " not in "".join(literals):
+                line = code.count("\n", 0, position) + 1
+                yield name, f"line {line}: the error does not say after a ; what would be right"
+    for name, text in tree.files.items():
+        if name.startswith("python/cermet/") and name.endswith(".py"):
+            for line, message in python_errors(text):
+                if not message.startswith("[") or "; " not in message:
+                    yield name, f"line {line}: the error is not `[op] what is wrong; what is right`"
+
+
 RULES = {
     rule.__name__: rule
     for rule in (
         layers, file_sizes, function_limit, function_spread, heads, unfinished, environment,
-        llvm_includes, op_spread,
+        llvm_includes, op_spread, answers,
     )
 }  # fmt: skip
 

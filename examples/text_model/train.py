@@ -5,7 +5,8 @@
     python train.py --resume           goes on after Ctrl-C
 
 Writes checkpoint.npz, curve.png, samples.txt, report.json and report.txt into `--out`. What a
-resumed run computes is, bit for bit, what one run without a break would have.
+resumed run computes is, bit for bit, what one run without a break would have; `--steps` and
+`--seconds` give it a new end, and its learning rate falls until there.
 """
 
 import argparse
@@ -135,14 +136,22 @@ class Trainer:
         left = max(self.settings.seconds - self.seconds, 0) * 0.97  # some goes to validation
         self.schedule.state["horizon"] = mx.array(float(self.steps_done + round(left / usual)))
 
+    def move_horizon(self):
+        """Let the cosine end at limits that came after the horizon was set."""
+        if self.settings.steps is None and self.steps_done > self.settings.warmup:
+            self.set_horizon()
+        else:
+            self.schedule.state["horizon"] = mx.array(float(self.settings.steps or 0))
+
     @property
     def horizon(self):
         """The step at which the cosine ends; 0 while it is not known."""
         return int(self.schedule.state["horizon"].item())
 
     def finished(self):
-        limit, seconds = self.settings.steps or self.horizon, self.settings.seconds
-        return bool(limit and self.steps_done >= limit) or bool(seconds and self.seconds >= seconds)
+        s = self.settings
+        limit = (self.horizon or math.inf) if s.steps is None else s.steps
+        return self.steps_done >= limit or (s.seconds is not None and self.seconds >= s.seconds)
 
     def validate(self, batches=None):
         """Bits per byte of the validation text, or of a sample of it spread over the whole."""
@@ -178,7 +187,7 @@ class Trainer:
         os.replace(part, path)
 
     def load(self, path):
-        """Take up the state that `save` wrote."""
+        """Take up the state that `save` wrote; other limits than it had move the horizon."""
         arrays = mx.load(str(path))
         run = read_run(arrays)
         self.steps_done, self.seconds = run["steps_done"], run["seconds"]
@@ -188,6 +197,8 @@ class Trainer:
         self.optimizer.state.update(tree["optimizer"])
         self.optimizer.init(self.model.trainable_parameters())  # the branches without arrays
         self.schedule.state["horizon"] = arrays["schedule.horizon"]
+        if limits(Settings(**run["settings"])) != limits(self.settings):
+            self.move_horizon()
         high, low = arrays["random"].tolist()
         mx.random.seed(high << 32 | low)  # a seed's two halves are the key itself
         mx.eval(self.state)
@@ -245,52 +256,100 @@ def progress(trainer):
     )
 
 
+def limits(settings):
+    return settings.steps, settings.seconds
+
+
+def in_range(kind, least, below=math.inf):
+    """A reader of numbers from `least` on, below `below`."""
+
+    def read(text):
+        number = kind(text)
+        if not least <= number < below:
+            upper = f" and below {below}" if below < math.inf else ""
+            raise argparse.ArgumentTypeError(
+                f"{text} is out of range; give at least {least}{upper}"
+            )
+        return number
+
+    read.__name__ = kind.__name__
+    return read
+
+
 def parse_args(argv=None):
+    """The command line; what decides the result is None where it was not given."""
     parser = argparse.ArgumentParser(
         description="Train a small language model on the source of Python's standard library."
     )
-    parser.add_argument("--seconds", type=float, help="training time; default 270 without --steps")
-    parser.add_argument("--steps", type=int, help="number of steps, and length of the schedule")
-    parser.add_argument("--batch", type=int, default=16, help="sequences a step")
-    parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32", help="to compute in")
-    parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--no-compile", action="store_true", help="run the step uncompiled")
-    parser.add_argument("--resume", action="store_true", help="go on from OUT/checkpoint.npz")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("out"), help="folder for the results")
+    add = parser.add_argument
+    seconds = "training time; default 270 without --steps"
+    add("--seconds", type=in_range(float, 0), help=seconds)
+    add("--steps", type=in_range(int, 0), help="number of steps, and length of the schedule")
+    add("--batch", type=in_range(int, 1), help=f"sequences a step; default {Settings.batch}")
+    add("--dtype", choices=["f32", "bf16"], help=f"to compute in; default {Settings.dtype}")
+    add("--dropout", type=in_range(float, 0, 1), help=f"default {Settings.dropout}")
+    add("--no-compile", action="store_true", help="run the step uncompiled")
+    add("--resume", action="store_true", help="go on from OUT/checkpoint.npz")
+    add("--seed", type=in_range(int, 0, 2**63), help=f"default {Settings.seed}")
+    add("--out", type=Path, default=Path("out"), help="folder for the results")
     return parser.parse_args(argv)
 
 
 def settings_of(args):
-    """The settings that the command line asks for; when resuming, the checkpoint's, with the
-    limits of the command line where it has any.
+    """The settings that the command line asks for; when resuming, the checkpoint's, with the limits
+    of the command line where it has any. What else decides the result cannot change on the way.
     """
-    if args.resume:
-        path = args.out / "checkpoint.npz"
-        if not path.exists():
-            raise SystemExit(f"{path} is not there: nothing to resume")
-        settings = Settings(**read_run(mx.load(str(path)))["settings"])
-        settings.seconds = args.seconds or settings.seconds
-        settings.steps = args.steps or settings.steps
-        return settings
-    seconds = args.seconds or (None if args.steps else Settings.seconds)
-    return Settings(args.steps, seconds, args.batch, args.dtype, args.dropout, args.seed)
+    given = {name: getattr(args, name) for name in ("batch", "dtype", "dropout", "seed")}
+    given = {name: value for name, value in given.items() if value is not None}
+    has_limits = args.steps is not None or args.seconds is not None
+    if not args.resume:
+        seconds = args.seconds if has_limits else Settings.seconds
+        return Settings(args.steps, seconds, **given)
+    path = args.out / "checkpoint.npz"
+    if not path.exists():
+        raise SystemExit(f"{path} is not there: nothing to resume")
+    settings = Settings(**read_run(mx.load(str(path)))["settings"])
+    for name, value in given.items():
+        former = getattr(settings, name)
+        if value != former:
+            raise SystemExit(
+                f"--{name} {value} does not fit {path}, which was trained with {former}; leave it "
+                "out, or leave --resume out to start anew"
+            )
+    if has_limits:
+        settings.steps, settings.seconds = args.steps, args.seconds
+    return settings
+
+
+def end_of(settings):
+    """Where a run ends, in words."""
+    steps, seconds = limits(settings)
+    parts = [] if steps is None else [f"step {steps}"]
+    parts += [] if seconds is None else [f"{seconds:g} s"]
+    return " or ".join(parts)
 
 
 def main(argv=None):
     args = parse_args(argv)
+    settings = settings_of(args)
+    if not args.resume and 0 in limits(settings):
+        print(f"nothing to train: the run ends at {end_of(settings)}; nothing is written")
+        return
     args.out.mkdir(parents=True, exist_ok=True)
     checkpoint = args.out / "checkpoint.npz"
-    settings = settings_of(args)
     text, validation = data.load()
     print(f"{len(text):,} bytes of Python to learn from, {len(validation):,} held out")
     trainer = Trainer(settings, text, validation, compiled=not args.no_compile)
     if args.resume:
         trainer.load(checkpoint)
-        print(f"going on after step {trainer.steps_done}")
-    if not train(trainer, checkpoint):
+        print(f"going on after step {trainer.steps_done}, until {end_of(settings)}")
+    if trainer.finished():
+        print(f"nothing to train: {trainer.steps_done} steps and {trainer.seconds:.0f} s are done")
+    elif not train(trainer, checkpoint):
         print(f"\nsaved after step {trainer.steps_done}; to go on:")
         print(f"    python {Path(__file__).name} --resume --out {args.out}")
+        return
+    if trainer.steps_done == 0:
         return
     # Imported here: the report alone needs matplotlib.
     import report

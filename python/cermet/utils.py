@@ -7,6 +7,8 @@ joined by dots ("layers.0.weight"). Named tuples stay named tuples; dict subclas
 
 from functools import reduce as _fold
 
+from cermet.arguments import path_pairs as _path_pairs
+
 __all__ = [
     "tree_map",
     "tree_map_with_path",
@@ -26,6 +28,22 @@ def _is_branch(tree, is_leaf):
     return isinstance(tree, (dict, list, tuple)) and not (is_leaf is not None and is_leaf(tree))
 
 
+def _item(op, tree, key):
+    """What stands at the key in a further tree."""
+    kinds = {dict: KeyError, list: IndexError, tuple: IndexError}
+    kind = next((k for k in kinds if isinstance(tree, k)), None)
+    if kind is None:
+        raise TypeError(
+            f"[{op}] the first tree has {key!r} where a further one is of type "
+            f"{type(tree).__name__}; further trees must have all that the first has"
+        )
+    there = list(tree) if kind is dict else range(len(tree))
+    if key not in there:
+        has = ", ".join(map(str, there)) or "nothing"
+        raise kinds[kind](f"[{op}] a further tree lacks {key!r}, which the first has; it has {has}")
+    return tree[key]
+
+
 def tree_map(fn, tree, *rest, is_leaf=None):
     """The tree with `fn(leaf, *leaves of rest)` in place of each leaf.
 
@@ -35,8 +53,14 @@ def tree_map(fn, tree, *rest, is_leaf=None):
     if not _is_branch(tree, is_leaf):
         return fn(tree, *rest)
     if isinstance(tree, dict):
-        return {k: tree_map(fn, v, *(r[k] for r in rest), is_leaf=is_leaf) for k, v in tree.items()}
-    mapped = (tree_map(fn, v, *(r[i] for r in rest), is_leaf=is_leaf) for i, v in enumerate(tree))
+        return {
+            k: tree_map(fn, v, *(_item("tree_map", r, k) for r in rest), is_leaf=is_leaf)
+            for k, v in tree.items()
+        }
+    mapped = (
+        tree_map(fn, v, *(_item("tree_map", r, i) for r in rest), is_leaf=is_leaf)
+        for i, v in enumerate(tree)
+    )
     return _rebuild_sequence(tree, mapped)
 
 
@@ -50,8 +74,8 @@ def tree_map_with_path(fn, tree, *rest, is_leaf=None, path=None):
 
     def visit(key):
         below = f"{path}.{key}" if path else str(key)
-        subtrees = (t[key] for t in (tree, *rest))
-        return tree_map_with_path(fn, *subtrees, is_leaf=is_leaf, path=below)
+        further = (_item("tree_map_with_path", t, key) for t in rest)
+        return tree_map_with_path(fn, tree[key], *further, is_leaf=is_leaf, path=below)
 
     if isinstance(tree, dict):
         return {k: visit(k) for k in tree}
@@ -76,7 +100,7 @@ def tree_flatten(tree, prefix="", is_leaf=None, destination=None):
 
     else:
         raise ValueError(
-            f"[tree_flatten] destination is a {type(destination).__name__}; "
+            f"[tree_flatten] destination is of type {type(destination).__name__}; "
             "it must be a list, a dict or None"
         )
     _flatten_into(put, tree, prefix, is_leaf)
@@ -97,7 +121,7 @@ def tree_unflatten(tree):
     Path parts that are all integers at one level make a list (missing indices become `{}`),
     anything else a dict. A sole path "" gives the leaf itself, no pairs at all an empty list.
     """
-    pairs = list(tree.items() if isinstance(tree, dict) else tree)
+    pairs = _path_pairs("tree_unflatten", tree)
     if len(pairs) == 1 and pairs[0][0] == "":
         return pairs[0][1]
     below = {}
@@ -106,7 +130,9 @@ def tree_unflatten(tree):
         below.setdefault(head, []).append((tail, leaf))
     for head, found in below.items():
         if sum(tail == "" for tail, _ in found) > 1:
-            raise ValueError(f"[tree_unflatten] the path ending in '{head}' appears twice")
+            raise ValueError(
+                f"[tree_unflatten] the path ending in '{head}' appears twice; paths must differ"
+            )
     if not all(head.isdecimal() and head == str(int(head)) for head in below):
         return {head: tree_unflatten(found) for head, found in below.items()}
     items = [{} for _ in range(max(map(int, below), default=-1) + 1)]

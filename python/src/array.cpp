@@ -127,7 +127,8 @@ void def_companions(nb::module_& m) {
           "__init__",
           [](ArrayLike* self, nb::object object) {
             CERMET_CHECK(nb::hasattr(object, "__mlx_array__"), type, "ArrayLike",
-                         "a {} has no __mlx_array__", nb::type_name(object.type()).c_str());
+                         "{} has no __mlx_array__; it must be a method that gives an array",
+                         type_of(object));
             new (self) ArrayLike{object};
           },
           nb::arg("object"))
@@ -204,12 +205,15 @@ void init_array(nb::module_& m) {
           "mT", [](const array& a) { return swapaxes(a, -1, -2); }, "The last two axes swapped.")
       .def("__len__",
            [](const array& a) {
-             CERMET_CHECK(a.ndim() > 0, type, "len", "a 0-d array has no length");
+             CERMET_CHECK(a.ndim() > 0, type, "len",
+                          "a 0-d array has no length; a.item() is its value, a.reshape(1) has one");
              return a.shape()[0];
            })
       .def("__iter__",
            [](const array& a) {
-             CERMET_CHECK(a.ndim() > 0, type, "iter", "a 0-d array cannot be iterated over");
+             CERMET_CHECK(a.ndim() > 0, type, "iter",
+                          "a 0-d array cannot be iterated over; a.item() is its value, "
+                          "a.reshape(1) has an axis");
              return ArrayIterator{a};
            })
       .def(

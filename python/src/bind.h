@@ -63,13 +63,15 @@ void init_compile_number(nb::module_& m);
 void init_explain(nb::module_& m);
 void init_io(nb::module_& m);
 void init_constants(nb::module_& m);
+void init_call_errors(nb::module_& m);  // last: it goes through all that there is
 
 // A module `name` inside m that `import` finds, too.
 nb::module_ submodule(nb::module_& m, const char* name, const char* doc);
 
 // --- convert ---
 bool is_array(nb::handle object);
-nb::object array_object(array a);  // a new Python object for it
+std::string type_of(nb::handle object);  // in a message: "an int", "a Dtype", "None"
+nb::object array_object(array a);        // a new Python object for it
 // The array of an object that is one (is_array).
 inline const array& array_of(nb::handle object) { return *nb::inst_ptr<array>(object); }
 bool is_scalar(nb::handle object);  // bool, int, float, complex (also NumPy's)

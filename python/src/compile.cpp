@@ -701,8 +701,8 @@ PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(call)},
                        {0, nullptr}};
 
 nb::object make_compiled(nb::object fun, nb::object inputs, nb::object outputs) {
-  CERMET_CHECK(PyCallable_Check(fun.ptr()), type, "compile", "a {} was given; it must be callable",
-               nb::type_name(fun.type()).c_str());
+  CERMET_CHECK(PyCallable_Check(fun.ptr()), type, "compile", "{} was given; it must be callable",
+               type_of(fun));
   nb::object compiled = nb::cast(new Compiled(fun, inputs, outputs), nb::rv_policy::take_ownership);
   for (const char* name : {"__name__", "__qualname__", "__doc__", "__module__"}) {
     if (nb::hasattr(fun, name)) compiled.attr(name) = fun.attr(name);

@@ -32,8 +32,7 @@ bool is_dtype(PyDtype dtype, nb::handle kind) {
   if (PyDtype same{}; nb::try_cast(kind, same, false)) return same.value == dtype.value;
   if (nb::isinstance<nb::str>(kind)) return is_of_kind(dtype, nb::cast<std::string>(kind));
   CERMET_CHECK(nb::isinstance<nb::tuple>(kind), type, "isdtype",
-               "the kind is a {}; it must be a Dtype, a string or a tuple of those",
-               nb::type_name(kind.type()).c_str());
+               "the kind is {}; it must be a Dtype, a string or a tuple of those", type_of(kind));
   for (nb::handle each : nb::borrow<nb::tuple>(kind))
     if (is_dtype(dtype, each)) return true;
   return false;

@@ -28,8 +28,8 @@ bool is_numpy_scalar(nb::handle object) {
 nb::object numpy_number(nb::handle object) {
   nb::object number = object.attr("item")();
   CERMET_CHECK(is_scalar(number), type, "array",
-               "a {} was given, whose item() is a {}; it must be a number",
-               nb::type_name(object.type()).c_str(), nb::type_name(number.type()).c_str());
+               "{} was given, whose item() is {}; it must be a number", type_of(object),
+               type_of(number));
   return number;
 }
 
@@ -50,7 +50,9 @@ void check_fits(const char* op, const Number& n, Dtype dtype) {
   const int64_t low = is_signed(dtype) ? -high - 1 : 0;
   const bool fits =
       bits == 64 ? is_signed(dtype) || n.integer >= 0 : n.integer >= low && n.integer <= high;
-  CERMET_CHECK(fits, overflow, op, "{} does not fit {}", n.integer, name_of(dtype));
+  CERMET_CHECK(fits, overflow, op, "{} does not fit {}; it must be from {} to {}", n.integer,
+               name_of(dtype), low,
+               bits == 64 && low == 0 ? ~uint64_t{0} : static_cast<uint64_t>(high));
 }
 
 // A Python number and the dtype it has alone: int32, or the 64-bit dtype that holds it.
@@ -67,8 +69,8 @@ PlainNumber to_plain_number(const char* op, nb::handle scalar, std::optional<Dty
     PyErr_Clear();
     if (fits && u > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
       if (wanted && is_inexact(*wanted)) return {number(static_cast<double>(u)), *wanted};
-      CERMET_CHECK(!wanted || *wanted == Dtype::uint64, overflow, op, "{} does not fit {}", u,
-                   name_of(*wanted));
+      CERMET_CHECK(!wanted || *wanted == Dtype::uint64, overflow, op,
+                   "{} does not fit {}; uint64 holds it", u, name_of(*wanted));
       return {number(static_cast<int64_t>(u)), Dtype::uint64};
     }
   }
@@ -137,8 +139,9 @@ class NestedNumbers {
     if (is_sequence(object)) {
       const auto n = static_cast<int64_t>(nb::len(object));
       CERMET_CHECK(depth < shape_.size() && shape_[depth] == n, value, "array",
-                   "the nested lists are ragged: {} elements at depth {} where others have {}", n,
-                   depth,
+                   "the nested lists are ragged: {} elements at depth {} where others have {}; "
+                   "lists of one depth must have one length",
+                   n, depth,
                    depth < shape_.size() ? fmt::format("{}", shape_[depth]) : std::string("none"));
       for (nb::handle item : items_of("array", "a list", object))
         if (!collect(item, depth + 1)) return false;
@@ -147,7 +150,8 @@ class NestedNumbers {
     const bool from_numpy = !is_scalar(object) && is_numpy_scalar(object);
     if (!from_numpy && !is_scalar(object)) return false;
     CERMET_CHECK(depth == shape_.size(), value, "array",
-                 "the nested lists are ragged: a single number at depth {} where others are lists",
+                 "the nested lists are ragged: a single number at depth {} where others are lists; "
+                 "at one depth there must be numbers alone, or lists alone",
                  depth);
     add(from_numpy ? numpy_number(object) : nb::borrow(object));
     return true;
@@ -189,7 +193,8 @@ array from_sequence(nb::handle object, std::optional<Dtype> dtype) {
   for (nb::handle item : items_of("array", "a list", object)) parts.push_back(to_array(item));
   for (const array& part : parts)
     CERMET_CHECK(part.shape() == parts[0].shape(), value, "array",
-                 "the nested lists are ragged: an element of shape {} beside one of shape {}",
+                 "the nested lists are ragged: an element of shape {} beside one of shape {}; all "
+                 "must have one shape",
                  part.shape().to_string(), parts[0].shape().to_string());
   const array stacked = stack(parts, 0);
   return dtype ? astype(stacked, *dtype) : stacked;
@@ -223,6 +228,15 @@ nb::object nested_list(const array& a, const char* data, int axis) {
 PyTypeObject* array_type() {
   static auto* const type = reinterpret_cast<PyTypeObject*>(nb::type<array>().ptr());
   return type;
+}
+
+std::string type_of(nb::handle object) {
+  if (object.is_none()) return "None";
+  const std::string full = nb::type_name(object.type()).c_str();
+  const bool is_ours = full.starts_with("cermet.core.");
+  const std::string name = is_ours ? full.substr(full.rfind('.') + 1) : full;
+  const bool has_vowel = std::string_view("aeioAEIO").find(name[0]) != std::string_view::npos;
+  return (has_vowel || name == "ndarray" ? "an " : "a ") + name;
 }
 
 bool is_array(nb::handle object) {
@@ -261,7 +275,9 @@ Number to_symbolic_number(const char* op, nb::handle scalar) {
   if (PyLong_Check(p)) {
     int overflow = 0;
     const long long v = PyLong_AsLongLongAndOverflow(p, &overflow);
-    CERMET_CHECK(overflow == 0, overflow, op, "{} does not fit 64 bits", shown_int(scalar));
+    CERMET_CHECK(overflow == 0, overflow, op,
+                 "{} does not fit 64 bits; use an int from -2**63 to 2**63 - 1, or a float",
+                 shown_int(scalar));
     return number(static_cast<int64_t>(v));
   }
   if (PyFloat_Check(p)) return number(PyFloat_AS_DOUBLE(p));
@@ -269,8 +285,7 @@ Number to_symbolic_number(const char* op, nb::handle scalar) {
     const Py_complex c = PyComplex_AsCComplex(p);
     return number(std::complex<double>(c.real, c.imag));
   }
-  fail(ErrorKind::type, op, "a {} was given; it must be a number",
-       nb::type_name(scalar.type()).c_str());
+  fail(ErrorKind::type, op, "{} was given; it must be a number", type_of(scalar));
 }
 
 int64_t to_int(const char* op, const char* what, nb::handle value) {
@@ -278,12 +293,12 @@ int64_t to_int(const char* op, const char* what, nb::handle value) {
   if (!index.is_valid()) {
     if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) nb::raise_python_error();
     PyErr_Clear();
-    fail(ErrorKind::type, op, "{} is a {}; it must be an int", what,
-         nb::type_name(value.type()).c_str());
+    fail(ErrorKind::type, op, "{} is {}; it must be an int", what, type_of(value));
   }
   int overflow = 0;
   const long long n = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
-  CERMET_CHECK(overflow == 0, overflow, op, "{} is {}, which does not fit 64 bits", what,
+  CERMET_CHECK(overflow == 0, overflow, op,
+               "{} is {}, which does not fit 64 bits; it must be from -2**63 to 2**63 - 1", what,
                shown_int(index));
   return n;
 }
@@ -303,7 +318,7 @@ nb::tuple items_of(const char* op, const char* what, nb::handle sequence) {
   PyObject* p = sequence.ptr();
   const bool other = PyUnicode_Check(p) || PyBytes_Check(p) || PyDict_Check(p) || PyType_Check(p);
   CERMET_CHECK(!other && (PySequence_Check(p) != 0 || nb::hasattr(sequence, "__iter__")), type, op,
-               "{} is a {}; it must be a sequence", what, nb::type_name(sequence.type()).c_str());
+               "{} is {}; it must be a sequence", what, type_of(sequence));
   constexpr int64_t kMostItems = 1 << 20;
   if (is_array(sequence)) {
     const array& a = array_of(sequence);
@@ -382,8 +397,7 @@ OptionalAxes to_axes(const char* op, nb::handle axis) {
   if (axis.is_none()) return std::nullopt;
   if (is_int(axis)) return AxisList{to_int(op, "axis", axis)};
   CERMET_CHECK(PySequence_Check(axis.ptr()) != 0 && !nb::isinstance<nb::str>(axis), type, op,
-               "axis is a {}; it must be None, an int or a sequence of ints",
-               nb::type_name(axis.type()).c_str());
+               "axis is {}; it must be None, an int or a sequence of ints", type_of(axis));
   const std::vector<int64_t> axes = to_ints(op, "axis", axis);
   return AxisList(axes.begin(), axes.end());
 }

@@ -53,14 +53,15 @@ void match(const char* rule, nb::handle holes, nb::handle given, Parts& to) {
   if (given.is_none()) return to.resize(to.size() + count), void();
   if (holes.is(hole())) {
     CERMET_CHECK(is_array(given) || is_scalar(given), type, kOp,
-                 "the {} gives a {} where an array belongs; give arrays, or None for no derivative",
-                 rule, nb::type_name(given.type()).c_str());
+                 "the {} gives {} where an array belongs; give arrays, or None for no derivative",
+                 rule, type_of(given));
     to.emplace_back(to_array(given));
     return;
   }
   if (PyDict_Check(holes.ptr())) {
-    CERMET_CHECK(PyDict_Check(given.ptr()), type, kOp, "the {} gives a {} where a dict belongs",
-                 rule, nb::type_name(given.type()).c_str());
+    CERMET_CHECK(PyDict_Check(given.ptr()), type, kOp,
+                 "the {} gives {} where a dict belongs; give one with the same keys", rule,
+                 type_of(given));
     for (auto [key, value] : nb::borrow<nb::dict>(holes)) {
       PyObject* item = PyDict_GetItem(given.ptr(), key.ptr());
       match(rule, value, item == nullptr ? nb::none() : nb::borrow(item), to);
@@ -151,8 +152,7 @@ std::pair<Arrays, std::vector<int>> call_rule_vmap(const CallTrees& trees, const
   const nb::object given =
       trees.object(kVmap)(alone(fill(arguments, inputs)), alone(filled), **trees.keywords());
   CERMET_CHECK(is_sequence(given) && nb::len(given) == 2, type, kOp,
-               "the vmap gives a {}; it must give (outputs, axes)",
-               nb::type_name(given.type()).c_str());
+               "the vmap gives {}; it must give (outputs, axes)", type_of(given));
   std::vector<int> out_axes;
   leaf_axes(kOp, given[0], given[1], out_axes);
   return {tree_arrays(given[0]), out_axes};
@@ -231,8 +231,8 @@ PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse)},
                        {0, nullptr}};
 
 void check_callable(const char* op, nb::handle f) {
-  CERMET_CHECK(PyCallable_Check(f.ptr()), type, op, "a {} was given; it must be callable",
-               nb::type_name(f.type()).c_str());
+  CERMET_CHECK(PyCallable_Check(f.ptr()), type, op, "{} was given; it must be callable",
+               type_of(f));
 }
 
 // Decorators: they set a rule and give the function.
@@ -246,12 +246,11 @@ nb::object set_rule(nb::object self, nb::object f) {
 Arrays arrays_in(nb::handle object) {
   if (is_array(object)) return {array_of(object)};
   CERMET_CHECK(is_sequence(object), type, "depends",
-               "a {} was given; give an array or a sequence of arrays",
-               nb::type_name(object.type()).c_str());
+               "{} was given; give an array or a sequence of arrays", type_of(object));
   Arrays arrays;
   for (nb::handle item : items_of("depends", "an argument", object)) {
-    CERMET_CHECK(is_array(item), type, "depends", "a sequence holds a {}; give arrays",
-                 nb::type_name(item.type()).c_str());
+    CERMET_CHECK(is_array(item), type, "depends", "a sequence holds {}; give arrays",
+                 type_of(item));
     arrays.push_back(array_of(item));
   }
   return arrays;

@@ -27,8 +27,8 @@ StreamOrDevice to_stream_arg(nb::handle object) {
   if (nb::isinstance<Device>(object)) return nb::cast<Device>(object);
   if (nb::isinstance<ThreadLocalStream>(object)) return nb::cast<ThreadLocalStream>(object);
   if (nb::isinstance<DeviceType>(object)) return nb::cast<DeviceType>(object);
-  fail(ErrorKind::type, "stream", "a {} was given; it must be a Stream, a Device or None",
-       nb::type_name(object.type()).c_str());
+  fail(ErrorKind::type, "stream", "{} was given; it must be a Stream, a Device or None",
+       type_of(object));
 }
 
 void init_devices(nb::module_& m) {
@@ -37,7 +37,16 @@ void init_devices(nb::module_& m) {
       .value("gpu", Device::gpu)
       .export_values();
   nb::class_<Device>(m, "Device", "A device: its type and its number.")
-      .def(nb::init<DeviceType, int>(), nb::arg("type"), nb::arg("index") = 0)
+      .def(
+          "__init__",
+          [](Device* self, DeviceType type, int index) {
+            const Device device(type, index);
+            CERMET_CHECK(index >= 0, device, "Device", "the index is {}; it must be at least 0",
+                         index);
+            if (type == Device::cpu) check_device("Device", device);
+            new (self) Device(device);
+          },
+          nb::arg("type"), nb::arg("index") = 0)
       .def_prop_ro("type", [](const Device& d) { return d.type; })
       .def("__repr__", [](const Device& d) { return to_string(d); })
       .def("__hash__", [](const Device& d) { return static_cast<int>(d.type) * 1024 + d.index; })

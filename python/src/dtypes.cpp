@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Dtype, categories, finfo, iinfo and promotion queries.
 #include "base/dtype_info.h"
+#include "base/format.h"
 #include "bind.h"
 
 namespace cermet::python {
@@ -14,6 +15,12 @@ DtypeOrCategory plain(const PyDtypeOrCategory& given) {
   return dtype != nullptr ? DtypeOrCategory(dtype->value) : std::get<Category>(given);
 }
 
+std::string dtype_names() {
+  std::vector<std::string_view> names;
+  for (int i = 0; i < kDtypeCount; i++) names.push_back(name_of(static_cast<Dtype>(i)));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 std::string repr_dtype(Dtype dtype) { return fmt::format("cermet.core.{}", name_of(dtype)); }
 
 }  // namespace
@@ -24,7 +31,8 @@ void init_dtypes(nb::module_& m) {
       "__init__",
       [](PyDtype* self, const std::string& name) {
         const std::optional<Dtype> found = dtype_from_name(name);
-        CERMET_CHECK(found.has_value(), value, "Dtype", "there is no dtype '{}'", name);
+        CERMET_CHECK(found.has_value(), value, "Dtype",
+                     "there is no dtype '{}'; it must be one of {}", name, dtype_names());
         new (self) PyDtype{*found};
       },
       nb::arg("name"));

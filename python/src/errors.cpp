@@ -49,7 +49,8 @@ void set_python_error(const std::exception_ptr& pointer) {
     if (error.kind() == ErrorKind::interrupted && PyErr_Occurred() != nullptr) return;
     PyErr_SetString(exception_of(error.kind()), error.what());
   } catch (const std::bad_alloc&) {
-    PyErr_SetString(PyExc_MemoryError, "[allocate] out of memory");
+    PyErr_SetString(PyExc_MemoryError,
+                    "[allocate] out of memory; free some, or make smaller arrays");
   } catch (const nb::builtin_exception& error) {
     PyErr_SetString(PyExc_TypeError, error.what());
   } catch (const std::exception& error) {

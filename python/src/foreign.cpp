@@ -83,8 +83,8 @@ bool is_of_bytes(nb::handle object, size_t itemsize) {
     error.restore();
     nb::raise_python_error();
   }
-  fail(ErrorKind::value, "array", "a {} gives no buffer ({}); give numbers",
-       nb::type_name(object.type()).c_str(), nb::str(error.value()).c_str());
+  fail(ErrorKind::value, "array", "{} gives no buffer ({}); give numbers", type_of(object),
+       nb::str(error.value()).c_str());
 }
 
 ForeignView from_py_buffer(nb::handle object) {
@@ -103,11 +103,12 @@ ForeignView from_py_buffer(nb::handle object) {
   const auto dtype = dtype_of_format(format, static_cast<size_t>(raw->itemsize));
   CERMET_CHECK(
       dtype.has_value() && is_of_bytes(object, size_of(*dtype)), type, "array",
-      "the elements of a {} have the format '{}'; they must be booleans, integers, floats or "
+      "the elements of {} have the format '{}'; they must be booleans, integers, floats or "
       "complex numbers",
-      nb::type_name(object.type()).c_str(), format);
-  CERMET_CHECK(raw->suboffsets == nullptr, value, "array",
-               "a buffer of pointers to rows was given");
+      type_of(object), format);
+  CERMET_CHECK(
+      raw->suboffsets == nullptr, value, "array",
+      "a buffer of pointers to rows was given; it must be one block of memory, as NumPy's are");
   ForeignView view;
   view.data = static_cast<char*>(raw->buf);
   if (raw->shape != nullptr) view.shape.assign(raw->shape, raw->shape + raw->ndim);
@@ -164,12 +165,13 @@ ForeignView from_tensor(const Tensor& tensor, nb::handle object, bool read_only)
   CERMET_CHECK(tensor.device_type() == nb::device::cpu::value ||
                    tensor.device_type() == nb::device::cuda_host::value,
                value, "from_dlpack",
-               "the data of a {} lies on another device (DLPack type {}); move it to the CPU",
-               nb::type_name(object.type()).c_str(), tensor.device_type());
+               "the data of {} lies on another device (DLPack type {}); move it to the CPU",
+               type_of(object), tensor.device_type());
   const auto dtype = dtype_of_dlpack(tensor.dtype());
   CERMET_CHECK(dtype.has_value(), type, "from_dlpack",
-               "the dtype (DLPack code {}, {} bits) is not supported", tensor.dtype().code,
-               tensor.dtype().bits);
+               "the dtype (DLPack code {}, {} bits) is not supported; convert the tensor to a "
+               "dtype that cermet.core has",
+               tensor.dtype().code, tensor.dtype().bits);
   ForeignView view;
   view.data = static_cast<char*>(const_cast<void*>(static_cast<const void*>(tensor.data())));
   view.dtype = *dtype;
@@ -191,8 +193,10 @@ ForeignView from_dlpack(nb::handle object) {
   if (nb::try_cast(object, readable)) return from_tensor(readable, object, true);
   // Ask the object itself: its own error says why (a gradient, a device).
   object.attr("__dlpack__")();
-  fail(ErrorKind::type, "from_dlpack", "a {} gives no tensor that can be read",
-       nb::type_name(object.type()).c_str());
+  fail(ErrorKind::type, "from_dlpack",
+       "{} gives no tensor that can be read; its __dlpack__() must give a capsule of a tensor on "
+       "the CPU",
+       type_of(object));
 }
 
 bool is_numpy_bfloat16(nb::handle object) {
@@ -339,9 +343,9 @@ ForeignView view_of(nb::handle object) {
   }
   CERMET_CHECK(
       has_tensor, type, "array",
-      "a {} was given; it must be a number, a nested list of numbers, an array, or an object "
+      "{} was given; it must be a number, a nested list of numbers, an array, or an object "
       "with the buffer protocol, __dlpack__ or __mlx_array__",
-      nb::type_name(object.type()).c_str());
+      type_of(object));
   return from_dlpack(object);
 }
 

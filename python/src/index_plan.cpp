@@ -32,8 +32,8 @@ struct Item {
 
 [[noreturn]] void refuse(nb::handle object) {
   fail(ErrorKind::index, kOp,
-       "a {} is no index; use integers, slices, None, ..., arrays of integers or boolean masks",
-       nb::type_name(object.type()).c_str());
+       "{} is no index; use integers, slices, None, ..., arrays of integers or boolean masks",
+       type_of(object));
 }
 
 Item array_item(array values) {
@@ -93,7 +93,8 @@ std::vector<Item> fill_axes(std::vector<Item> items, int ndim) {
   }
   CERMET_CHECK(ellipses <= 1, index, kOp, "an index has {} ellipses (...); it can have one",
                ellipses);
-  CERMET_CHECK(consumed <= ndim, axis, kOp, "{} indices for an array of {} axes", consumed, ndim);
+  CERMET_CHECK(consumed <= ndim, axis, kOp,
+               "{} indices for an array of {} axes; there can be {} at most", consumed, ndim, ndim);
   at += ellipses;
   const nb::object all = nb::steal(PySlice_New(nullptr, nullptr, nullptr));
   items.insert(items.begin() + static_cast<ptrdiff_t>(at), static_cast<size_t>(ndim - consumed),
@@ -103,18 +104,25 @@ std::vector<Item> fill_axes(std::vector<Item> items, int ndim) {
 
 int64_t to_int64(nb::handle object, int axis, int64_t size) {
   const nb::object index = nb::steal(PyNumber_Index(object.ptr()));
-  if (!index.is_valid()) nb::raise_python_error();
+  if (!index.is_valid()) {
+    if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) nb::raise_python_error();
+    PyErr_Clear();
+    fail(ErrorKind::type, kOp, "{} was given for axis {}; it must be an int, or None in a slice",
+         type_of(object), axis);
+  }
   int overflow = 0;
   const int64_t value = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
-  CERMET_CHECK(overflow == 0, index, kOp, "index {} is out of range for axis {} of size {}",
-               nb::str(index).c_str(), axis, size);
+  CERMET_CHECK(overflow == 0, index, kOp,
+               "index {} is out of range for axis {} of size {}; it must be in [{}, {})",
+               nb::str(index).c_str(), axis, size, -size, size);
   return value;
 }
 
 IndexEntry integer_entry(nb::handle object, int axis, const Dim& size) {
   const int64_t given = to_int64(object, axis, size.value);
   CERMET_CHECK(is_less(given < 0 ? -(given + 1) : given, size), index, kOp,
-               "index {} is out of range for axis {} of size {}", given, axis, size.value);
+               "index {} is out of range for axis {} of size {}; it must be in [{}, {})", given,
+               axis, size.value, -size.value, size.value);
   IndexEntry e;
   e.kind = IndexEntry::Kind::integer;
   e.start = given < 0 ? given + static_cast<int64_t>(size) : given;
@@ -206,7 +214,8 @@ IndexEntry newaxis_entry() {
 void check_mask(const array& a, const array& mask, int axis) {
   for (int i = 0; i < mask.ndim(); i++)
     CERMET_CHECK(mask.shape(i) == a.shape(axis + i), index, kOp,
-                 "a boolean mask of shape {} does not fit axes {} to {} of an array of shape {}",
+                 "a boolean mask of shape {} does not fit axes {} to {} of an array of shape {}; "
+                 "its sizes must be theirs",
                  mask.shape().to_string(), axis, axis + mask.ndim() - 1, a.shape().to_string());
 }
 
@@ -306,7 +315,9 @@ std::optional<array> sole_mask(const array& a, nb::handle index) {
   Item item = to_item(first);
   if (item.kind != Item::Kind::mask) return std::nullopt;
   const int named = item.values->ndim() + more;
-  CERMET_CHECK(named <= a.ndim(), axis, kOp, "{} indices for an array of {} axes", named, a.ndim());
+  CERMET_CHECK(named <= a.ndim(), axis, kOp,
+               "{} indices for an array of {} axes; there can be {} at most", named, a.ndim(),
+               a.ndim());
   check_mask(a, *item.values, 0);
   return item.values;
 }

@@ -17,19 +17,30 @@ class PyWriter : public io::Writer {
     const char* from = static_cast<const char*>(data);
     while (size > 0) {
       const size_t part = std::min(size, kPart);
-      const nb::object written = write_(nb::bytes(from, part));
+      const nb::object written = give(nb::bytes(from, part));
       // Unbuffered files may take less than all.
       const int64_t taken = PyLong_Check(written.ptr())
                                 ? to_int("save", "what write() gives", written)
                                 : static_cast<int64_t>(part);
       CERMET_CHECK(taken > 0 && taken <= static_cast<int64_t>(part), io, "save",
-                   "the file object took {} of {} bytes", taken, part);
+                   "the file object took {} of {} bytes; write() must take some, and give how many",
+                   taken, part);
       from += taken;
       size -= static_cast<size_t>(taken);
     }
   }
 
  private:
+  nb::object give(const nb::bytes& part) {
+    try {
+      return write_(part);
+    } catch (nb::python_error& error) {
+      if (!error.matches(PyExc_TypeError)) throw;
+      fail(ErrorKind::type, "save", "the file object takes no bytes ({}); open it in binary mode",
+           nb::str(error.value()).c_str());
+    }
+  }
+
   static constexpr size_t kPart = size_t{1} << 24;
   nb::object write_;
 };
@@ -72,11 +83,12 @@ class PyReader : public io::Reader {
   std::string read(size_t size) {
     const nb::object bytes = read_(std::min(size, kPart));
     CERMET_CHECK(nb::isinstance<nb::bytes>(bytes), type, "load",
-                 "the file object gives a {}; open it in binary mode",
-                 nb::type_name(bytes.type()).c_str());
+                 "the file object gives {}; open it in binary mode", type_of(bytes));
     const nb::bytes b = nb::borrow<nb::bytes>(bytes);
-    CERMET_CHECK(b.size() <= size, io, "load",
-                 "the file object gives {} bytes where {} were asked for", b.size(), size);
+    CERMET_CHECK(
+        b.size() <= size, io, "load",
+        "the file object gives {} bytes where {} were asked for; read(n) must give n at most",
+        b.size(), size);
     return {b.c_str(), b.size()};
   }
 
@@ -86,12 +98,17 @@ class PyReader : public io::Reader {
 };
 
 std::optional<std::string> to_path(const char* op, nb::handle file, const char* method) {
-  if (nb::isinstance<nb::str>(file)) return nb::cast<std::string>(file);
-  if (nb::hasattr(file, "__fspath__"))
-    return nb::cast<std::string>(nb::str(file.attr("__fspath__")()));
+  std::optional<std::string> path;
+  if (nb::isinstance<nb::str>(file)) path = nb::cast<std::string>(file);
+  else if (nb::hasattr(file, "__fspath__"))
+    path = nb::cast<std::string>(nb::str(file.attr("__fspath__")()));
+  if (path) {
+    CERMET_CHECK(path->find('\0') == std::string::npos, value, op,
+                 "the path has a null character; leave it out");
+    return path;
+  }
   CERMET_CHECK(nb::hasattr(file, method), type, op,
-               "a {} was given; it must be a path or a file object with {}()",
-               nb::type_name(file.type()).c_str(), method);
+               "{} was given; it must be a path or a file object with {}()", type_of(file), method);
   return std::nullopt;
 }
 
@@ -172,7 +189,8 @@ nb::object load_any(nb::handle file, const std::optional<std::string>& format, b
                     nb::handle) {
   const std::optional<std::string> path = to_path("load", file, "read");
   const std::string name = format ? *format : path ? format_of_path(*path) : std::string();
-  CERMET_CHECK(!return_metadata, value, "load", "{} files hold no metadata",
+  CERMET_CHECK(!return_metadata, value, "load",
+               "{} files hold no metadata; use return_metadata=False",
                name.empty() ? "npy and npz" : name);
   return path ? load_path(*path, name) : load_object(file, name);
 }

@@ -81,7 +81,9 @@ void def_metal(nb::module_& parent) {
   m.def(
       "start_capture",
       [](const std::string&) {
-        fail(ErrorKind::runtime, "start_capture", "there is no Metal device to capture");
+        fail(ErrorKind::runtime, "start_capture",
+             "there is no Metal device to capture; mx.explain(f, *args) shows the kernels of a "
+             "call");
       },
       nb::arg("path"));
   m.def("stop_capture", [] {});

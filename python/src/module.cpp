@@ -18,6 +18,7 @@ NB_MODULE(core, m) {
   m.doc() = "Lazy arrays, composable transforms and fused kernels; the names of MLX 0.32.";
   m.attr("__version__") = "0.1.0";
   nanobind::set_leak_warnings(false);
+  cermet::env::check();
   init_errors(m);
   init_origin(m);
   init_dtypes(m);
@@ -39,4 +40,5 @@ NB_MODULE(core, m) {
   init_explain(m);
   init_io(m);
   init_constants(m);
+  init_call_errors(m);
 }

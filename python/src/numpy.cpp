@@ -220,16 +220,17 @@ array asarray(nb::handle object, OptionalDtype dtype, nb::handle copy_argument) 
   if (is_foreign(object)) {
     array a = shared_or_copied(view_of(object), copy == Copy::never ? copy : Copy::always);
     if (!wanted || a.dtype() == *wanted) return a;
-    CERMET_CHECK(copy != Copy::never, value, "asarray", "{} data cannot become {} without a copy",
+    CERMET_CHECK(copy != Copy::never, value, "asarray",
+                 "{} data cannot become {} without a copy; use copy=None, or leave out the dtype",
                  name_of(a.dtype()), name_of(*wanted));
     return astype(a, *wanted);
   }
   CERMET_CHECK(copy != Copy::never || is_array(object), value, "asarray",
-               "a {} has no memory to share; use copy=None or copy=True",
-               nb::type_name(object.type()).c_str());
+               "{} has no memory to share; use copy=None or copy=True", type_of(object));
   const array a = to_array(object, is_array(object) ? std::nullopt : wanted);
   if (wanted && a.dtype() != *wanted) {
-    CERMET_CHECK(copy != Copy::never, value, "asarray", "{} data cannot become {} without a copy",
+    CERMET_CHECK(copy != Copy::never, value, "asarray",
+                 "{} data cannot become {} without a copy; use copy=None, or leave out the dtype",
                  name_of(a.dtype()), name_of(*wanted));
     return astype(a, *wanted);
   }
@@ -289,8 +290,9 @@ void init_numpy(nb::module_& m) {
   m.def(
       "from_dlpack",
       [](nb::handle x, nb::handle copy) {
-        CERMET_CHECK(nb::hasattr(x, "__dlpack__"), type, "from_dlpack", "a {} has no __dlpack__",
-                     nb::type_name(x.type()).c_str());
+        CERMET_CHECK(nb::hasattr(x, "__dlpack__"), type, "from_dlpack",
+                     "{} has no __dlpack__; mx.array and mx.asarray take other objects",
+                     type_of(x));
         if (is_array(x)) return asarray(x, {}, copy);
         return shared_or_copied(view_of(x), to_copy(copy));
       },
@@ -325,18 +327,19 @@ void def_exchange(nb::class_<array>& c) {
                  state.size());
     std::string name;
     CERMET_CHECK(nb::try_cast(state[0], name) && nb::isinstance<nb::bytes>(state[2]), type, "array",
-                 "a pickled array holds a {} and a {}; it must be the dtype's name, the shape and "
+                 "a pickled array holds {} and {}; it must be the dtype's name, the shape and "
                  "the bytes",
-                 nb::type_name(nb::object(state[0]).type()).c_str(),
-                 nb::type_name(nb::object(state[2]).type()).c_str());
+                 type_of(nb::object(state[0])), type_of(nb::object(state[2])));
     const auto dtype = dtype_from_name(name);
-    CERMET_CHECK(dtype.has_value(), value, "array", "a pickled array has the unknown dtype '{}'",
+    CERMET_CHECK(dtype.has_value(), value, "array",
+                 "a pickled array has the unknown dtype '{}'; it must be one that cermet.core has",
                  name);
     const Shape shape = to_shape("array", state[1]);
     const nb::bytes data = nb::cast<nb::bytes>(state[2]);
     check_size("array", shape, *dtype);
     CERMET_CHECK(data.size() == static_cast<size_t>(shape.size()) * size_of(*dtype), value, "array",
-                 "a pickled array of shape {} has {} bytes", shape.to_string(), data.size());
+                 "a pickled array of shape {} has {} bytes; it needs {}", shape.to_string(),
+                 data.size(), static_cast<size_t>(shape.size()) * size_of(*dtype));
     new (&a) array(array::from_data(data.data(), shape, *dtype));
   });
 }

@@ -17,7 +17,11 @@ nb::handle state;  // the list; the module owns it
 
 uint64_t to_seed(const char* op, handle seed) {
   const nb::object index = nb::steal(PyNumber_Index(seed.ptr()));
-  if (!index.is_valid()) nb::raise_python_error();
+  if (!index.is_valid()) {
+    if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) nb::raise_python_error();
+    PyErr_Clear();
+    fail(ErrorKind::type, op, "seed is {}; it must be an int", type_of(seed));
+  }
   const unsigned long long value = PyLong_AsUnsignedLongLong(index.ptr());
   if (PyErr_Occurred() != nullptr) {
     PyErr_Clear();

@@ -181,7 +181,7 @@ void def_sharing(nb::module_& m) {
         return concatenate(array_list("concatenate", arrays),
                            to_optional_int("concatenate", "axis", axis), st(s));
       },
-      arg("arrays"), arg("axis") = 0, kw_only(), arg("stream") = none(),
+      arg("arrays"), arg("axis").none() = 0, kw_only(), arg("stream") = none(),
       "Arrays joined along an axis.");
   m.attr("concat") = m.attr("concatenate");
   m.def(
@@ -190,7 +190,7 @@ void def_sharing(nb::module_& m) {
         return stack(array_list("stack", arrays),
                      to_optional_int("stack", "axis", axis).value_or(0), st(s));
       },
-      arg("arrays"), arg("axis") = 0, kw_only(), arg("stream") = none(),
+      arg("arrays"), arg("axis").none() = 0, kw_only(), arg("stream") = none(),
       "Arrays joined along a new axis.");
   def_both(m, "split", &split_arg, arg("a"), arg("indices_or_sections"), arg("axis") = 0,
            arg("stream") = none(), "Parts along an axis: equal sections, or cut at indices.");
@@ -342,7 +342,7 @@ void def_elementwise(nb::module_& m) {
         };
         return clip(x, bound(low), bound(high), st(s));
       },
-      arg("a"), arg("a_min"), arg("a_max"), kw_only(), arg("stream") = none(),
+      arg("a"), arg("a_min").none(), arg("a_max").none(), kw_only(), arg("stream") = none(),
       "Elements limited to [a_min, a_max].");
   m.def(
       "divmod",
@@ -460,8 +460,10 @@ void def_reductions(nb::module_& m) {
         [name, f](const array& a, handle axis, bool keepdims, int ddof, handle correction,
                   handle s) {
           const int64_t subtracted = to_optional_int(name, "correction", correction).value_or(ddof);
-          CERMET_CHECK(subtracted == static_cast<int>(subtracted), overflow, name,
-                       "correction is {}, which does not fit 32 bits", subtracted);
+          CERMET_CHECK(
+              subtracted == static_cast<int>(subtracted), overflow, name,
+              "correction is {}, which does not fit 32 bits; it must be from -2**31 to 2**31 - 1",
+              subtracted);
           return f(a, to_axes(name, axis), keepdims, static_cast<int>(subtracted), st(s));
         },
         arg("a"), arg("axis") = none(), arg("keepdims") = false, arg("ddof") = 0, kw_only(),
@@ -523,7 +525,7 @@ void def_indexing(nb::module_& m) {
       [](const array& a, const array& i, handle axis, handle s) {
         return take_along_axis(a, i, to_optional_int("take_along_axis", "axis", axis), st(s));
       },
-      arg("a"), arg("indices"), arg("axis") = -1, kw_only(), arg("stream") = none());
+      arg("a"), arg("indices"), arg("axis").none() = -1, kw_only(), arg("stream") = none());
   m.def(
       "put_along_axis",
       [](const array& a, const array& i, handle values, handle axis, handle s) {

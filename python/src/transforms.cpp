@@ -10,8 +10,7 @@ Arrays sequence_arrays(const char* op, nb::handle object) {
   if (is_array(object)) return {nb::cast<array>(object)};
   Arrays arrays;
   for (nb::handle item : items_of(op, "an argument", object)) {
-    CERMET_CHECK(is_array(item), type, op, "a {} was given; it must be an array",
-                 nb::type_name(item.type()).c_str());
+    CERMET_CHECK(is_array(item), type, op, "{} was given; it must be an array", type_of(item));
     arrays.push_back(nb::cast<array>(item));
   }
   return arrays;
@@ -75,8 +74,7 @@ Wanted wanted_arguments(const char* op, nb::handle argnums, nb::handle argnames)
   } else {
     for (nb::handle name : items_of(op, "argnames", argnames)) {
       CERMET_CHECK(nb::isinstance<nb::str>(name), type, op,
-                   "argnames has a {}; give names of arguments",
-                   nb::type_name(name.type()).c_str());
+                   "argnames has {}; give names of arguments", type_of(name));
       wanted.argnames.push_back(nb::cast<std::string>(name));
     }
   }
@@ -116,15 +114,17 @@ class GradientCall {
  private:
   nb::object argument(int64_t n) {
     CERMET_CHECK(n < static_cast<int64_t>(args_.size()), value, op_,
-                 "the gradient of argument {} is wanted, but the call has {} positional arguments",
+                 "the gradient of argument {} is wanted, but the call has {} positional arguments; "
+                 "pass it by position, or choose it by argnames",
                  n, args_.size());
     return args_[static_cast<size_t>(n)];
   }
 
   nb::object argument(const std::string& name) {
     CERMET_CHECK(kwargs_.contains(name.c_str()), value, op_,
-                 "the gradient of argument '{}' is wanted, but the call does not pass it by name",
-                 name);
+                 "the gradient of argument '{}' is wanted, but the call does not pass it by name; "
+                 "pass {}=..., or choose it by argnums",
+                 name, name);
     return kwargs_[name.c_str()];
   }
 
@@ -132,8 +132,8 @@ class GradientCall {
     const Arrays leaves = tree_arrays(tree);
     CERMET_CHECK(
         !leaves.empty(), value, op_,
-        "an argument to differentiate holds no array (it is a {}); give arrays or trees of them",
-        nb::type_name(tree.type()).c_str());
+        "an argument to differentiate holds no array (it is {}); give arrays or trees of them",
+        type_of(tree));
     for (const array& leaf : leaves) {
       CERMET_CHECK(is_inexact(leaf.dtype()), value, op_,
                    "an argument to differentiate has dtype {}; it must be floating or complex",
@@ -165,8 +165,8 @@ class GradientCall {
       first = value[0];
     CERMET_CHECK(
         is_array(first), type, op_,
-        "the function gives a {}; its value (or the first of several) must be a scalar array",
-        nb::type_name(first.type()).c_str());
+        "the function gives {}; its value (or the first of several) must be a scalar array",
+        type_of(first));
     array loss = nb::cast<array>(first);
     CERMET_CHECK(
         loss.size() == 1, value, op_,
@@ -202,8 +202,8 @@ class GradientCall {
 
 nb::object make_gradient(const char* op, nb::object fun, nb::handle argnums, nb::handle argnames,
                          bool with_value) {
-  CERMET_CHECK(PyCallable_Check(fun.ptr()), type, op, "a {} was given; it must be callable",
-               nb::type_name(fun.type()).c_str());
+  CERMET_CHECK(PyCallable_Check(fun.ptr()), type, op, "{} was given; it must be callable",
+               type_of(fun));
   const Wanted wanted = wanted_arguments(op, argnums, argnames);
   return nb::cast(Transformed{
       fun, op, [op, wanted, with_value](nb::handle f, nb::args args, nb::kwargs kwargs) {
@@ -374,7 +374,7 @@ void init_transforms(nb::module_& m) {
       "checkpoint",
       [](nb::object fun) {
         CERMET_CHECK(PyCallable_Check(fun.ptr()), type, "checkpoint",
-                     "a {} was given; it must be callable", nb::type_name(fun.type()).c_str());
+                     "{} was given; it must be callable", type_of(fun));
         return nb::cast(Transformed{fun, "checkpoint", call_checkpointed});
       },
       nb::arg("fun"),

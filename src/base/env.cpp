@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Reading and checking of environment variables. The form of a variable's values decides the check:
-// `a|b` is one of a choice, `a,b` a list of the names given (open when it ends in `...`), else
-// free.
+// `a|b` is one of a choice, `a,b` a list of the names given, `n` an integer from 1 on, else free.
 #include "base/env.h"
 
 #include <algorithm>
@@ -32,10 +31,25 @@ bool contains(const std::vector<std::string_view>& parts, std::string_view item)
   return std::ranges::find(parts, item) != parts.end();
 }
 
-void check_choice(std::string_view variable, std::string_view values, std::string_view value) {
+bool is_count(std::string_view value) {
+  int64_t n = 0;
+  const auto [parsed, error] = std::from_chars(value.data(), value.data() + value.size(), n);
+  return error == std::errc() && parsed == value.data() + value.size() && n >= 1;
+}
+
+const char* text_of(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? "" : text;
+}
+
+void check_value(const char* variable, std::string_view values) {
+  const std::string_view value = text_of(variable);
+  if (value.empty()) return;
   const bool is_list = values.find(',') != std::string_view::npos;
   const bool is_choice = values.find('|') != std::string_view::npos;
-  if (!is_choice && (!is_list || values.ends_with("..."))) return;
+  CERMET_CHECK(values != "n" || is_count(value), value, "env",
+               "{}={} is no value of it; use an integer from 1 to 2**63 - 1", variable, value);
+  if (!is_choice && !is_list) return;
   const std::vector<std::string_view> allowed = split(values, is_list ? ',' : '|');
   const std::vector<std::string_view> given =
       is_list ? split(value, ',') : std::vector<std::string_view>{value};
@@ -45,16 +59,15 @@ void check_choice(std::string_view variable, std::string_view values, std::strin
   }
 }
 
-Setting read(const char* variable, const char* values, const char* fallback) {
-  const char* text = std::getenv(variable);
-  if (text == nullptr || *text == '\0') return {fallback, false};
-  check_choice(variable, values, text);
-  return {text, true};
+Setting read(const char* variable, const char* fallback) {
+  check();
+  const std::string text = text_of(variable);
+  return text.empty() ? Setting{fallback, false} : Setting{text, true};
 }
 
 #define X(function, variable, values, fallback, meaning)            \
   const Setting& function##_setting() {                             \
-    static const Setting setting = read(variable, values, fallback); \
+    static const Setting setting = read(variable, fallback); \
     return setting;                                                 \
   }
 CERMET_ENV(X)
@@ -62,12 +75,18 @@ CERMET_ENV(X)
 
 }  // namespace
 
+void check(){
+#define X(function, variable, values, fallback, meaning) check_value(variable, values);
+    CERMET_ENV(X)
+#undef X
+}
+
 #define X(function, variable, values, fallback, meaning) \
   const std::string& function() { return function##_setting().value; }
 CERMET_ENV(X)
 #undef X
 
-bool is_set(std::string_view variable) {
+    bool is_set(std::string_view variable) {
 #define X(function, name, values, fallback, meaning) \
   if (variable == name) return function##_setting().set;
   CERMET_ENV(X)
@@ -80,19 +99,13 @@ bool list_has(const std::string& comma_list, std::string_view item) {
   return contains(split(comma_list, ','), item);
 }
 
-int64_t to_int(std::string_view variable, const std::string& text) {
-  int64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [parsed, error] = std::from_chars(text.data(), end, value);
-  CERMET_CHECK(error == std::errc() && parsed == end, value, "env",
-               "{}={} is not an integer; use a decimal integer of 64 bits", variable, text);
-  return value;
+int64_t to_int(const std::string& value) {
+  int64_t n = 0;
+  std::from_chars(value.data(), value.data() + value.size(), n);
+  return n;
 }
 
-std::string of_system(const char* variable) {
-  const char* text = std::getenv(variable);
-  return text == nullptr ? "" : text;
-}
+std::string of_system(const char* variable) { return text_of(variable); }
 
 std::vector<Row> table() {
   return {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Every environment variable that Cermet reads, in one table; nothing else calls getenv.
-// Each is read once, at first use; `python -m cermet.env` prints the table with the values in force.
+// Each is read once, at first use, and all are checked then, in Python by the import.
+// `python -m cermet.env` prints the table with the values in force.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +24,17 @@ namespace cermet::env {
   X(allocator, "CERMET_ALLOCATOR", "caching|guard|guard_front", "caching",                       \
     "guard: each buffer ends (guard_front: begins) at an inaccessible page")                     \
   X(fail_alloc, "CERMET_FAIL_ALLOC", "n", "", "the n-th allocation fails")                       \
-  X(skip_pass, "CERMET_SKIP_PASS", "name,...", "", "optional passes to leave out")               \
+  X(skip_pass, "CERMET_SKIP_PASS", "simplify,unswitch,simplify_tiled", "",                       \
+    "passes over kernels to leave out")                                                          \
   X(dump, "CERMET_DUMP", "folder", "", "where to write the IR after each pass")                  \
   X(matmul_f32, "CERMET_MATMUL_F32", "auto|fma", "auto", "scheme of float32 matmul")             \
   X(disable_compile, "CERMET_DISABLE_COMPILE", "", "", "set: compile() returns its argument")
 
-// The value, or the default when unset or empty. An invalid choice raises [env] value, naming the
-// choices.
+// Raises [env] value when a variable of the table has a value that is none of its values. The first
+// reading of each variable does so, too.
+void check();
+
+// The value, or the default when unset or empty.
 #define X(function, variable, values, fallback, meaning) const std::string& function();
 CERMET_ENV(X)
 #undef X
@@ -37,8 +42,8 @@ CERMET_ENV(X)
 // Whether a variable of the table has a value that is not empty.
 bool is_set(std::string_view variable);
 bool list_has(const std::string& comma_list, std::string_view item);
-// The integer in text; raises [env] value naming the variable when it is no integer.
-int64_t to_int(std::string_view variable, const std::string& text);
+// The value of a variable whose values are n; 0 when it is unset or empty.
+int64_t to_int(const std::string& value);
 
 // A variable of the system (HOME, XDG_CACHE_HOME), no setting of Cermet; empty when unset.
 std::string of_system(const char* variable);

@@ -342,7 +342,7 @@ void check_shapes(const array& q, const array& k, const array& v) {
   };
   const bool fits = agree(q, k, {0, 3}) && agree(k, v, {0, 1, 2});
   CERMET_CHECK(fits, value, kName,
-               "queries {}, keys {} and values {} do not fit: all need one batch size, queries and "
+               "queries {}, keys {} and values {} do not fit; all need one batch size, queries and "
                "keys as many features, keys and values as many heads and as great a length",
                q.shape(), k.shape(), v.shape());
   const int64_t heads = q.shape()[1], key_heads = k.shape()[1];

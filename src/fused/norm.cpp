@@ -38,10 +38,11 @@ array layer_norm_graph(const OpCall& c) {
   return astype(y, result_dtype(c));
 }
 
-void check_input(const char* op, const array& x) {
+void check_input(const char* op, const array& x, double eps) {
   CERMET_CHECK(x.ndim() > 0, value, op, "the array has no axes; it takes at least 1");
   CERMET_CHECK(is_floating(x.dtype()), dtype, op, "dtype {} is given; it takes floating dtypes",
                x.dtype());
+  CERMET_CHECK(eps >= 0, value, op, "eps is {}; it must be at least 0", eps);
 }
 
 void check_vector(const char* op, const char* name, const std::optional<array>& vector,
@@ -82,7 +83,7 @@ CERMET_NORM_ROW(RmsNorm, rms_norm, rms_norm_graph,
 namespace fast {
 
 array rms_norm(const array& x, const std::optional<array>& weight, double eps, const S& s) {
-  check_input("rms_norm", x);
+  check_input("rms_norm", x, eps);
   check_vector("rms_norm", "weight", weight, x);
   Arrays inputs{x};
   if (weight) inputs.push_back(*weight);
@@ -91,7 +92,7 @@ array rms_norm(const array& x, const std::optional<array>& weight, double eps, c
 
 array layer_norm(const array& x, const std::optional<array>& weight,
                  const std::optional<array>& bias, double eps, const S& s) {
-  check_input("layer_norm", x);
+  check_input("layer_norm", x, eps);
   check_vector("layer_norm", "weight", weight, x);
   check_vector("layer_norm", "bias", bias, x);
   Arrays inputs{x};

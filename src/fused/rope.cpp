@@ -78,6 +78,7 @@ void check_rope(const array& x, int dims, const std::optional<double>& base, con
                x.shape()[x.ndim() - 1]);
   CERMET_CHECK(base.has_value() != freqs.has_value(), value, op,
                "{} of base and freqs are given; give one of them", base ? "both" : "none");
+  CERMET_CHECK(!base || *base > 0, value, op, "base is {}; it must be > 0", *base);
   CERMET_CHECK(is_integer(offset.dtype()), dtype, op, "the offset has dtype {}; it must be integer",
                offset.dtype());
   const bool is_scalar = offset.ndim() == 0;

@@ -99,7 +99,7 @@ array array::from_elements(const void* data, Dtype from, Shape shape, Dtype dtyp
 
 array array::from_list(const void* data, size_t n, Dtype from, Shape shape, Dtype dtype) {
   CERMET_CHECK(static_cast<int64_t>(n) == shape.size(), value, "array",
-               "{} elements were given for shape {}, which has {}", n, shape.to_string(),
+               "{} elements were given for shape {}; it needs {}", n, shape.to_string(),
                shape.size());
   return from_elements(data, from, std::move(shape), dtype);
 }

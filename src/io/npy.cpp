@@ -87,7 +87,9 @@ class HeaderParser {
   }
 
   [[noreturn]] void broken() const {
-    fail(ErrorKind::value, "load", "the header of the .npy data cannot be read: {}",
+    fail(ErrorKind::value, "load",
+         "the header of the .npy data cannot be read: {}; it must be a dict of descr, "
+         "fortran_order and shape",
          std::string(text_.substr(0, 100)));
   }
 
@@ -170,7 +172,8 @@ Header read_header(Reader& in) {
   unsigned char length[4] = {};
   in.read(length, version == 1 ? 2 : 4);
   const size_t size = length[0] | length[1] << 8 | length[2] << 16 | size_t{length[3]} << 24;
-  CERMET_CHECK(size <= kLongestHeader, value, "load", "a .npy header of {} bytes", size);
+  CERMET_CHECK(size <= kLongestHeader, value, "load",
+               "a .npy header of {} bytes; {} at most are read", size, kLongestHeader);
   std::string text(size, '\0');
   in.read(text.data(), size);
   return HeaderParser(text).parse();
@@ -223,8 +226,9 @@ array read_npy(Reader& in) {
   const size_t bytes = static_cast<size_t>(shape.size()) * size_of(header.dtype);
   const std::optional<uint64_t> left = in.remaining();
   CERMET_CHECK(!left || *left >= bytes, value, "load",
-               "the file ends early: shape {} of {} needs {} bytes, {} are there", shape,
-               header.dtype, bytes, *left);
+               "the file ends early: shape {} of {} needs {} bytes, {} are there; write or get the "
+               "file anew",
+               shape, header.dtype, bytes, *left);
   BufferRef buffer = allocator(Device::cpu).allocate(bytes, "load");
   char* data = static_cast<char*>(buffer->data());
   in.read(data, bytes);

@@ -65,7 +65,8 @@ class DeflatingWriter : public Writer {
     const int window = -15;  // raw: zip has its own frame
     if (deflateInit2(&stream_, Z_DEFAULT_COMPRESSION, Z_DEFLATED, window, 8, Z_DEFAULT_STRATEGY) !=
         Z_OK)
-      fail(ErrorKind::memory, "savez_compressed", "no memory for the compressor");
+      fail(ErrorKind::memory, "savez_compressed",
+           "no memory for the compressor; mx.savez needs none");
   }
   ~DeflatingWriter() override { deflateEnd(&stream_); }
   DeflatingWriter(const DeflatingWriter&) = delete;
@@ -193,7 +194,10 @@ uint64_t write_member(Writer& out, const array& a, bool compressed, Member& m) {
 // --- reading ---
 
 [[noreturn]] void broken(const char* why) {
-  fail(ErrorKind::value, "load", "the data is no .npz archive that can be read: {}", why);
+  fail(ErrorKind::value, "load",
+       "the data is no .npz archive that can be read: {}; it must be a whole zip archive of .npy "
+       "members",
+       why);
 }
 
 // Little-endian fields of bytes that are there.
@@ -302,7 +306,8 @@ class MemberReader : public Reader {
     if (data > in.size() || m.packed > in.size() - data) broken("a member lies outside the file");
     in.seek(data);
     if (m.method == kDeflated && inflateInit2(&stream_, -15) != Z_OK)
-      fail(ErrorKind::memory, "load", "no memory for the decompressor");
+      fail(ErrorKind::memory, "load",
+           "no memory for the decompressor; free some, or save by mx.savez");
   }
   ~MemberReader() override {
     if (member_.method == kDeflated) inflateEnd(&stream_);
@@ -323,7 +328,8 @@ class MemberReader : public Reader {
 
   void check() const {
     CERMET_CHECK(left_ == 0 && crc_ == member_.crc, value, "load",
-                 "the member '{}' is damaged: its check sum is wrong", member_.name);
+                 "the member '{}' is damaged: its check sum is wrong; write or get the file anew",
+                 member_.name);
   }
 
  private:
@@ -360,13 +366,15 @@ class MemberReader : public Reader {
 };
 
 void check_readable(const Member& m) {
-  CERMET_CHECK((m.flags & kEncrypted) == 0, value, "load", "the member '{}' is encrypted", m.name);
+  CERMET_CHECK((m.flags & kEncrypted) == 0, value, "load",
+               "the member '{}' is encrypted; it must be stored without a password", m.name);
   CERMET_CHECK(
       m.method == kStored || m.method == kDeflated, value, "load",
       "the member '{}' is compressed by method {}; stored and deflated members can be read", m.name,
       m.method);
   CERMET_CHECK(m.method != kStored || m.packed == m.size, value, "load",
-               "the member '{}' has two sizes: {} and {}", m.name, m.packed, m.size);
+               "the member '{}' has two sizes: {} and {}; a stored member must have one", m.name,
+               m.packed, m.size);
 }
 
 }  // namespace

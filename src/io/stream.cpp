@@ -52,7 +52,9 @@ FileWriter::FileWriter(const std::string& path) : path_(path) {
     file_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (exists && file_ >= 0) (void)!fchmod(file_, info.st_mode & 07777);
   }
-  CERMET_CHECK(file_ >= 0, io, "save", "cannot write '{}': {}", path, system_error());
+  CERMET_CHECK(file_ >= 0, io, "save",
+               "cannot write '{}': {}; name a file in a folder that may be written to", path,
+               system_error());
 }
 
 FileWriter::~FileWriter() {
@@ -66,7 +68,8 @@ void FileWriter::write(const void* data, size_t size) {
   while (size > 0) {
     const ssize_t written = ::write(file_, from, std::min(size, kMaxCall));
     if (written < 0 && errno == EINTR) continue;
-    CERMET_CHECK(written >= 0, io, "save", "cannot write '{}': {}", path_, system_error());
+    CERMET_CHECK(written >= 0, io, "save", "cannot write '{}': {}; name a file where there is room",
+                 path_, system_error());
     from += written;
     size -= static_cast<size_t>(written);
   }
@@ -79,16 +82,21 @@ void FileWriter::commit() {
   if (done) return;
   const std::string why = system_error();
   if (!temporary_.empty()) unlink(temporary_.c_str());
-  fail(ErrorKind::io, "save", "cannot write '{}': {}", path_, why);
+  fail(ErrorKind::io, "save", "cannot write '{}': {}; name a file where there is room", path_, why);
 }
 
 FileReader::FileReader(const std::string& path)
     : path_(path), file_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  CERMET_CHECK(file_ >= 0, io, "load", "cannot read '{}': {}", path, system_error());
+  CERMET_CHECK(file_ >= 0, io, "load",
+               "cannot read '{}': {}; name a file that is there and may be read", path,
+               system_error());
   struct stat info{};
   const bool regular = fstat(file_, &info) == 0 && S_ISREG(info.st_mode);
   if (!regular) close(std::exchange(file_, -1));
-  CERMET_CHECK(regular, io, "load", "cannot read '{}': it is not a regular file", path);
+  CERMET_CHECK(
+      regular, io, "load",
+      "cannot read '{}': it is not a regular file; name one, or pass a file opened in binary mode",
+      path);
   size_ = static_cast<uint64_t>(info.st_size);
 }
 
@@ -102,7 +110,8 @@ size_t FileReader::read_some(void* to, size_t size) {
     const ssize_t n = pread(file_, static_cast<char*>(to) + got, std::min(size - got, kMaxCall),
                             static_cast<off_t>(position_));
     if (n < 0 && errno == EINTR) continue;
-    CERMET_CHECK(n >= 0, io, "load", "cannot read '{}': {}", path_, system_error());
+    CERMET_CHECK(n >= 0, io, "load", "cannot read '{}': {}; copy it to another disk", path_,
+                 system_error());
     if (n == 0) break;
     got += static_cast<size_t>(n);
     position_ += static_cast<uint64_t>(n);

@@ -13,20 +13,19 @@ namespace cermet::ir {
 namespace {
 
 struct Pass {
-  const char* name;  // in CERMET_SKIP_PASS, logs and dumps
-  bool optional;
-  bool expanded;  // no math codes are left but the target's own
+  const char* name;  // in CERMET_SKIP_PASS (those that may be left out), logs and dumps
+  bool expanded;     // no math codes are left but the target's own
   Kernel (*run)(const Kernel&, const TargetFacts&);
 };
 
 Kernel simplify_for(const Kernel& kernel, const TargetFacts&) { return simplify(kernel); }
 
 constexpr Pass kPasses[] = {
-    {"simplify", true, false, simplify_for},
-    {"expand", false, true, expand},
-    {"tile", false, true, tile},
-    {"unswitch", true, true, unswitch},
-    {"simplify_tiled", true, true, simplify_for},
+    {"simplify", false, simplify_for},
+    {"expand", true, expand},
+    {"tile", true, tile},
+    {"unswitch", true, unswitch},
+    {"simplify_tiled", true, simplify_for},
 };
 
 void dump(const Kernel& kernel, const std::string& stem, size_t number, const char* pass) {
@@ -51,7 +50,7 @@ Kernel lower(const Kernel& kernel, const TargetFacts& target) {
   size_t number = 0;
   for (const Pass& pass : kPasses) {
     ++number;
-    if (pass.optional && env::list_has(env::skip_pass(), pass.name)) continue;
+    if (env::list_has(env::skip_pass(), pass.name)) continue;
     const Clock::time_point start = Clock::now();
     current = pass.run(current, target);
     const std::chrono::duration<double, std::micro> took = Clock::now() - start;

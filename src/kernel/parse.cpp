@@ -125,7 +125,7 @@ class Parser {
  private:
   [[noreturn]] void refuse(const std::string& what) const {
     const Token& t = lexer_.peek();
-    fail(ErrorKind::value, "ir", "line {}: {} at '{}'", t.line, what,
+    fail(ErrorKind::value, "ir", "line {}: {} at '{}'; kernel/ir.h has the grammar", t.line, what,
          t.kind == TokenKind::end ? "end of text" : t.text);
   }
 

@@ -21,9 +21,10 @@ struct Sizes {
 Sizes python_slice(const char* op, const Shape& shape, const Shape& start, const Shape& stop,
                    const Shape& strides) {
   const int ndim = shape.ndim();
-  CERMET_CHECK(start.ndim() == ndim && stop.ndim() == ndim && strides.ndim() == ndim, value, op,
-               "start {}, stop {} and strides {} must have a number for each axis of shape {}",
-               start.to_string(), stop.to_string(), strides.to_string(), shape.to_string());
+  CERMET_CHECK(
+      start.ndim() == ndim && stop.ndim() == ndim && strides.ndim() == ndim, value, op,
+      "start {}, stop {} and strides {} do not fit shape {}; each must have a number for each axis",
+      start.to_string(), stop.to_string(), strides.to_string(), shape.to_string());
   Sizes sizes;
   for (int axis = 0; axis < ndim; ++axis) {
     const int64_t n = shape[axis], step = strides[axis];
@@ -146,7 +147,9 @@ array masked_scatter(const array& a, const array& mask, const array& src, const 
   bool fits = mask.ndim() <= a.ndim();
   for (int axis = 0; fits && axis < mask.ndim(); ++axis)
     fits = mask.shape()[axis] == a.shape()[axis];
-  CERMET_CHECK(fits, value, op, "the mask's shape {} is not that of the leading axes of {}",
+  CERMET_CHECK(fits, value, op,
+               "a mask of shape {} does not fit an array of shape {}; its sizes must be those of "
+               "the leading axes",
                mask.shape().to_string(), a.shape().to_string());
   ShapeList trailing(a.shape().dims().begin(), a.shape().dims().end());
   for (int axis = 0; axis < mask.ndim(); ++axis)
@@ -154,8 +157,9 @@ array masked_scatter(const array& a, const array& mask, const array& src, const 
   for (int axis = mask.ndim(); axis < a.ndim(); ++axis) trailing[static_cast<size_t>(axis)] = 1;
   const array wide = broadcast_to(reshape(mask, trailing, s), a.shape(), s);
   if (src.size() == 0) {
-    CERMET_CHECK(a.size() == 0 || !any(mask).item<bool>(), value, op,
-                 "the source is empty, and the mask is not");
+    CERMET_CHECK(
+        a.size() == 0 || !any(mask).item<bool>(), value, op,
+        "the source is empty, and the mask is not; it needs an element for each True of the mask");
     return a;
   }
   const array order = cumsum(reshape(wide, {-1}, s), 0, false, true, Dtype::int64, s);

@@ -32,9 +32,11 @@ ComplexMath::E ComplexMath::abs(Lane a) {
   const E ratio = b_.div(small, large);
   const E root = call(Code::sqrt, b_.add(constant(1), b_.mul(ratio, ratio)));
   const E infinity = constant(std::numeric_limits<double>::infinity());
-  const E is_exact = b_.logical_or(b_.compare(Code::eq, large, constant(0)),
-                                   b_.compare(Code::eq, large, infinity));
-  return b_.select(is_exact, large, b_.mul(large, root));
+  // Whatever the other part is, NaN too.
+  const E is_infinite =
+      b_.logical_or(b_.compare(Code::eq, x, infinity), b_.compare(Code::eq, y, infinity));
+  const E is_zero = b_.compare(Code::eq, large, constant(0));
+  return b_.select(is_infinite, infinity, b_.select(is_zero, large, b_.mul(large, root)));
 }
 
 Lane ComplexMath::sign(Lane a) {

@@ -119,8 +119,10 @@ Equation parse(const std::string& subscripts, const Arrays& operands) {
   for (const int label : e.output) {
     CERMET_CHECK(std::ranges::count(e.output, label) == 1, value, "einsum",
                  "the output of '{}' names an axis twice; each may stand once", subscripts);
-    CERMET_CHECK(e.sizes.contains(label), value, "einsum",
-                 "the output of '{}' names an axis that no operand has", subscripts);
+    CERMET_CHECK(
+        e.sizes.contains(label), value, "einsum",
+        "the output of '{}' names an axis that no operand has; use letters of the operands",
+        subscripts);
   }
   return e;
 }

@@ -240,7 +240,8 @@ BufferRef Allocator::allocate(size_t bytes, const char* op) {
   const bool small = bytes <= kLargestClass && source_.cacheable();
   Buffer* buffer = nullptr;
   CERMET_CHECK(!allocation_fails(), memory, op,
-               "out of memory: the allocation of {} is made to fail", format_bytes(bytes));
+               "out of memory: the allocation of {} is made to fail; unset CERMET_FAIL_ALLOC",
+               format_bytes(bytes));
   {
     std::lock_guard lock(state_->lock);
     buffer = small ? state_->cache.take_small(size_class(bytes)) : state_->cache.take_big(bytes);

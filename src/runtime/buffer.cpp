@@ -48,7 +48,8 @@ void Buffer::start(size_t size) {
 }
 
 BufferRef Buffer::wrap(void* ptr, size_t size, Deleter deleter, Device device, bool read_only) {
-  CERMET_CHECK(ptr != nullptr || size == 0, value, "buffer", "a null pointer to {} bytes", size);
+  CERMET_CHECK(ptr != nullptr || size == 0, value, "buffer",
+               "a null pointer to {} bytes; it must point to them", size);
   auto foreign = std::make_unique<Deleter>(std::move(deleter));
   Buffer* buffer = take();
   static char nothing;  // what an empty buffer points to
@@ -64,7 +65,8 @@ BufferRef Buffer::wrap(void* ptr, size_t size, Deleter deleter, Device device, b
 }
 
 void* Buffer::on(Device device, Access access) {
-  CERMET_CHECK(device == device_, device, "buffer", "the bytes lie on {}, the work runs on {}",
+  CERMET_CHECK(device == device_, device, "buffer",
+               "the bytes lie on {}, the work runs on {}; both must be on one device",
                to_string(device_), to_string(device));
   if (access == Access::write) new_version();
   return data_;

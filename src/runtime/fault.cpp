@@ -10,8 +10,7 @@ namespace cermet {
 namespace {
 
 std::atomic<int64_t>& countdown() {
-  static std::atomic<int64_t> left{
-      env::fail_alloc().empty() ? 0 : env::to_int("CERMET_FAIL_ALLOC", env::fail_alloc())};
+  static std::atomic<int64_t> left{env::to_int(env::fail_alloc())};
   return left;
 }
 

@@ -44,7 +44,8 @@ std::string_view bytes_of(const T* first, size_t count) {
 }
 
 void write_id(char (&field)[64], const std::string& id) {
-  CERMET_CHECK(id.size() <= sizeof field, runtime, "seed", "the id {} is too long", id);
+  CERMET_CHECK(id.size() <= sizeof field, runtime, "seed",
+               "the id {} is too long; it must have {} bytes at most", id, sizeof field);
   std::memcpy(field, id.data(), id.size());
 }
 

@@ -46,7 +46,8 @@ void* thread_scratch(size_t bytes) {
   thread_local Scratch scratch;
   if (bytes > scratch.bytes) {
     void* data = std::aligned_alloc(64, bytes);
-    CERMET_CHECK(data != nullptr, memory, "kernel", "no memory for {} bytes of scratch", bytes);
+    CERMET_CHECK(data != nullptr, memory, "kernel", "no memory for {} bytes of scratch; free some",
+                 bytes);
     std::free(std::exchange(scratch.data, data));
     scratch.bytes = bytes;
   }
@@ -234,7 +235,9 @@ void run_kernel(const Launch& launch) {
       if (status(m).site < 0) continue;
       if (launch.report != nullptr)
         launch.report(launch.context, m, static_cast<int32_t>(status(m).site), status(m).index);
-      fail(ErrorKind::index, "kernel", "index {} is out of range", status(m).index);
+      fail(ErrorKind::index, "kernel",
+           "index {} is out of range; it must lie within the axis that it indexes",
+           status(m).index);
     }
   }
 }

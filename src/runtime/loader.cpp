@@ -170,7 +170,8 @@ class ElfObject {
   static void* outside(std::string_view name) {
     for (const Symbol& symbol : outside_symbols())
       if (symbol.name == name) return symbol.address;
-    fail(ErrorKind::runtime, "kernel", "the object needs the unknown symbol {}", name);
+    fail(ErrorKind::runtime, "kernel",
+         "the object needs the unknown symbol {}; empty the folder of the kernel cache", name);
   }
 
   // Where a symbol's bytes are; for one from outside, its stub.

@@ -239,8 +239,9 @@ void StreamQueue::stop() {
 
 void StreamQueue::enqueue(Task task, Task lost) {
   main_thread_end.watch();
-  CERMET_CHECK(!allocation_fails(), memory, "stream",
-               "out of memory: the place of a task in the queue is made to fail");
+  CERMET_CHECK(
+      !allocation_fails(), memory, "stream",
+      "out of memory: the place of a task in the queue is made to fail; unset CERMET_FAIL_ALLOC");
   {
     std::lock_guard lock(state_->mutex);
     if (!state_->stopping) state_->ensure_worker();

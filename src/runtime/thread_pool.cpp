@@ -400,12 +400,8 @@ void ThreadPool::run(int64_t items, int64_t grain, double cost_ns, Body body, vo
 int default_pool_size() {
   double size = affinity_cores();
   if (const auto quota = cpu_quota()) size = std::min(size, std::ceil(*quota));
-  const std::string& wanted = env::num_threads();
-  if (!wanted.empty()) {
-    const int64_t threads = env::to_int("CERMET_NUM_THREADS", wanted);
-    CERMET_CHECK(threads >= 1, value, "env", "CERMET_NUM_THREADS is {}; give at least 1", threads);
-    size = std::min(size, static_cast<double>(threads));
-  }
+  const int64_t wanted = env::to_int(env::num_threads());
+  if (wanted > 0) size = std::min(size, static_cast<double>(wanted));
   return static_cast<int>(size);
 }
 

@@ -76,8 +76,8 @@ class Maker {
   Id add_leaf(const NodeRef& node, int position) {
     CERMET_CHECK(
         position >= 0 || node->is_ready(), value, "eval",
-        "an array of shape {} has no data: it belongs to a trace (compile, vmap or grad) and "
-        "cannot be evaluated in it",
+        "an array of shape {} has no data: it belongs to a trace (compile, vmap or grad); return "
+        "it from the function, and evaluate it outside",
         node->shape.to_string());
     const Id id = push({.node = node, .inputs = {}, .leaf = true});
     if (position >= 0) graph_.inputs[position] = id;

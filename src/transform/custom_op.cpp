@@ -104,7 +104,8 @@ const OpRow& register_op(CustomOp op) {
   CERMET_CHECK(op.reference.value != nullptr, value, "register_op",
                "{} has no reference; it must say what the op means", name);
   const std::lock_guard guard(registry_lock());
-  CERMET_CHECK(!is_taken(name), value, "register_op", "there is an op {} already", name);
+  CERMET_CHECK(!is_taken(name), value, "register_op",
+               "there is an op {} already; choose another name", name);
   const auto id = static_cast<OpId>(static_cast<size_t>(OpId::kCount) + registry().size());
   return registry().emplace_back(std::move(op), id).row;
 }
@@ -117,7 +118,8 @@ const OpRow* find_op(std::string_view name) {
 }
 
 array call_op(const OpRow& row, const Arrays& arguments, const StreamOrDevice& s) {
-  CERMET_CHECK(!arguments.empty(), value, row.name, "no arguments were given");
+  CERMET_CHECK(!arguments.empty(), value, row.name,
+               "no arguments were given; it takes at least one array");
   if (op_of(row).kernel == nullptr) return make_node(row, arguments, NoParams{}, s);
   Dtype dtype = arguments[0].dtype();
   for (const array& a : arguments) dtype = promote(dtype, a.dtype());

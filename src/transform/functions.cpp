@@ -24,8 +24,10 @@ void check_argnums(const std::vector<int>& argnums, size_t count) {
   CERMET_CHECK(!argnums.empty(), value, "value_and_grad",
                "argnums is empty; name at least one argument to differentiate by");
   for (int argnum : argnums)
-    CERMET_CHECK(argnum >= -n && argnum < n, value, "value_and_grad",
-                 "argument {} does not exist: the function is called with {}", argnum, n);
+    CERMET_CHECK(
+        argnum >= -n && argnum < n, value, "value_and_grad",
+        "argument {} does not exist: the function is called with {}; it must be in [{}, {})",
+        argnum, n, -n, n);
 }
 
 // The outputs of f, and the gradient of the first.
@@ -61,7 +63,8 @@ Function first_output(const ScalarFunction& f) {
 Arrays batch(const Function& f, const std::vector<int>& in_axes, const std::vector<int>& out_axes,
              const Arrays& arguments) {
   CERMET_CHECK(in_axes.empty() || in_axes.size() == arguments.size(), value, "vmap",
-               "{} axes were given for {} arguments", in_axes.size(), arguments.size());
+               "{} axes were given for {} arguments; give one for each, or none for axis 0 of all",
+               in_axes.size(), arguments.size());
   Arrays inputs;
   std::vector<int> axes;
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -74,7 +77,8 @@ Arrays batch(const Function& f, const std::vector<int>& in_axes, const std::vect
   }
   const Arrays outputs = f(inputs);
   CERMET_CHECK(out_axes.empty() || out_axes.size() == outputs.size(), value, "vmap",
-               "{} axes were given for {} results", out_axes.size(), outputs.size());
+               "{} axes were given for {} results; give one for each, or none for axis 0 of all",
+               out_axes.size(), outputs.size());
   std::vector<int> out;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const int axis = out_axes.empty() ? 0 : out_axes[i];

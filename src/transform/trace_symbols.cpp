@@ -163,7 +163,8 @@ Dim Symbols::combine(char op, const Dim& a, const Dim& b) {
                   : op == '*' ? Op::multiply
                               : Op::floor_divide;
   const std::optional<Number> result = apply(code, number_of(a), number_of(b));
-  CERMET_CHECK(result, overflow, "shape", "{} {} {} is no size that fits 64 bits", a.value, op,
+  CERMET_CHECK(result, overflow, "shape",
+               "{} {} {} is no size that fits 64 bits; sizes are from 0 to 2**63 - 1", a.value, op,
                b.value);
   return {result->integer, result->expr};
 }

@@ -163,7 +163,9 @@ Arrays vmap_of(std::span<const array> outputs, std::span<const array> inputs,
   for (size_t i = 0; i < outputs.size(); i++) {
     const array* result = batcher.find(outputs[i].node());
     CERMET_CHECK(result == nullptr || out_axis[i] >= 0, value, "vmap",
-                 "output {} depends on a batched argument, so its out_axis cannot be None", i);
+                 "output {} depends on a batched argument, so its out_axis cannot be None; give "
+                 "the axis where the batch goes",
+                 i);
     if (out_axis[i] < 0) results.push_back(outputs[i]);
     else
       results.push_back(moveaxis(result != nullptr ? *result : batcher.with_batch_axis(outputs[i]),

@@ -273,7 +273,7 @@ slice(None) ;; slice(0, 10, 0) ;; slice('a') ;; range(3) ;; range(2**40) ;; (i f
 nested(40) ;; nested(3000) ;; nested(100000) ;; cyclic([]) ;; cyclic({}) ;; cyclic((), 2) ;;
 [A(), 1] ;; [A(), A('int8', (3,))] ;; [[A(), A()], [A(), A()]] ;; (A(), None) ;; [A()] * 3 ;;
 mx.float32 ;; mx.floating ;; mx.int32 ;; np.float32 ;; np.dtype('>f4') ;; 'float32' ;; float ;;
-ml_dtypes.bfloat16 ;; mx.cpu ;; mx.gpu ;; mx.Device(mx.gpu) ;; mx.Device(mx.cpu, 7) ;;
+ml_dtypes.bfloat16 ;; mx.cpu ;; mx.gpu ;; mx.Device(mx.gpu) ;; mx.Device(mx.gpu, 7) ;;
 np.zeros(3, '>f4') ;; np.zeros(3, object) ;; np.array(['a']) ;; np.zeros(3, 'M8[s]') ;;
 np.zeros(2, [('a', 'i4')]) ;; np.zeros((2, 3))[::-1, ::-1] ;; np.zeros(3, np.longdouble) ;;
 read_only(np.arange(6.0).reshape(2, 3)) ;; np.ma.masked_array([1, 2], [True, False]) ;;

@@ -38,15 +38,15 @@ KINDS = (
     *(OSError, ZeroDivisionError, RecursionError, StopIteration, BufferError, UnicodeError),
     *(AssertionError, EOFError, ImportError),
 )
-# What Python, nanobind and NumPy say themselves, before or while an argument is converted.
+# What Python and NumPy say themselves, before or while an argument is converted.
 OTHERS_WORDS = re.compile(
-    r"incompatible function arguments|unsupported operand|required positional|keyword|"
+    r"unsupported operand|required positional|keyword|"
     r"positional argument|takes .*argument|expected \d argument|got multiple values|"
     r"not subscriptable|has no len|object is not|not supported between|by the object|"
     r"cannot be interpreted|int\(\) argument|dl_device|max_version|a data type|__round__|"
     r"__len__\(\) should|0-d array|can only concatenate|ufunc|scalar index|returned non-|"
     r"released memoryview|must not exceed|operands could not|expected number|"
-    r"string argument expected|Tuple must have|Field elements must be|"
+    r"Tuple must have|Field elements must be|"
     r"real number, not 'complex'|truth value of an array|__bool__ should|data type '|"
     r"Could not convert|multi-dimensional sub-views"
 )
@@ -72,7 +72,7 @@ def fault_of(error):
         or isinstance(error, (RecursionError, StopIteration, AttributeError, KeyError))
     ):
         return None
-    if re.match(r"\[\w+\] \S", text):
+    if re.match(r"\[\w+\] \S.*; \S", text, re.DOTALL):
         return None
     return f"message: {kind}: {text}" if not OTHERS_WORDS.search(text) else None
 

@@ -88,7 +88,7 @@ def test_nested_lists_of_arrays(text):
 
 BAD = [
     ("mx.array('a')", TypeError, "str"),
-    ("mx.array(None)", TypeError, "NoneType"),
+    ("mx.array(None)", TypeError, "val is None"),
     ("mx.array({1: 2})", TypeError, "dict"),
     ("mx.array([1, [2]])", ValueError, "ragged"),
     ("mx.array([[1, 2], [3]])", ValueError, "ragged"),

@@ -426,9 +426,9 @@ def test_depends_gives_its_inputs():
     both = mx.depends((X, Y), [Y])
     assert isinstance(both, list) and [a.tolist() for a in both] == [X.tolist(), Y.tolist()]
     assert mx.depends([X], [])[0].tolist() == X.tolist()
-    with pytest.raises(TypeError, match=r"\[depends\] a int"):
+    with pytest.raises(TypeError, match=r"\[depends\] an int"):
         mx.depends(1, X)
-    with pytest.raises(TypeError, match=r"\[depends\] a sequence holds a int"):
+    with pytest.raises(TypeError, match=r"\[depends\] a sequence holds an int"):
         mx.depends([X], [1])
 
 

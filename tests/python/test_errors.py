@@ -45,6 +45,8 @@ ERRORS = [
     ("mx.zeros((2.5,))", TypeError, ["float"]),
     ("mx.full((2,), 300, mx.uint8) + 300", OverflowError, ["300", "uint8"]),
     ("mx.set_default_device(mx.gpu)", ValueError, ["gpu"]),
+    ("mx.Device(mx.cpu, 5)", ValueError, ["Device(cpu, 5)", "below 1"]),
+    ("mx.Device(mx.gpu, -1)", ValueError, ["-1", "at least 0"]),
     ("mx.zeros((2,), stream=3)", TypeError, ["int"]),
     ("mx.finfo(mx.int32)", ValueError, ["int32"]),
     ("mx.iinfo(mx.float32)", ValueError, ["float32"]),
@@ -113,9 +115,138 @@ def test_messages(code, kind, values):
     with pytest.raises(kind) as caught:
         eval(code, {"mx": mx})
     text = str(caught.value)
-    assert re.match(r"\[\w+\] \S", text), text
+    assert re.match(r"\[\w+\] \S.*; \S", text, re.DOTALL), text
     for value in values:
         assert value in text, text
+
+
+# Calls that no signature takes: by type, number, name or size of an argument.
+REFUSED = [
+    (
+        "mx.zeros((2,), dtype='float32')",
+        TypeError,
+        "[zeros] dtype is 'float32' of type str; it must be Dtype or None, as in "
+        "zeros(shape, dtype: Dtype | None = None, *, stream=None)",
+    ),
+    (
+        f"{X}.astype([mx.int8])",
+        TypeError,
+        "[astype] dtype is of type list; it must be Dtype, as in astype(dtype: Dtype, stream=None)",
+    ),
+    (
+        "mx.random.split(3)",
+        TypeError,
+        "[split] key is 3 of type int; it must be array, as in "
+        "split(key: array, num: int = 2, stream=None)",
+    ),
+    (
+        "mx.softmax(mx.array(3), precise='yes')",
+        TypeError,
+        "[softmax] precise is 'yes' of type str; it must be bool, as in "
+        "softmax(a: array, axis=None, *, precise: bool = False, stream=None)",
+    ),
+    (
+        "mx.Device(3)",
+        TypeError,
+        "[Device] type is 3 of type int; it must be DeviceType, as in "
+        "Device(type: DeviceType, index: int = 0)",
+    ),
+    (
+        "mx.array.astype(3, mx.int8)",
+        TypeError,
+        "[astype] self is 3 of type int; it must be array, as in astype(dtype: Dtype, stream=None)",
+    ),
+    (
+        "setattr(mx.PrintOptions(3), 'precision', 'a')",
+        TypeError,
+        "[precision] arg is 'a' of type str; it must be int, as in precision(arg: int)",
+    ),
+    (
+        "mx.zeros()",
+        TypeError,
+        "[zeros] missing a required argument: 'shape'; call it as "
+        "zeros(shape, dtype: Dtype | None = None, *, stream=None)",
+    ),
+    (
+        f"{X}.astype(1, 2, 3)",
+        TypeError,
+        "[astype] 3 positional arguments were given; call it as astype(dtype: Dtype, stream=None)",
+    ),
+    (
+        "mx.eval(1, strem=2)",
+        TypeError,
+        "[eval] got an unexpected keyword argument 'strem'; call it as eval(*args)",
+    ),
+    (
+        "mx.concatenate([], arrays=[])",
+        TypeError,
+        "[concatenate] multiple values for argument 'arrays'; call it as "
+        "concatenate(arrays, axis=0, *, stream=None)",
+    ),
+    (
+        "mx.eye(2**70)",
+        OverflowError,
+        "[eye] n is 1180591620717411303424; it must be an int that fits 64 bits, as in "
+        "eye(n: int, m=None, k: int = 0, dtype: Dtype | None = None, *, stream=None)",
+    ),
+    (
+        "mx.set_memory_limit(-1)",
+        ValueError,
+        "[set_memory_limit] limit is -1; it must be at least 0, as in set_memory_limit(limit: int)",
+    ),
+    (
+        "mx.exp(None)",
+        TypeError,
+        "[exp] a is None; it must have a value, as in exp(a, *, stream=None)",
+    ),
+    (
+        "mx.Stream(mx.cpu)",
+        TypeError,
+        "[Stream] there is no constructor; functions of cermet.core make them",
+    ),
+    (
+        "mx.einsum('\\ud800')",
+        TypeError,
+        "[einsum] the arguments do not fit: one '\\ud800' of type str; call it as "
+        "einsum(subscripts: str, *operands, stream=None)",
+    ),
+]
+
+
+@pytest.mark.parametrize("code, kind, text", REFUSED)
+def test_calls_that_no_signature_takes(code, kind, text):
+    with pytest.raises(kind) as caught:
+        eval(code, {"mx": mx})
+    assert str(caught.value) == text
+
+
+def test_an_error_of_a_called_function_stays_its_own():
+    """Not taken for one of the function that calls it."""
+
+    def inner(x):
+        raise TypeError("inner(): incompatible function arguments. Mine")
+
+    with pytest.raises(TypeError, match="^inner.*Mine"):
+        mx.grad(inner)(mx.array(1.0))
+    with pytest.raises(TypeError, match=r"^\[astype\] dtype is 'a'"):
+        mx.grad(lambda x: x.astype("a"))(mx.array(1.0))
+
+
+def test_every_function_refuses_in_our_form():
+    """Given one argument too many; what takes any number says itself what is wrong."""
+    checked = 0
+    for scope in (mx, mx.random, mx.fast, mx.metal, mx.array):
+        for name, function in vars(scope).items():
+            if type(function).__name__ not in ("nb_func", "nb_method") or name.startswith("__"):
+                continue
+            if re.search(r"\*args|\*trees", function.__nb_signature__[0][0]):
+                continue
+            with pytest.raises((TypeError, ValueError)) as caught:
+                function(*[object()] * 40)
+            text = str(caught.value)
+            assert re.match(r"\[\w+\] \S.*; \S", text, re.DOTALL), f"{name}: {text}"
+            checked += 1
+    assert checked > 300
 
 
 def test_axis_errors_are_of_both_kinds():
@@ -189,11 +320,20 @@ def test_line_of_a_program_in_a_folder_named_as_the_package():
         mx.eval(names["y"])
 
 
+@pytest.mark.parametrize("variable", ["MATMUL_F32=bad", "SKIP_PASS=unknown", "FAIL_ALLOC=-3"])
+def test_the_import_tells_of_a_wrong_variable(variable):
+    variable = f"CERMET_{variable}"
+    command = ["env", variable, sys.executable, "-c", "import cermet.core"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    last = run.stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: [env] {variable} is no value of it; use "), run.stderr
+
+
 @pytest.mark.parametrize("wait", ["mx.eval(x)", "np.asarray(x)", "memoryview(x)", "x.tolist()"])
 @pytest.mark.parametrize("imported", ["import cermet.core", "pass"])
 def test_interruption(imported, wait):
-    """Ctrl-C ends an evaluation and nothing else, whatever waits for it, and whatever thread was the
-    first to import."""
+    """Ctrl-C ends an evaluation and nothing else, whatever waits for it, and whatever thread was
+    the first to import."""
     code = f"""
 import signal, threading, os, time
 def first():

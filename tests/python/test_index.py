@@ -220,6 +220,7 @@ ERRORS = [
     ("x[:2**32]", IndexError, "must fit 32 bits"),
     ("x[0, 0, 0, 0]", IndexError, "4 indices for an array of 3 axes"),
     ("x[..., ...]", IndexError, "2 ellipses"),
+    ("x['a':]", TypeError, "a str was given for axis 0; it must be an int, or None"),
     ("x[1.0]", IndexError, "a float is no index"),
     ("x['a']", IndexError, "a str is no index"),
     ("x[mx.array([1.0])]", IndexError, "float32"),

@@ -147,6 +147,10 @@ def test_file_objects():
         assert mx.load(raw).shape == (100_000,)
     with open("x.npy", encoding="latin1") as text, pytest.raises(TypeError, match="binary"):
         mx.load(text)
+    with pytest.raises(
+        TypeError, match=r"\[save\] the file object takes no bytes .*; open it in bin"
+    ):
+        mx.save(io.StringIO(), mx.arange(3))
 
 
 def npz_with(damage):

@@ -392,6 +392,28 @@ def test_parts_of_other_numbers():
             f(mx.array([1j]), 1)
 
 
+def test_absolute_values_of_complex_specials():
+    parts = np.float32([np.nan, np.inf, -np.inf, 0, -0.0, 3, -4, 3e38, 1e-40])
+    z = np.empty((len(parts), len(parts)), np.complex64)
+    z.real, z.imag = parts[:, None], parts
+    np.testing.assert_allclose(to_numpy(mx.abs(mx.array(z))), np.abs(z), 3e-7)
+
+
+def test_none_where_an_argument_may_be_left_out():
+    a, b = np.arange(6).reshape(2, 3), np.arange(3)
+    x, y = to_ours(a), to_ours(b)
+    for got, want in [
+        (mx.clip(x, None, 2), np.clip(a, None, 2)),
+        (mx.clip(x, 2, None), np.clip(a, 2, None)),
+        (mx.concatenate([x, y], axis=None), np.concatenate([a, b], axis=None)),
+        (mx.stack([x, x], axis=None), np.stack([a, a])),
+        (mx.take_along_axis(x, to_ours(b), axis=None), np.take_along_axis(a, b, axis=None)),
+    ]:
+        np.testing.assert_array_equal(to_numpy(got), want)
+    with pytest.raises(ValueError, match=r"\[clip\] neither bound is given; give at least one"):
+        mx.clip(x, None, None)
+
+
 def test_isin_and_nonzero(rng):
     x, among = rng.integers(-5, 5, (7, 30)), rng.integers(-5, 5, (2, 2))
     for values in (among, among[:0], [3], 2):

@@ -349,6 +349,81 @@ def test_interrupt_and_resume(small_run, tmp_path, monkeypatch, capsys):
         assert one[name].tobytes() == two[name].tobytes(), name
 
 
+def run_of(folder):
+    arrays = np.load(folder / "checkpoint.npz")
+    return json.loads(bytes(arrays["run"])), float(arrays["schedule.horizon"])
+
+
+def test_a_resumed_run_takes_a_new_end(small_run, tmp_path, capsys):
+    """The schedule ends with it; the same end, or none, changes nothing."""
+    out = ["--out", str(tmp_path)]
+    CERMET.train.main(["--steps", "3", "--batch", "4", *out])
+    assert run_of(tmp_path)[1] == 3
+    CERMET.train.main(["--resume", "--steps", "5", "--batch", "4", *out])
+    assert "going on after step 3, until step 5" in capsys.readouterr().out
+    run, horizon = run_of(tmp_path)
+    assert run["steps_done"] == 5 and horizon == 5 and run["settings"]["steps"] == 5
+    before = (tmp_path / "checkpoint.npz").read_bytes()
+    for flags in ([], ["--steps", "5"], ["--steps", "2"]):
+        CERMET.train.main(["--resume", *flags, *out])
+        assert "nothing to train: 5 steps" in capsys.readouterr().out
+        assert (tmp_path / "checkpoint.npz").read_bytes() == before
+    CERMET.train.main(["--resume", "--seconds", "1000000", "--steps", "6", *out])
+    assert "until step 6 or 1e+06 s" in capsys.readouterr().out
+    assert run_of(tmp_path)[0]["settings"]["seconds"] == 1e6
+
+
+def test_more_time_for_a_timed_run(tmp_path):
+    first = make_trainer(CERMET, steps=None, seconds=1000.0, warmup=2)
+    for _ in range(4):
+        first.train_step()
+    first.schedule.state["horizon"] = CERMET.model.mx.array(4.0)
+    first.save(tmp_path / "c.npz")
+    assert first.finished()
+    for seconds, goes_on in ((1000.0, False), (2000.0, True)):
+        second = make_trainer(CERMET, steps=None, seconds=seconds, warmup=2)
+        second.load(tmp_path / "c.npz")
+        assert second.finished() is not goes_on
+        assert (second.horizon > 100) is goes_on
+
+
+@pytest.mark.parametrize(
+    "flags", [["--batch", "8"], ["--dtype", "bf16"], ["--dropout", "0.5"], ["--seed", "3"]]
+)
+def test_what_decides_the_result_stays_when_resuming(small_run, tmp_path, flags):
+    out = ["--out", str(tmp_path)]
+    CERMET.train.main(["--steps", "2", "--batch", "4", *out])
+    before = (tmp_path / "checkpoint.npz").read_bytes()
+    with pytest.raises(
+        SystemExit, match=f"{' '.join(flags)} does not fit .* trained with .*; leave"
+    ):
+        CERMET.train.main(["--resume", *flags, *out])
+    assert (tmp_path / "checkpoint.npz").read_bytes() == before
+
+
+@pytest.mark.parametrize("flags, end", [(["--steps", "0"], "step 0"), (["--seconds", "0"], "0 s")])
+def test_a_run_of_no_steps_trains_nothing_and_says_so(small_run, tmp_path, capsys, flags, end):
+    CERMET.train.main([*flags, "--out", str(tmp_path / "new")])
+    assert f"nothing to train: the run ends at {end};" in capsys.readouterr().out
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "flags, text",
+    [
+        (["--steps", "-1"], "argument --steps: -1 is out of range; give at least 0"),
+        (["--seconds", "nan"], "argument --seconds: nan is out of range; give at least 0"),
+        (["--batch", "0"], "argument --batch: 0 is out of range; give at least 1"),
+        (["--dropout", "1"], "argument --dropout: 1 is out of range; give at least 0 and below 1"),
+        (["--seed", "x"], "argument --seed: invalid int value: 'x'"),
+    ],
+)
+def test_flags_out_of_range(flags, text, capsys):
+    with pytest.raises(SystemExit):
+        CERMET.train.parse_args(flags)
+    assert text in capsys.readouterr().err
+
+
 def test_nothing_to_resume(small_run, tmp_path):
     with pytest.raises(SystemExit, match="nothing to resume"):
         CERMET.train.main(["--resume", "--out", str(tmp_path)])

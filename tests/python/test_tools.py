@@ -64,6 +64,10 @@ BREACHES = {
     "environment": ("src/runtime/a.cpp", HEAD + 'auto x = getenv("HOME");\n'),
     "llvm_includes": ("src/kernel/a.cpp", HEAD + "#include <llvm/IR/Module.h>\n"),
     "op_spread": ("src/transform/a.cpp", HEAD + "bool f() { return id == OpId::Sin; }\n"),
+    "answers": (
+        "src/base/a.cpp",
+        HEAD + 'void f() { CERMET_CHECK(ok(";"[0]), value, op, "no"); }\n',
+    ),
 }
 
 
@@ -113,4 +117,33 @@ def test_ops_are_named_where_ops_are_made(tmp_path):
     make_tree(tmp_path, {"src/ops/tan.cpp": text, "src/schedule/a.cpp": text})
     assert check.breaches(tmp_path)[0]["op_spread"] == [
         "src/schedule/a.cpp:Sin: rows::sin is named here; only src/ops and its like know ops"
+    ]
+
+
+def test_errors_say_what_would_be_right(tmp_path):
+    good = (
+        """fail(kind, "op", "{} is ')'; use {}", f("x"), 1); parser.fail(); fail(kind, op, text);"""
+    )
+    bad = 'f() {\n  fail(kind, "op", "{} is (", f(1, 2));\n  CERMET_CHECK(ok, kind, "a" "b");\n}\n'
+    python = """# SPDX-License-Identifier: MIT
+raise ValueError(f"[{op}] x is {x}; it must be 1")
+raise AttributeError("no x")
+raise error
+raise ValueError("[op] x is 2")
+raise TypeError(f"x is {x}; it must be 1")
+"""
+    make_tree(
+        tmp_path,
+        {
+            "src/base/a.cpp": HEAD + f"void g() {{ {good} }}\n",
+            "python/src/b.cpp": HEAD + bad,
+            "python/cermet/c.py": python,
+        },
+    )
+    places = [place.split(": ")[:2] for place in check.breaches(tmp_path)[0]["answers"]]
+    assert places == [
+        ["python/src/b.cpp", "line 3"],
+        ["python/src/b.cpp", "line 4"],
+        ["python/cermet/c.py", "line 5"],
+        ["python/cermet/c.py", "line 6"],
     ]

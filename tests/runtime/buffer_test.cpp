@@ -109,7 +109,8 @@ TEST(Buffer, OnAnotherDeviceRaises) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::device);
     EXPECT_STREQ(error.what(),
-                 "[buffer] the bytes lie on Device(cpu, 0), the work runs on Device(gpu, 0)");
+                 "[buffer] the bytes lie on Device(cpu, 0), the work runs on Device(gpu, 0); "
+                 "both must be on one device");
   }
 }
 

@@ -943,12 +943,12 @@ def broadcast_arrays(*arrays, stream: object | None = None) -> tuple: ...
 
 def broadcast_shapes(*args) -> tuple: ...
 
-def concatenate(arrays: object, axis: object = 0, *, stream: object | None = None) -> array:
+def concatenate(arrays: object, axis: object | None = 0, *, stream: object | None = None) -> array:
     """Arrays joined along an axis."""
 
 concat = concatenate
 
-def stack(arrays: object, axis: object = 0, *, stream: object | None = None) -> array:
+def stack(arrays: object, axis: object | None = 0, *, stream: object | None = None) -> array:
     """Arrays joined along a new axis."""
 
 def split(a: array, indices_or_sections: object, axis: int = 0, stream: object | None = None) -> object:
@@ -1025,7 +1025,7 @@ def round(a: array, decimals: int = 0, stream: object | None = None) -> array:
 def where(condition: object, x: object, y: object, *, stream: object | None = None) -> array:
     """x where the condition holds, else y."""
 
-def clip(a: object, a_min: object, a_max: object, *, stream: object | None = None) -> array:
+def clip(a: object, a_min: object | None, a_max: object | None, *, stream: object | None = None) -> array:
     """Elements limited to [a_min, a_max]."""
 
 def divmod(a: object, b: object, stream: object | None = None) -> list: ...
@@ -1096,7 +1096,7 @@ def minmax(a: object, axis: object | None = None, keepdims: builtins.bool = Fals
 def take(a: object, indices: object, axis: object | None = None, *, stream: object | None = None) -> array:
     """Elements (or slices along the axis) at the indices."""
 
-def take_along_axis(a: array, indices: array, axis: object = -1, *, stream: object | None = None) -> array: ...
+def take_along_axis(a: array, indices: array, axis: object | None = -1, *, stream: object | None = None) -> array: ...
 
 def put_along_axis(a: array, indices: array, values: object, axis: object | None = None, *, stream: object | None = None) -> array: ...
 

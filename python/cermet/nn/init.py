@@ -6,29 +6,36 @@ shape. Of a weight with more than two axes, the middle ones count as the kernel'
 import math
 
 import cermet.core as mx
+from cermet.arguments import require_arrays
+
+
+def _shape(op, a):
+    require_arrays(f"init.{op}", a=a)
+    return a.shape
 
 
 def constant(value, dtype=mx.float32):
     """All values equal to `value`."""
-    return lambda a: mx.full(a.shape, value, dtype=dtype)
+    return lambda a: mx.full(_shape("constant", a), value, dtype=dtype)
 
 
 def normal(mean=0.0, std=1.0, dtype=mx.float32):
     """Normal with the given mean and standard deviation."""
-    return lambda a: mx.random.normal(a.shape, dtype=dtype, loc=mean, scale=std)
+    return lambda a: mx.random.normal(_shape("normal", a), dtype=dtype, loc=mean, scale=std)
 
 
 def uniform(low=0.0, high=1.0, dtype=mx.float32):
     """Uniform in [low, high)."""
-    return lambda a: mx.random.uniform(low, high, a.shape, dtype=dtype)
+    return lambda a: mx.random.uniform(low, high, _shape("uniform", a), dtype=dtype)
 
 
 def identity(dtype=mx.float32):
     """The identity matrix; the array must be square."""
 
     def initializer(a):
-        if a.ndim != 2 or a.shape[0] != a.shape[1]:
-            raise ValueError(f"[init.identity] the shape is {a.shape}; it must be a square matrix")
+        shape = _shape("identity", a)
+        if len(shape) != 2 or shape[0] != shape[1]:
+            raise ValueError(f"[init.identity] the shape is {shape}; it must be a square matrix")
         return mx.eye(a.shape[0], dtype=dtype)
 
     return initializer
@@ -36,10 +43,12 @@ def identity(dtype=mx.float32):
 
 def _fans(op, a):
     """(fan_in, fan_out) of a weight (outputs, window..., inputs)."""
-    if a.ndim < 2:
-        raise ValueError(f"[init.{op}] the array has {a.ndim} axes; it must have at least 2")
-    window = math.prod(a.shape[1:-1])
-    return a.shape[-1] * window, a.shape[0] * window
+    shape = _shape(op, a)
+    if len(shape) < 2:
+        raise ValueError(f"[init.{op}] the array has {len(shape)} axes; it must have at least 2")
+    window = math.prod(shape[1:-1])
+    # At least 1: of an empty array nothing is drawn.
+    return max(shape[-1] * window, 1), max(shape[0] * window, 1)
 
 
 def glorot_normal(dtype=mx.float32):

@@ -5,6 +5,7 @@ import math
 from typing import Literal, get_args
 
 import cermet.core as mx
+from cermet.arguments import require, require_arrays, require_numbers
 
 Reduction = Literal["none", "mean", "sum"]
 
@@ -22,7 +23,8 @@ def _reduce(loss, reduction):
 
 
 def _same_shape(op, **arrays):
-    """ValueError unless the named arrays have one shape."""
+    """An error unless all are arrays of one shape."""
+    require_arrays(op, **arrays)
     if len({a.shape for a in arrays.values()}) > 1:
         shapes = ", ".join(f"{name} {a.shape}" for name, a in arrays.items())
         raise ValueError(f"[{op}] the shapes differ: {shapes}; they must be equal")
@@ -42,10 +44,11 @@ def cross_entropy(logits, targets, weights=None, axis=-1, label_smoothing=0.0, r
     shape). `label_smoothing` s in [0, 1) mixes p with s of the uniform distribution. `weights`
     has the shape of the loss.
     """
-    if not 0 <= label_smoothing < 1:
-        raise ValueError(
-            f"[cross_entropy] label_smoothing is {label_smoothing}; it must be in [0, 1)"
-        )
+    require_arrays("cross_entropy", logits=logits, targets=targets)
+    require("cross_entropy", "in [0, 1)", lambda s: 0 <= s < 1, label_smoothing=label_smoothing)
+    ndim = logits.ndim
+    in_axes = f"an axis of the logits, in [{-ndim}, {ndim})"
+    require("cross_entropy", in_axes, lambda a: -ndim <= a < ndim, axis=axis)
     as_probabilities = targets.ndim == logits.ndim
     expected = list(logits.shape)
     if not as_probabilities:
@@ -98,6 +101,7 @@ def mse_loss(predictions, targets, reduction="mean"):
 
 def nll_loss(inputs, targets, axis=-1, reduction="none"):
     """-inputs[targets] along `axis`: log-probabilities and class indices."""
+    require_arrays("nll_loss", inputs=inputs, targets=targets)
     picked = mx.take_along_axis(inputs, mx.expand_dims(targets, axis), axis).squeeze(axis)
     return _reduce(-picked, reduction)
 
@@ -105,6 +109,7 @@ def nll_loss(inputs, targets, axis=-1, reduction="none"):
 def gaussian_nll_loss(inputs, targets, vars, full=False, eps=1e-6, reduction="mean"):
     """(log(v) + (inputs - targets)²/v)/2 with v = max(vars, eps); `full` adds log(2π)/2."""
     _same_shape("gaussian_nll_loss", inputs=inputs, targets=targets, vars=vars)
+    require_numbers("gaussian_nll_loss", eps=eps)
     variance = mx.maximum(vars, eps)
     loss = 0.5 * (mx.log(variance) + mx.square(targets - inputs) / variance)
     if full:
@@ -120,6 +125,7 @@ def kl_div_loss(inputs, targets, axis=-1, reduction="none"):
 def smooth_l1_loss(predictions, targets, beta=1.0, reduction="mean"):
     """d²/(2·beta) where d = |predictions - targets| < beta, else d - beta/2."""
     _same_shape("smooth_l1_loss", predictions=predictions, targets=targets)
+    require("smooth_l1_loss", "a number above 0", lambda b: b > 0, beta=beta)
     d = mx.abs(predictions - targets)
     loss = mx.where(d < beta, 0.5 * mx.square(d) / beta, d - 0.5 * beta)
     return _reduce(loss, reduction)
@@ -129,6 +135,8 @@ def triplet_loss(
     anchors, positives, negatives, axis=-1, p=2, margin=1.0, eps=1e-6, reduction="none"
 ):
     """max(‖anchors - positives‖ - ‖anchors - negatives‖ + margin, 0), p-norms along `axis`."""
+
+    require("triplet_loss", "a number above 0", lambda p: p > 0, p=p)
 
     def distance(other):
         powers = mx.power(mx.abs(anchors - other), p)
@@ -145,6 +153,7 @@ def hinge_loss(inputs, targets, reduction="none"):
 
 def huber_loss(inputs, targets, delta=1.0, reduction="none"):
     """d²/2 where d = |inputs - targets| <= delta, else delta·(d - delta/2)."""
+    require_numbers("huber_loss", delta=delta)
     d = mx.abs(inputs - targets)
     loss = mx.where(d <= delta, 0.5 * mx.square(d), delta * (d - 0.5 * delta))
     return _reduce(loss, reduction)

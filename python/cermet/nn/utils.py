@@ -4,6 +4,7 @@
 from functools import wraps
 
 import cermet.core as mx
+from cermet.arguments import require_callable
 
 
 def value_and_grad(model, fn):
@@ -13,6 +14,12 @@ def value_and_grad(model, fn):
     with respect to the model's trainable parameters and form the same tree. The model keeps its
     own arrays, whatever `fn` does to it.
     """
+
+    if not hasattr(model, "trainable_parameters"):
+        raise TypeError(
+            f"[value_and_grad] model is of type {type(model).__name__}; it must be a Module"
+        )
+    require_callable("value_and_grad", fn=fn)
 
     def of_parameters(parameters, *args, **kwargs):
         model.update(parameters)

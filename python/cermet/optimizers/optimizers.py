@@ -12,6 +12,14 @@ from functools import reduce
 from operator import add
 
 import cermet.core as mx
+from cermet.arguments import (
+    require,
+    require_arrays,
+    require_callable,
+    require_numbers,
+    require_sizes,
+    require_type,
+)
 from cermet.utils import tree_flatten, tree_map, tree_merge, tree_unflatten
 
 
@@ -28,6 +36,7 @@ class Optimizer:
 
     def update(self, model, gradients):
         """Take one step: replace the model's parameters by the updated ones."""
+        require_type(type(self).__name__, "a Module", dict, model=model)
         model.update(self.apply_gradients(gradients, model))
 
     def init(self, parameters):
@@ -35,6 +44,7 @@ class Optimizer:
 
         Only needed to have the state before the first step; `apply_gradients` does it otherwise.
         """
+        require_type(type(self).__name__, "a dict of parameters", dict, parameters=parameters)
         for name, subtree in parameters.items():
             self._state[name] = self._init_below(subtree, self._state.get(name))
         self._initialized = True
@@ -56,12 +66,14 @@ class Optimizer:
 
     def init_single(self, parameter, state):
         """Fill the dict `state` for one parameter."""
-        raise NotImplementedError(f"{type(self).__name__} does not define init_single")
+        self._lacks("init_single")
 
     def apply_gradients(self, gradients, parameters):
         """The updated parameters, as a tree like `gradients`; `parameters` (a tree or a model)
         may hold more. Advances the state by one step.
         """
+        require_type(type(self).__name__, "a dict of gradients", dict, gradients=gradients)
+        _check_gradients(type(self).__name__, gradients, parameters)
         if not self._initialized:
             self.init(gradients)
         for name, schedule in self._schedulers.items():
@@ -71,7 +83,7 @@ class Optimizer:
 
     def apply_single(self, gradient, parameter, state):
         """The updated parameter; changes the dict `state` of this parameter."""
-        raise NotImplementedError(f"{type(self).__name__} does not define apply_single")
+        self._lacks("apply_single")
 
     @property
     def state(self):
@@ -80,6 +92,7 @@ class Optimizer:
 
     @state.setter
     def state(self, state):
+        require_type(type(self).__name__, "a dict", dict, state=state)
         self._initialized = False
         self._state = state
 
@@ -95,6 +108,7 @@ class Optimizer:
 
     @learning_rate.setter
     def learning_rate(self, learning_rate):
+        self._require("a finite number", math.isfinite, learning_rate=learning_rate)
         self.state["learning_rate"] = mx.array(learning_rate)
 
     def _schedule(self, name, value):
@@ -102,11 +116,65 @@ class Optimizer:
         if callable(value):
             self._schedulers[name] = value
             value = value(self.step)
+        self._require(
+            "a finite number, or a function of the step that gives one",
+            math.isfinite,
+            **{name: value},
+        )
         self.state[name] = mx.array(value)
 
-    def _require(self, condition, name, value, wanted):
-        if not condition:
-            raise ValueError(f"[{type(self).__name__}] {name} is {value}; it must be {wanted}")
+    def _lacks(self, method):
+        raise NotImplementedError(
+            f"[{type(self).__name__}] {method} is not defined; a subclass of Optimizer defines it"
+        )
+
+    def _require(self, wanted, test, **values):
+        require(type(self).__name__, wanted, test, **values)
+
+    def _require_least(self, least, **numbers):
+        require_numbers(type(self).__name__, least, **numbers)
+
+    def _require_rates(self, **rates):
+        self._require("in [0, 1]", lambda rate: 0 <= rate <= 1, **rates)
+
+    def _require_pair(self, wanted, test, **pairs):
+        """Each is two numbers of which `test` is true."""
+
+        def holds(pair):
+            first, second = pair
+            return test(first) and test(second)
+
+        self._require(f"two numbers {wanted}", holds, **pairs)
+
+
+def _keys(tree):
+    if isinstance(tree, dict):
+        return list(tree)
+    return range(len(tree)) if isinstance(tree, (list, tuple)) else ()
+
+
+def _check_gradients(op, gradients, parameters, path=()):
+    """An error unless each gradient is an array with a parameter of its shape in its place."""
+    there = _keys(parameters)
+    for key in _keys(gradients):
+        name = ".".join(map(str, (*path, key)))
+        if key not in there:
+            names = ", ".join(map(str, there)) or "none"
+            raise ValueError(
+                f"[{op}] {name!r} has a gradient and is no parameter; there are {names}"
+            )
+        gradient, parameter = gradients[key], parameters[key]
+        if isinstance(gradient, (dict, list, tuple)):
+            _check_gradients(op, gradient, parameter, (*path, key))
+            continue
+        require_arrays(
+            op, **{f"the gradient of {name}": gradient, f"the parameter {name}": parameter}
+        )
+        if gradient.shape != parameter.shape:
+            raise ValueError(
+                f"[{op}] the gradient of {name} has shape {gradient.shape}; "
+                f"it must be the parameter's, {parameter.shape}"
+            )
 
 
 class MultiOptimizer(Optimizer):
@@ -118,6 +186,12 @@ class MultiOptimizer(Optimizer):
 
     def __init__(self, optimizers, filters=()):
         super().__init__()
+        self._require(
+            "a list of optimizers",
+            lambda given: len(given) and all(isinstance(o, Optimizer) for o in given),
+            optimizers=optimizers,
+        )
+        require_callable("MultiOptimizer", **{f"filter {i}": f for i, f in enumerate(filters)})
         if len(filters) != len(optimizers) - 1:
             raise ValueError(
                 f"[MultiOptimizer] {len(filters)} filters for {len(optimizers)} optimizers; "
@@ -156,8 +230,8 @@ class MultiOptimizer(Optimizer):
         states = state.get("states")
         if states is None or len(states) != len(self.optimizers):
             raise ValueError(
-                f"[MultiOptimizer] the state must be a dict whose 'states' has "
-                f"{len(self.optimizers)} items, one for each optimizer"
+                f"[MultiOptimizer] a state with {0 if states is None else len(states)} 'states'; "
+                f"it must have {len(self.optimizers)}, one for each optimizer"
             )
         for optimizer, part in zip(self.optimizers, states, strict=True):
             optimizer.state = part
@@ -186,6 +260,8 @@ class SGD(Optimizer):
         self, learning_rate, momentum=0.0, weight_decay=0.0, dampening=0.0, nesterov=False
     ):
         super().__init__()
+        self._require_least(0, momentum=momentum, weight_decay=weight_decay)
+        self._require("a finite number", math.isfinite, dampening=dampening)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError(
                 f"[SGD] nesterov with momentum {momentum} and dampening {dampening}; "
@@ -216,8 +292,8 @@ class RMSprop(Optimizer):
 
     def __init__(self, learning_rate, alpha=0.99, eps=1e-8):
         super().__init__()
-        self._require(alpha >= 0, "alpha", alpha, "at least 0")
-        self._require(eps >= 0, "eps", eps, "at least 0")
+        self._require_rates(alpha=alpha)
+        self._require_least(0, eps=eps)
         self._schedule("learning_rate", learning_rate)
         self.alpha = alpha
         self.eps = eps
@@ -237,7 +313,7 @@ class Adagrad(Optimizer):
 
     def __init__(self, learning_rate, eps=1e-8):
         super().__init__()
-        self._require(eps >= 0, "eps", eps, "at least 0")
+        self._require_least(0, eps=eps)
         self._schedule("learning_rate", learning_rate)
         self.eps = eps
 
@@ -258,8 +334,8 @@ class AdaDelta(Optimizer):
 
     def __init__(self, learning_rate, rho=0.9, eps=1e-6):
         super().__init__()
-        self._require(rho >= 0, "rho", rho, "at least 0")
-        self._require(eps >= 0, "eps", eps, "at least 0")
+        self._require_rates(rho=rho)
+        self._require_least(0, eps=eps)
         self._schedule("learning_rate", learning_rate)
         self.rho = rho
         self.eps = eps
@@ -286,8 +362,8 @@ class Adam(Optimizer):
 
     def __init__(self, learning_rate, betas=(0.9, 0.999), eps=1e-8, bias_correction=False):
         super().__init__()
-        self._require(all(0 <= b < 1 for b in betas), "betas", betas, "in [0, 1)")
-        self._require(eps >= 0, "eps", eps, "at least 0")
+        self._require_pair("in [0, 1)", lambda b: 0 <= b < 1, betas=betas)
+        self._require_least(0, eps=eps)
         self._schedule("learning_rate", learning_rate)
         self.betas = betas
         self.eps = eps
@@ -322,6 +398,7 @@ class AdamW(Adam):
         bias_correction=False,
     ):
         super().__init__(learning_rate, betas, eps, bias_correction)
+        self._require_least(0, weight_decay=weight_decay)
         self.weight_decay = weight_decay
 
     def apply_single(self, gradient, parameter, state):
@@ -355,6 +432,8 @@ class Lion(Optimizer):
 
     def __init__(self, learning_rate, betas=(0.9, 0.99), weight_decay=0.0):
         super().__init__()
+        self._require_pair("in [0, 1]", lambda b: 0 <= b <= 1, betas=betas)
+        self._require_least(0, weight_decay=weight_decay)
         self._schedule("learning_rate", learning_rate)
         self.betas = betas
         self.weight_decay = weight_decay
@@ -394,6 +473,15 @@ class Adafactor(Optimizer):
         warmup_init=False,
     ):
         super().__init__()
+        self._require_pair("of at least 0", lambda e: e >= 0, eps=eps)
+        self._require("a number above 0", lambda c: c > 0, clip_threshold=clip_threshold)
+        self._require("a number of at most 0", lambda d: d <= 0, decay_rate=decay_rate)
+        self._require("None or in [0, 1]", lambda b: b is None or 0 <= b <= 1, beta_1=beta_1)
+        self._require_least(0, weight_decay=weight_decay)
+        if learning_rate is None and not relative_step:
+            raise ValueError(
+                "[Adafactor] there is no learning_rate and relative_step is False; give one of them"
+            )
         if learning_rate is not None:
             self._schedule("learning_rate", learning_rate)
         self.eps = eps
@@ -468,6 +556,9 @@ class Muon(Optimizer):
 
     def __init__(self, learning_rate, momentum=0.95, weight_decay=0.01, nesterov=True, ns_steps=5):
         super().__init__()
+        self._require_rates(momentum=momentum)
+        self._require_least(0, weight_decay=weight_decay)
+        require_sizes("Muon", 0, ns_steps=ns_steps)
         self._schedule("learning_rate", learning_rate)
         self.momentum = momentum
         self.weight_decay = weight_decay
@@ -507,6 +598,7 @@ def clip_grad_norm(grads, max_norm):
     """(grads scaled by min(1, max_norm/(norm + 1e-6)), norm), with norm the 2-norm over all
     arrays of the tree together.
     """
+    require_numbers("clip_grad_norm", max_norm=max_norm)
     squares = [mx.sum(mx.square(g)) for _, g in tree_flatten(grads)]
     norm = mx.sqrt(reduce(add, squares)) if squares else mx.array(0.0)
     scale = mx.minimum(max_norm / (norm + 1e-6), 1.0)

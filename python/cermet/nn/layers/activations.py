@@ -8,6 +8,7 @@ ops: the core fuses them with their neighbours.
 import math
 
 import cermet.core as mx
+from cermet.arguments import require, require_sizes
 from cermet.nn.layers.base import Module
 
 
@@ -49,6 +50,7 @@ def elu(x, alpha=1.0):
 
 def celu(x, alpha=1.0):
     """max(x, 0) + alpha·(exp(min(x, 0)/alpha) - 1)."""
+    require("celu", "a number other than 0", lambda a: a != 0, alpha=alpha)
     return mx.maximum(x, 0.0) + alpha * (mx.exp(mx.minimum(x, 0.0) / alpha) - 1)
 
 
@@ -155,6 +157,7 @@ def _layer(function):
         def __call__(self, x):
             return function(x)
 
+        __call__.__qualname__ = f"{cls.__name__}.__call__"
         cls.__call__ = __call__
         cls.__doc__ = f"`{function.__name__}` as a layer: {function.__doc__}"
         return cls
@@ -258,6 +261,7 @@ class PReLU(Module):
 
     def __init__(self, num_parameters=1, init=0.25):
         super().__init__()
+        require_sizes("PReLU", num_parameters=num_parameters)
         self.weight = mx.full([num_parameters], init)
 
     def __call__(self, x):
@@ -280,6 +284,7 @@ class CELU(Module):
 
     def __init__(self, alpha=1.0):
         super().__init__()
+        require("CELU", "a number other than 0", lambda a: a != 0, alpha=alpha)
         self._alpha = alpha
 
     def __call__(self, x):

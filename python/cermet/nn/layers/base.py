@@ -8,8 +8,10 @@ modules, dicts and lists whose name does not begin with an underscore.
 
 import os
 import textwrap
+from collections.abc import Iterable
 
 import cermet.core as mx
+from cermet.arguments import path_pairs, require_type
 from cermet.utils import tree_flatten, tree_unflatten
 
 __all__ = ["Module"]
@@ -84,14 +86,14 @@ class Module(dict):
         """
         if isinstance(file_or_weights, (str, os.PathLike)):
             file_or_weights = mx.load(os.fspath(file_or_weights))
-        pairs = file_or_weights
-        pairs = list(pairs.items() if isinstance(pairs, dict) else pairs)
+        pairs = path_pairs("Module.load_weights", file_or_weights)
         if strict:
             _check_weights(dict(tree_flatten(self.parameters())), dict(pairs))
         return self.update(tree_unflatten(pairs), strict=False)
 
     def save_weights(self, file):
         """Write the parameters to a `.npz` file."""
+        require_type("Module.save_weights", "a path", (str, os.PathLike), file=file)
         file = os.fspath(file)
         weights = tree_flatten(self.parameters(), destination={})
         if not file.endswith(".npz"):
@@ -252,10 +254,12 @@ class Module(dict):
 
             return [path for path, _ in tree_flatten(self.filter_and_map(is_own))]
         keys = [keys] if isinstance(keys, str) else keys
+        require_type("Module.freeze", "a name, several, or None", Iterable, keys=keys)
         for key in keys if strict else ():
             if key not in self:
                 raise KeyError(
-                    f"{type(self).__name__} has no member {key!r}; it has {_names(self)}"
+                    f"[Module.freeze] {type(self).__name__} has no member {key!r}; "
+                    f"it has {_names(self)}"
                 )
         return keys
 
@@ -279,7 +283,7 @@ class _Walk:
         if isinstance(value, list):
             return [self.item(module, f"{key}.{i}", v) for i, v in enumerate(value)]
         raise RuntimeError(
-            f"[Module.filter_and_map] {key!r} is a {type(value).__name__}, which has nothing "
+            f"[Module.filter_and_map] {key!r} is of type {type(value).__name__}, which has nothing "
             "below it; is_leaf_fn must be true for it or filter_fn false"
         )
 
@@ -314,7 +318,8 @@ def _check_weights(have, given):
     for name, value in given.items():
         if not isinstance(value, mx.array):
             raise ValueError(
-                f"[Module.load_weights] {name} is a {type(value).__name__}; it must be an array"
+                f"[Module.load_weights] {name} is of type {type(value).__name__}; "
+                "it must be an array"
             )
         if value.shape != have[name].shape:
             raise ValueError(
@@ -332,16 +337,19 @@ def _entries(op, target, tree, strict, kind):
         return
     if isinstance(target, dict) and isinstance(tree, dict):
         unknown = [key for key in tree if key not in target]
-        problem = f"no {kind} {unknown[0]!r}; it has {_names(target)}" if unknown else None
+        problem = f"no {kind} {unknown[0]!r}" if unknown else None
+        right = f"it has {_names(target)}"
         found = [(key, target[key], new) for key, new in tree.items() if key in target]
     elif isinstance(target, list) and isinstance(tree, (list, tuple)):
         problem = f"{len(target)} items, not {len(tree)}" if len(tree) > len(target) else None
+        right = "give as many or less"
         found = [(i, *pair) for i, pair in enumerate(zip(target, tree, strict=False))]
     else:
-        problem = f"not the form of a {type(tree).__name__}, which the tree has in its place"
+        problem = f"not the form {type(tree).__name__}, which the tree has in its place"
+        right = "the tree must have the form of what it updates"
         found = []
     if strict and problem:
-        raise ValueError(f"[{op}] {type(target).__name__} has {problem}")
+        raise ValueError(f"[{op}] {type(target).__name__} has {problem}; {right}")
     yield from (entry for entry in found if not _is_empty(entry[2]))
 
 
@@ -355,7 +363,7 @@ def _update_arrays(target, tree, strict):
             _update_arrays(old, new, strict)
         elif strict and not isinstance(new, mx.array):
             raise ValueError(
-                f"[Module.update] {key!r} is a {type(new).__name__}; it must be an array"
+                f"[Module.update] {key!r} is of type {type(new).__name__}; it must be an array"
             )
         else:
             target[key] = new
@@ -369,5 +377,6 @@ def _update_modules(target, tree, strict):
             _update_modules(old, new, strict)
         elif strict:
             raise ValueError(
-                f"[Module.update_modules] {key!r} is a {type(old).__name__}; it must be a module"
+                f"[Module.update_modules] {key!r} is of type {type(old).__name__}; "
+                "it must be a module"
             )

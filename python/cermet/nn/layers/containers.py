@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Sequential."""
 
+from cermet.arguments import require_callable
 from cermet.nn.layers.base import Module
 
 
@@ -9,6 +10,7 @@ class Sequential(Module):
 
     def __init__(self, *modules):
         super().__init__()
+        require_callable("Sequential", **{f"module {i}": m for i, m in enumerate(modules)})
         self.layers = list(modules)
 
     def __call__(self, x):

@@ -2,12 +2,12 @@
 """Dropout of single values (Srivastava et al. 2014) and of whole channels."""
 
 import cermet.core as mx
+from cermet.arguments import require
 from cermet.nn.layers.base import Module
 
 
 def _keep_probability(op, p):
-    if not 0 <= p < 1:
-        raise ValueError(f"[{op}] the dropout probability is {p}; it must be in [0, 1)")
+    require(op, "in [0, 1)", lambda p: 0 <= p < 1, p=p)
     return 1 - p
 
 

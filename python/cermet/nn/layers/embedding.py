@@ -4,6 +4,7 @@
 import math
 
 import cermet.core as mx
+from cermet.arguments import require_sizes
 from cermet.nn.layers.base import Module
 
 
@@ -15,6 +16,8 @@ class Embedding(Module):
 
     def __init__(self, num_embeddings, dims):
         super().__init__()
+        require_sizes("Embedding", 0, num_embeddings=num_embeddings)
+        require_sizes("Embedding", dims=dims)
         self.weight = mx.random.normal((num_embeddings, dims), scale=math.sqrt(1 / dims))
 
     def _extra_repr(self):

@@ -4,6 +4,7 @@
 import math
 
 import cermet.core as mx
+from cermet.arguments import require_sizes
 from cermet.nn.layers.base import Module
 
 
@@ -25,6 +26,8 @@ class Linear(Module):
 
     def __init__(self, input_dims, output_dims, bias=True):
         super().__init__()
+        require_sizes("Linear", input_dims=input_dims)
+        require_sizes("Linear", 0, output_dims=output_dims)
         bound = math.sqrt(1 / input_dims)
         self.weight = mx.random.uniform(-bound, bound, (output_dims, input_dims))
         if bias:
@@ -49,6 +52,8 @@ class Bilinear(Module):
 
     def __init__(self, input1_dims, input2_dims, output_dims, bias=True):
         super().__init__()
+        require_sizes("Bilinear", input1_dims=input1_dims)
+        require_sizes("Bilinear", 0, input2_dims=input2_dims, output_dims=output_dims)
         bound = math.sqrt(1 / input1_dims)
         self.weight = mx.random.uniform(-bound, bound, (output_dims, input2_dims, input1_dims))
         if bias:

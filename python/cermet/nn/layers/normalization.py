@@ -2,7 +2,13 @@
 """Layer, RMS, group, instance and batch normalisation. Channels are the last axis."""
 
 import cermet.core as mx
+from cermet.arguments import require, require_numbers, require_sizes
 from cermet.nn.layers.base import Module
+
+
+def _require_norm(op, dims, eps):
+    require_sizes(op, 0, dims=dims)
+    require_numbers(op, eps=eps)
 
 
 class RMSNorm(Module):
@@ -13,6 +19,7 @@ class RMSNorm(Module):
 
     def __init__(self, dims, eps=1e-5):
         super().__init__()
+        _require_norm("RMSNorm", dims, eps)
         self.weight = mx.ones((dims,))
         self.eps = eps
 
@@ -31,6 +38,7 @@ class LayerNorm(Module):
 
     def __init__(self, dims, eps=1e-5, affine=True, bias=True):
         super().__init__()
+        _require_norm("LayerNorm", dims, eps)
         if affine:
             self.weight = mx.ones((dims,))
             if bias:
@@ -53,6 +61,7 @@ class InstanceNorm(Module):
 
     def __init__(self, dims, eps=1e-5, affine=False):
         super().__init__()
+        _require_norm("InstanceNorm", dims, eps)
         if affine:
             self.weight = mx.ones((dims,))
             self.bias = mx.zeros((dims,))
@@ -63,6 +72,11 @@ class InstanceNorm(Module):
         return f"{self.dims}, eps={self.eps}, affine={'weight' in self}"
 
     def __call__(self, x):
+        if x.ndim < 3:
+            raise ValueError(
+                f"[InstanceNorm] the input has {x.ndim} axes; it must have at least 3: "
+                "the batch, what to normalise over, and the channels"
+            )
         axes = tuple(range(1, x.ndim - 1))
         mean = mx.mean(x, axis=axes, keepdims=True)
         var = mx.var(x, axis=axes, keepdims=True)
@@ -80,6 +94,14 @@ class GroupNorm(Module):
 
     def __init__(self, num_groups, dims, eps=1e-5, affine=True, pytorch_compatible=False):
         super().__init__()
+        _require_norm("GroupNorm", dims, eps)
+        require_sizes("GroupNorm", num_groups=num_groups)
+        require(
+            "GroupNorm",
+            f"a divisor of dims, {dims}",
+            lambda n: dims % n == 0,
+            num_groups=num_groups,
+        )
         if affine:
             self.bias = mx.zeros((dims,))
             self.weight = mx.ones((dims,))
@@ -95,6 +117,11 @@ class GroupNorm(Module):
         )
 
     def __call__(self, x):
+        if x.ndim < 2:
+            raise ValueError(
+                f"[GroupNorm] the input has {x.ndim} axes; it must have at least 2: "
+                "the batch and the channels"
+            )
         batch, *middle, dims = x.shape
         if dims % self.num_groups:
             raise ValueError(
@@ -125,6 +152,9 @@ class BatchNorm(Module):
 
     def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True):
         super().__init__()
+        require_sizes("BatchNorm", 0, num_features=num_features)
+        require_numbers("BatchNorm", eps=eps)
+        require("BatchNorm", "in [0, 1]", lambda m: 0 <= m <= 1, momentum=momentum)
         self.num_features = num_features
         self.eps = eps
         self.momentum = momentum

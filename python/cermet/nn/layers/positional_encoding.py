@@ -4,7 +4,13 @@
 import math
 
 import cermet.core as mx
+from cermet.arguments import require, require_sizes
 from cermet.nn.layers.base import Module
+
+
+def _require_pairs(op, dims):
+    require_sizes(op, 2, dims=dims)
+    require(op, "even", lambda n: n % 2 == 0, dims=dims)
 
 
 class RoPE(Module):
@@ -16,6 +22,8 @@ class RoPE(Module):
 
     def __init__(self, dims, traditional=False, base=10000, scale=1.0):
         super().__init__()
+        _require_pairs("RoPE", dims)
+        require("RoPE", "a number above 0", lambda n: n > 0, base=base)
         self.dims = dims
         self.traditional = traditional
         self.base = base
@@ -48,6 +56,9 @@ class SinusoidalPositionalEncoding(Module):
         self, dims, min_freq=0.0001, max_freq=1, scale=None, cos_first=False, full_turns=False
     ):
         super().__init__()
+        op = "SinusoidalPositionalEncoding"
+        _require_pairs(op, dims)
+        require(op, "a number above 0", lambda n: n > 0, min_freq=min_freq, max_freq=max_freq)
         half = dims // 2
         falling = 1 - mx.arange(0, half) / max(half - 1, 1)
         low, high = math.log(min_freq), math.log(max_freq)
@@ -87,6 +98,8 @@ class ALiBi(Module):
         those of the largest power of two below, then every second one of twice as many heads.
         """
 
+        require_sizes("ALiBi", num_heads=num_heads)
+
         def geometric(n):
             return [2 ** (-8 * i / n) for i in range(1, n + 1)]
 
@@ -95,6 +108,11 @@ class ALiBi(Module):
         return mx.array(slopes, dtype=dtype)[:, None, None]
 
     def __call__(self, attention_scores, offset=0, mask=None):
+        if attention_scores.ndim != 4:
+            raise ValueError(
+                f"[ALiBi] the scores have shape {attention_scores.shape}; "
+                "it must be (batch, heads, queries, keys)"
+            )
         bias = ALiBi.create_alibi_matrix(
             q_sequence_length=attention_scores.shape[-2] + offset,
             k_sequence_length=attention_scores.shape[-1],

@@ -8,8 +8,21 @@ runs step by step.
 import math
 
 import cermet.core as mx
+from cermet.arguments import require_sizes
 from cermet.nn.layers.activations import tanh
 from cermet.nn.layers.base import Module
+
+
+def _require(op, input_size, hidden_size):
+    require_sizes(op, 0, input_size=input_size)
+    require_sizes(op, hidden_size=hidden_size)
+
+
+def _require_steps(op, x):
+    if x.ndim < 2:
+        raise ValueError(
+            f"[{op}] the input has {x.ndim} axes; it must have at least 2: the steps and the values"
+        )
 
 
 def _uniform(hidden_size, *shape):
@@ -25,6 +38,7 @@ class RNN(Module):
 
     def __init__(self, input_size, hidden_size, bias=True, nonlinearity=None):
         super().__init__()
+        _require("RNN", input_size, hidden_size)
         self.nonlinearity = nonlinearity or tanh
         if not callable(self.nonlinearity):
             raise ValueError(f"[RNN] nonlinearity is {nonlinearity!r}; it must be callable")
@@ -41,6 +55,7 @@ class RNN(Module):
 
     def __call__(self, x, hidden=None):
         """(..., T, D) and the hidden state before it (..., H) → all hidden states (..., T, H)."""
+        _require_steps("RNN", x)
         x = x @ self.Wxh.T
         if self.bias is not None:
             x = x + self.bias
@@ -65,6 +80,7 @@ class GRU(Module):
 
     def __init__(self, input_size, hidden_size, bias=True):
         super().__init__()
+        _require("GRU", input_size, hidden_size)
         self.hidden_size = hidden_size
         self.Wx = _uniform(hidden_size, 3 * hidden_size, input_size)
         self.Wh = _uniform(hidden_size, 3 * hidden_size, hidden_size)
@@ -79,6 +95,7 @@ class GRU(Module):
 
     def __call__(self, x, hidden=None):
         """(..., T, D) and the hidden state before it (..., H) → all hidden states (..., T, H)."""
+        _require_steps("GRU", x)
         x = x @ self.Wx.T
         if self.b is not None:
             x = x + self.b
@@ -116,6 +133,7 @@ class LSTM(Module):
 
     def __init__(self, input_size, hidden_size, bias=True):
         super().__init__()
+        _require("LSTM", input_size, hidden_size)
         self.hidden_size = hidden_size
         self.Wx = _uniform(hidden_size, 4 * hidden_size, input_size)
         self.Wh = _uniform(hidden_size, 4 * hidden_size, hidden_size)
@@ -131,6 +149,7 @@ class LSTM(Module):
         """(..., T, D) and the states before it (..., H) → all hidden and all cell states, both
         (..., T, H).
         """
+        _require_steps("LSTM", x)
         x = x @ self.Wx.T
         if self.bias is not None:
             x = x + self.bias

@@ -4,12 +4,17 @@
 import math
 
 import cermet.core as mx
+from cermet.arguments import require, require_callable, require_sizes
 from cermet.nn.layers.activations import relu
 from cermet.nn.layers.base import Module
 from cermet.nn.layers.dropout import Dropout
 from cermet.nn.layers.linear import Linear
 from cermet.nn.layers.normalization import LayerNorm
 from cermet.nn.utils import checkpoint as checkpointed
+
+
+def _or(size, default):
+    return default if size is None else size
 
 
 class MultiHeadAttention(Module):
@@ -31,18 +36,17 @@ class MultiHeadAttention(Module):
         bias=False,
     ):
         super().__init__()
-        if dims % num_heads:
-            raise ValueError(
-                f"[MultiHeadAttention] dims is {dims}; it must be a multiple of the "
-                f"{num_heads} heads"
-            )
-        key_input_dims = key_input_dims or dims
-        value_dims = value_dims or dims
+        op = "MultiHeadAttention"
+        require_sizes(op, dims=dims, num_heads=num_heads)
+        key_input_dims = _or(key_input_dims, dims)
+        value_dims = _or(value_dims, dims)
+        of_heads = f"a multiple of the {num_heads} heads"
+        require(op, of_heads, lambda n: n % num_heads == 0, dims=dims, value_dims=value_dims)
         self.num_heads = num_heads
-        self.query_proj = Linear(query_input_dims or dims, dims, bias=bias)
+        self.query_proj = Linear(_or(query_input_dims, dims), dims, bias=bias)
         self.key_proj = Linear(key_input_dims, dims, bias=bias)
-        self.value_proj = Linear(value_input_dims or key_input_dims, value_dims, bias=bias)
-        self.out_proj = Linear(value_dims, value_output_dims or dims, bias=bias)
+        self.value_proj = Linear(_or(value_input_dims, key_input_dims), value_dims, bias=bias)
+        self.out_proj = Linear(value_dims, _or(value_output_dims, dims), bias=bias)
 
     def __call__(self, queries, keys, values, mask=None):
         """(B, Tq, ·), (B, Tk, ·), (B, Tk, ·) → (B, Tq, value_output_dims).
@@ -58,12 +62,18 @@ class MultiHeadAttention(Module):
         return self.out_proj(y.reshape(*y.shape[:2], -1))
 
     def _heads(self, x):
-        batch, length, dims = x.shape
+        if x.ndim != 3:
+            raise ValueError(
+                f"[MultiHeadAttention] the input has shape {x.shape}; "
+                "it must be (batch, length, features)"
+            )
+        batch, length, _ = x.shape
         return x.reshape(batch, length, self.num_heads, -1).transpose(0, 2, 1, 3)
 
     @staticmethod
     def create_additive_causal_mask(N, dtype=mx.float32):
         """(N, N): 0 on and below the diagonal, the dtype's lowest value above."""
+        require_sizes("create_additive_causal_mask", 0, N=N)
         positions = mx.arange(N)
         above = positions[:, None] < positions[None, :]
         return above.astype(dtype) * mx.finfo(dtype).min
@@ -78,7 +88,8 @@ class TransformerEncoderLayer(Module):
         self, dims, num_heads, mlp_dims=None, dropout=0.0, activation=relu, norm_first=True
     ):
         super().__init__()
-        mlp_dims = mlp_dims or dims * 4
+        require_callable("TransformerEncoderLayer", activation=activation)
+        mlp_dims = _or(mlp_dims, dims * 4)
         self.attention = MultiHeadAttention(dims, num_heads)
         self.ln1 = LayerNorm(dims)
         self.ln2 = LayerNorm(dims)
@@ -120,6 +131,7 @@ class TransformerEncoder(Module):
         checkpoint=False,
     ):
         super().__init__()
+        require_sizes("TransformerEncoder", 0, num_layers=num_layers)
         self.checkpoint = checkpoint
         self.layers = [
             TransformerEncoderLayer(dims, num_heads, mlp_dims, dropout, activation, norm_first)
@@ -141,7 +153,8 @@ class TransformerDecoderLayer(Module):
         self, dims, num_heads, mlp_dims=None, dropout=0.0, activation=relu, norm_first=True
     ):
         super().__init__()
-        mlp_dims = mlp_dims or dims * 4
+        require_callable("TransformerDecoderLayer", activation=activation)
+        mlp_dims = _or(mlp_dims, dims * 4)
         self.self_attention = MultiHeadAttention(dims, num_heads)
         self.cross_attention = MultiHeadAttention(dims, num_heads)
         self.ln1 = LayerNorm(dims)
@@ -191,6 +204,7 @@ class TransformerDecoder(Module):
         checkpoint=False,
     ):
         super().__init__()
+        require_sizes("TransformerDecoder", 0, num_layers=num_layers)
         self.checkpoint = checkpoint
         self.layers = [
             TransformerDecoderLayer(dims, num_heads, mlp_dims, dropout, activation, norm_first)

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: MIT
+"""docs/differences.md against Cermet and the wheel: for each row of its first two tables, an
+expression and what both answer. What reads memory that is not its own, or ends the process, is left
+to Cermet alone.
+"""
+
+import math
+import pathlib
+import re
+
+import numpy as np
+import pytest
+from mlx_oracle import CERMET, MLX
+
+PAGE = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/differences.md"
+
+NAN, INF = math.nan, math.inf
+HALF_ROWS = "mx.fast.cross_entropy(mx.zeros((1, 3), mx.float16), mx.array([0])).tolist()"
+ATTENTION = """mx.fast.scaled_dot_product_attention(mx.ones((1, 1, 1, 4)), mx.ones((1, 1, 3, 4)),
+    mx.arange(12.0).reshape(1, 1, 3, 4), scale=1.0, mask=mx.array([[False] * 3])).tolist()"""
+SECOND = """mx.grad(lambda x: mx.grad(lambda x: mx.cumprod(x).sum())(x).sum())(
+    mx.array([1.0, 0, 2])).tolist()"""
+AROUND = (
+    """mx.grad(lambda w: mx.checkpoint(lambda x: x * w)(mx.array(3.0)))(mx.array(2.0)).item()"""
+)
+
+
+def drawn_twice(mx):
+    """The value and the gradient's sum, which are equal where the same numbers are drawn."""
+    mx.random.seed(3)
+    f = mx.checkpoint(lambda x: (x * mx.random.uniform(shape=x.shape)).sum())
+    value, gradient = mx.value_and_grad(f)(mx.ones((3,)))
+    return abs(value.item() - gradient.sum().item()) < 1e-5
+
+
+def batched_rule(mx):
+    f = mx.custom_function(lambda x: x * x)
+    f.vjp(lambda primals, cotangent, output: 100.0 * cotangent)
+    return mx.grad(lambda x: mx.vmap(f)(x).sum())(mx.array([1.0, 2])).tolist()
+
+
+def windows_are_exact(mx):
+    return np.abs(np.float64(mx.hanning(7).tolist()) - np.hanning(7)).max() < 3e-8
+
+
+# The row's first words; an expression; Cermet's answer; MLX's (None: not asked).
+ROWS = [
+    ("an index out of range", "mx.zeros((3,))[5]", IndexError, None),
+    ("half-typed", "(mx.array([6e4]).astype(mx.float16) * 2 / 2).tolist()", [6e4], [INF]),
+    ("mean of a long", "mx.mean(mx.full((100000,), 10.0, mx.float16)).item()", 10, INF),
+    ("sums of half", "mx.cumsum(mx.ones((5000,), mx.float16))[-1].item()", 5000, 2048),
+    ("`a[mask]`", "mx.arange(3)[mx.array([True, False, True])].tolist()", [0, 2], ValueError),
+    ("masks, `True`", "mx.arange(3)[range(2)].tolist()", [0, 1], ValueError),
+    ("`mx.asarray`", "mx.asarray(np.zeros(2)).itemsize", 8, 4),
+    ("a query", ATTENTION, [[[[0.0] * 4]]], [[[[4.0, 5.0, 6.0, 7.0]]]]),
+    ("`fast.cross_entropy`", HALF_ROWS, [np.float32(math.log(3))], [np.float16(math.log(3))]),
+    ("`matmul`", "(mx.array([1, 2]) @ mx.array([3, 4])).item()", 11, ValueError),
+    ("`nan_to_num`", "mx.nan_to_num(mx.array([complex(NAN, 1)])).tolist()", [1j], ValueError),
+    ("`expm1`", "mx.expm1(mx.array([0j])).tolist()", [0j], ValueError),
+    ("`as_strided`", "mx.as_strided(mx.arange(3), (5,), (1,))", ValueError, None),
+    ("`roll`", "mx.roll(mx.eye(2), (1, 2, 3), (0, 1)).shape", ValueError, (2, 2)),
+    ("`vecdot`", "mx.vecdot(mx.ones((2, 3)), mx.ones((3,))).tolist()", [3, 3], ValueError),
+    ("second derivatives", SECOND, [3, 4, 1], [NAN, NAN, 1]),
+    ("windows", windows_are_exact, True, False),
+    ("gradients of `checkpoint", AROUND, 3, 0),
+    ("random numbers in a", drawn_twice, True, False),
+    ("`grad` of `vmap`", batched_rule, [100, 100], [2, 4]),
+    ("`%` of integers", "(mx.array([7]) % 0).item()", 0, 7),
+    (
+        "floats that do not",
+        "mx.array([300.0, -1.0, NAN]).astype(mx.uint8).tolist()",
+        [255, 0, 0],
+        None,
+    ),
+    ("floats that do not", "mx.array([300.0]).astype(mx.uint8).tolist()", [255], [44]),
+    ("subnormals", "mx.exp(mx.array(-90.0)).item() > 0", True, False),
+    ("`maximum` and", "str(mx.maximum(0.0, mx.array(-0.0)).item())", "0.0", "-0.0"),
+    ("an axis that", "mx.zeros((2,)).sum(3)", CERMET.mx.AxisError, IndexError),
+    ("a Python number", "mx.array([1], mx.int8) + 300", OverflowError, ValueError),
+    ("arguments that no", 'mx.zeros((2,), dtype="float32")', TypeError, TypeError),
+    ("an index of another", "mx.arange(3)[1.5]", IndexError, ValueError),
+    ("dtypes that an op", "mx.floor(mx.array([1j]))", TypeError, ValueError),
+    ("shapes that do not", "mx.zeros((2, 3)) + mx.zeros((4,))", ValueError, ValueError),
+    ("an index array out", "mx.zeros((3, 0))[[7]].shape", (1, 0), (1, 0)),
+    ("index arrays", "mx.eye(3)[mx.array([0, 1]), mx.array([0, 1, 2])]", ValueError, ValueError),
+    ("an index into", "mx.zeros((0,))[0]", IndexError, ValueError),
+    ("`mx.gpu`", "mx.set_default_device(mx.gpu)", ValueError, ValueError),
+]
+# What both answer alike, where NumPy answers otherwise.
+ALIKE = [
+    ("mx.sign(mx.array(NAN))", 0.0),
+    ("mx.array(INF) // 1", INF),
+    ("mx.array(-1.0) // INF", -0.0),
+    ("mx.remainder(mx.array(-1.0), 1.0)", -0.0),
+]
+
+
+def answer(lib, what):
+    names = {"mx": lib.mx, "np": np, "NAN": NAN, "INF": INF}
+    try:
+        return what(lib.mx) if callable(what) else eval(what, names)
+    except (ValueError, IndexError, OverflowError, TypeError) as error:
+        return type(error)
+
+
+def agree(got, want):
+    if isinstance(want, (list, float, int)) and not isinstance(got, type):
+        return bool(np.allclose(got, want, 1e-7, 0, equal_nan=True))
+    return got == want
+
+
+@pytest.mark.parametrize("row, what, ours, theirs", ROWS)
+def test_rows(row, what, ours, theirs):
+    assert agree(answer(CERMET, what), ours)
+    if theirs is not None:
+        assert agree(answer(MLX, what), theirs)
+
+
+@pytest.mark.parametrize("what, want", ALIKE)
+def test_what_is_as_in_mlx(what, want):
+    for lib in (CERMET, MLX):
+        got = answer(lib, what).item()
+        assert got == want and math.copysign(1, got) == math.copysign(1, want)
+
+
+def test_every_row_is_here():
+    tables = PAGE.read_text().partition("## More than")[0]
+    rows = [line[2:] for line in re.findall(r"^\| .*", tables, re.M) if "| MLX |" not in line]
+    starts = {row[0] for row in ROWS}
+    missing = [r for r in rows if not r.startswith("---") and not r.startswith(tuple(starts))]
+    assert not missing
+    assert all(any(r.startswith(start) for r in rows) for start in starts)
