@@ -18,4 +18,19 @@ bool cancelled();
 // Raises [op] interrupted when cancelled.
 void check_cancelled(const char* op);
 
+// While one lives, its thread is not cancelled: what has begun to write where it reads must end. The hook
+// is asked afterwards.
+class Uncancelled {
+ public:
+  Uncancelled() { ++depth_; }
+  ~Uncancelled() { --depth_; }
+  Uncancelled(const Uncancelled&) = delete;
+  Uncancelled& operator=(const Uncancelled&) = delete;
+
+  static bool is_active() { return depth_ > 0; }
+
+ private:
+  static constinit thread_local int depth_;
+};
+
 }  // namespace cermet

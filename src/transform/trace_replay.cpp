@@ -67,7 +67,7 @@ class Replay {
       if (nodes_.contains(node.get())) return;
       auto inputs = inputs_of(*node);
       // Data of the trace itself, or of another thread that evaluates it now.
-      if (node->call || !inputs) hooks::evaluate({&node, 1});
+      if (!inputs) hooks::evaluate({&node, 1});
       if (node->is_ready()) nodes_.emplace(node.get(), node);
       else stack.push_back({node, std::move(inputs).value_or(std::vector<NodeRef>())});
     };

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+#include "schedule/program_call.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "base/error.h"
+
+namespace cermet {
+
+namespace {
+
+// The node keeps the call: its destructor may be looking at it on another thread.
+void finish(Node& node, NodeState state) {
+  node.set_pending(0, 0);
+  node.state.store(state, std::memory_order_release);
+}
+
+class Running {
+ public:
+  explicit Running(bool& flag) : flag_(flag) { flag_ = true; }
+  ~Running() { flag_ = false; }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+ private:
+  bool& flag_;
+};
+
+}  // namespace
+
+bool is_passing(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) {
+    return e.kind() == ErrorKind::interrupted || e.kind() == ErrorKind::memory;
+  } catch (...) {  // std::bad_alloc, an error of the language face
+    return true;
+  }
+}
+
+std::exception_ptr error_of_loss() {
+  try {
+    fail(
+        ErrorKind::runtime, "eval",
+        "what this array is made of was overwritten by a step that was interrupted (memory ran out "
+        "inside a kernel that writes its result in place); load or make the arrays of the step "
+        "anew");
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+ProgramCall::ProgramCall(ProgramRun rest)
+    : run_(std::make_unique<ProgramRun>(std::move(rest))), is_rest_(true) {}
+
+ProgramRun ProgramCall::start() {
+  throw_internal(__FILE__, __LINE__, "the rest of a run is not started");
+}
+
+void ProgramCall::put_back(std::vector<BufferRef>) {}
+
+void ProgramCall::run() {
+  try {
+    if (is_running_) recover_from_fork();
+    const Running running(is_running_);
+    if (run_ == nullptr) run_ = std::make_unique<ProgramRun>(start());
+    publish(run_->run());
+  } catch (...) {
+    stop(std::current_exception());
+    throw;
+  }
+}
+
+// What the run has left is not to be touched.
+void ProgramCall::recover_from_fork() {
+  (void)run_.release();
+  is_running_ = false;
+  const bool given =
+      is_rest_ || std::ranges::any_of(inputs, [](const NodeRef& input) { return !input->buffer; });
+  CERMET_CHECK(!given, runtime, "eval",
+               "a fork cut this call short after it had been given its inputs; evaluate before the "
+               "fork, or call anew");
+}
+
+void ProgramCall::publish(std::vector<ProgramValue> results) {
+  {
+    std::lock_guard guard(outputs_lock());
+    done_ = true;
+    for (size_t i = 0; i < results.size(); i++) {
+      if (outputs_[i] == nullptr) continue;
+      Node& node = *outputs_[i];
+      node.buffer = std::move(results[i].buffer);
+      node.layout = std::move(results[i].layout);
+      finish(node, NodeState::ready);
+    }
+  }
+  run_.reset();
+  inputs.clear();
+}
+
+void ProgramCall::stop(const std::exception_ptr& error) {
+  const bool passes = is_passing(error);
+  is_rest_ = is_rest_ || (run_ != nullptr && run_->has_lost_input());
+  if (!is_rest_) {
+    if (run_ != nullptr) put_back(run_->take_back());
+    run_.reset();
+    if (!passes) fail_outputs(error);
+  } else if (!passes || !run_->can_go_on()) {
+    fail_outputs(passes ? error_of_loss() : error);
+  } else {
+    inputs.clear();  // the run has what it needs of them
+  }
+}
+
+void ProgramCall::fail_outputs(const std::exception_ptr& error) {
+  {
+    std::lock_guard guard(outputs_lock());
+    done_ = true;
+    for (Node* node : outputs_) {
+      if (node == nullptr) continue;
+      node->error = error;
+      finish(*node, NodeState::failed);
+    }
+  }
+  run_.reset();
+  inputs.clear();
+}
+
+}  // namespace cermet
