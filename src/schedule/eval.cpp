@@ -257,12 +257,11 @@ std::unordered_set<const Node*> with_users(const Tape& tape,
 
 // Those that need what the run was given are made by the rest of it, when they are next asked for; the
 // others as if nothing had been.
-void suspend(const Tape& tape, ProgramRun run) {
+void suspend(const Tape& tape, const std::shared_ptr<ProgramCall>& rest) {
   std::unordered_set<const Node*> given;
   for (size_t i = 0; i < tape.graph.inputs.size(); i++)
     if (tape.donated[i]) given.insert(tape.graph.inputs[i].get());
   given = with_users(tape, std::move(given));
-  const auto rest = std::make_shared<ProgramCall>(std::move(run));
   const GraphLock lock;
   for (const NodeRef& output : tape.graph.outputs) {
     const bool needs_it = given.contains(output.get());
@@ -289,12 +288,6 @@ void give_back(const Tape& tape, ProgramRun& run, const std::exception_ptr& erro
     node->error = error;
     node->state.store(NodeState::failed, std::memory_order_release);
   }
-}
-
-void stop(const Tape& tape, ProgramRun run, const std::exception_ptr& error) {
-  if (!is_passing(error)) give_back(tape, run, error);
-  else if (run.has_lost_input() && run.can_go_on()) suspend(tape, std::move(run));
-  else give_back(tape, run, error_of_loss());
 }
 
 void publish(const Tape& tape, std::vector<ProgramValue>& results) {
@@ -362,12 +355,15 @@ void evaluate_tape(std::span<const NodeRef> roots) {
   const ProgramPtr program = find_program(tape);
   keep_inputs_of_others(tape, *program);
   keep_inputs_where_memory_lacks(tape, *program);
-  ProgramRun run(program, input_values(tape), std::move(scalars));
+  ProgramRun run(*program, input_values(tape), scalars);
   try {
     std::vector<ProgramValue> results = run.run();
     publish(tape, results);
   } catch (...) {
-    stop(tape, std::move(run), std::current_exception());
+    const std::exception_ptr error = std::current_exception();
+    if (!is_passing(error)) give_back(tape, run, error);
+    else if (!run.has_lost_input() || !run.can_go_on()) give_back(tape, run, error_of_loss());
+    else suspend(tape, std::make_shared<ProgramCall>(std::move(run), program, std::move(scalars)));
     throw;
   }
 }

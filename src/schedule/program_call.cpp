@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -52,8 +53,10 @@ std::exception_ptr error_of_loss() {
   }
 }
 
-ProgramCall::ProgramCall(ProgramRun rest)
-    : run_(std::make_unique<ProgramRun>(std::move(rest))), is_rest_(true) {}
+ProgramCall::ProgramCall(ProgramRun rest, ProgramPtr program, std::vector<Number> scalars)
+    : rest_(std::make_unique<ProgramRun>(std::move(rest))),
+      program_(std::move(program)),
+      scalars_(std::move(scalars)) {}
 
 ProgramRun ProgramCall::start() {
   throw_internal(__FILE__, __LINE__, "the rest of a run is not started");
@@ -62,26 +65,42 @@ ProgramRun ProgramCall::start() {
 void ProgramCall::put_back(std::vector<BufferRef>) {}
 
 void ProgramCall::run() {
+  check_not_forked();
+  const Running running(is_running_);
+  if (rest_ != nullptr) return run(*rest_);
+  std::optional<ProgramRun> fresh;
   try {
-    if (is_running_) recover_from_fork();
-    const Running running(is_running_);
-    if (run_ == nullptr) run_ = std::make_unique<ProgramRun>(start());
-    publish(run_->run());
+    fresh.emplace(start());
   } catch (...) {
-    stop(std::current_exception());
+    if (!is_passing(std::current_exception())) fail_outputs(std::current_exception());
+    throw;
+  }
+  run(*fresh);
+}
+
+void ProgramCall::run(ProgramRun& run) {
+  try {
+    publish(run.run());
+  } catch (...) {
+    stop(run, std::current_exception());
     throw;
   }
 }
 
 // What the run has left is not to be touched.
-void ProgramCall::recover_from_fork() {
-  (void)run_.release();
-  is_running_ = false;
-  const bool given =
-      is_rest_ || std::ranges::any_of(inputs, [](const NodeRef& input) { return !input->buffer; });
-  CERMET_CHECK(!given, runtime, "eval",
-               "a fork cut this call short after it had been given its inputs; evaluate before the "
-               "fork, or call anew");
+void ProgramCall::check_not_forked() {
+  if (!is_running_) return;
+  const bool given = rest_.release() != nullptr ||
+                     std::ranges::any_of(inputs, [](const NodeRef& node) { return !node->buffer; });
+  if (!given) return;
+  try {
+    fail(ErrorKind::runtime, "eval",
+         "a fork cut this call short after it had been given its inputs; evaluate before the fork, "
+         "or call anew");
+  } catch (const Error&) {
+    fail_outputs(std::current_exception());
+    throw;
+  }
 }
 
 void ProgramCall::publish(std::vector<ProgramValue> results) {
@@ -96,21 +115,19 @@ void ProgramCall::publish(std::vector<ProgramValue> results) {
       finish(node, NodeState::ready);
     }
   }
-  run_.reset();
+  rest_.reset();
   inputs.clear();
 }
 
-void ProgramCall::stop(const std::exception_ptr& error) {
+void ProgramCall::stop(ProgramRun& run, const std::exception_ptr& error) {
   const bool passes = is_passing(error);
-  is_rest_ = is_rest_ || (run_ != nullptr && run_->has_lost_input());
-  if (!is_rest_) {
-    if (run_ != nullptr) put_back(run_->take_back());
-    run_.reset();
-    if (!passes) fail_outputs(error);
-  } else if (!passes || !run_->can_go_on()) {
-    fail_outputs(passes ? error_of_loss() : error);
-  } else {
+  if (passes && !run.has_lost_input()) {
+    put_back(run.take_back());
+  } else if (passes && run.can_go_on()) {
+    if (rest_ == nullptr) rest_ = std::make_unique<ProgramRun>(std::move(run));
     inputs.clear();  // the run has what it needs of them
+  } else {
+    fail_outputs(passes ? error_of_loss() : error);
   }
 }
 
@@ -124,7 +141,7 @@ void ProgramCall::fail_outputs(const std::exception_ptr& error) {
       finish(*node, NodeState::failed);
     }
   }
-  run_.reset();
+  rest_.reset();
   inputs.clear();
 }
 

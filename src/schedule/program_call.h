@@ -15,8 +15,8 @@ namespace cermet {
 
 class ProgramCall : public PendingCall {
  public:
-  // The rest of a run that has lost inputs.
-  explicit ProgramCall(ProgramRun rest);
+  // The rest of a run that has lost inputs, with what it refers to.
+  ProgramCall(ProgramRun rest, ProgramPtr program, std::vector<Number> scalars);
   void run() final;
 
  protected:
@@ -26,13 +26,15 @@ class ProgramCall : public PendingCall {
   virtual void put_back(std::vector<BufferRef> buffers);
 
  private:
-  void recover_from_fork();
+  void check_not_forked();
+  void run(ProgramRun& run);
   void publish(std::vector<ProgramValue> results);
-  void stop(const std::exception_ptr& error);
+  void stop(ProgramRun& run, const std::exception_ptr& error);
   void fail_outputs(const std::exception_ptr& error);
 
-  std::unique_ptr<ProgramRun> run_;
-  bool is_rest_ = false;     // the run has lost inputs
+  std::unique_ptr<ProgramRun> rest_;
+  ProgramPtr program_;  // of a rest alone
+  std::vector<Number> scalars_;
   bool is_running_ = false;  // found so: a fork has left the thread behind that ran it
 };
 

@@ -61,11 +61,11 @@ void log_launch(std::span<const Program::Launch> batch, int64_t ns) {
 
 }  // namespace
 
-ProgramRun::ProgramRun(ProgramPtr program, std::vector<ProgramValue> inputs,
-                       std::vector<Number> scalars)
-    : program_(std::move(program)),
+ProgramRun::ProgramRun(const Program& program, std::vector<ProgramValue> inputs,
+                       std::span<const Number> scalars)
+    : program_(&program),
       inputs_(std::move(inputs)),
-      scalars_(std::move(scalars)),
+      scalars_(scalars),
       memory_(program_->values.size()) {
   for (size_t v = 0; v < memory_.size(); v++) {
     const Program::Value& value = program_->values[v];
@@ -118,17 +118,25 @@ void ProgramRun::drop(int value) {
   memory_[value] = Memory();
 }
 
+void ProgramRun::drop_overwritten(const Program::Launch& launch) {
+  const auto drop_if = [&](int value, int output) {
+    if (memory_[value].buffer == memory_[output].buffer) drop(value);
+  };
+  for (auto [output, dying] : launch.take_over) drop_if(dying, output);
+  if (launch.kernel.update_target < 0) return;
+  for (int output : launch.outputs) drop_if(launch.kernel.update_target, output);
+}
+
 void ProgramRun::run_batch(std::span<const Program::Launch> batch) {
-  overwritten_.clear();
+  overwrites_ = must_end_ = false;
   bool started = false;
   try {
     launch_batch(batch, started);
   } catch (...) {
-    for (const Program::Launch& launch : batch)
+    broken_ = started && overwrites_;
+    for (const Program::Launch& launch : batch) {
+      if (broken_) drop_overwritten(launch);
       for (int output : launch.outputs) memory_[output] = Memory();
-    if (started && !overwritten_.empty()) {
-      broken_ = true;
-      for (int v : overwritten_) drop(v);
     }
     throw;
   }
@@ -143,14 +151,12 @@ void ProgramRun::launch_batch(std::span<const Program::Launch> batch, bool& star
   call.record.reserve(words * batch.size());
   call.extents.reserve(first.extents.size() * batch.size());
   for (const Program::Launch& launch : batch) add_member(launch, call);
-  const ReportContext context{program_.get(), batch};
+  const ReportContext context{program_, batch};
   call.report = report_check;
   call.context = &context;
   call.started = &started;
-  const bool must_end =
-      std::ranges::any_of(overwritten_, [&](int v) { return lost_ || memory_[v].given; });
   std::optional<Uncancelled> uncancelled;
-  if (must_end) uncancelled.emplace();
+  if (must_end_) uncancelled.emplace();
   const int64_t begin = log_enabled(LogTopic::launch) ? now_ns() : 0;
   run_kernel(call);
   if (begin != 0) log_launch(batch, now_ns() - begin);
@@ -180,7 +186,8 @@ void ProgramRun::add_member(const Program::Launch& launch, Launch& call) {
 void ProgramRun::overwrite(int value, int output) {
   memory_[output] = memory_[value];
   memory_[output].given = false;
-  overwritten_.push_back(value);
+  overwrites_ = true;
+  must_end_ |= lost_ || memory_[value].given;
 }
 
 void ProgramRun::prepare_output(const Program::Launch& launch, int output) {

@@ -24,8 +24,10 @@ struct ProgramValue {
 
 class ProgramRun {
  public:
-  // Inputs match the plan in dtype, shape and strides; the donated ones are given to the run.
-  ProgramRun(ProgramPtr program, std::vector<ProgramValue> inputs, std::vector<Number> scalars);
+  // Inputs match the plan in dtype, shape and strides; the donated ones are given to the run. The program
+  // and the scalars must outlive it.
+  ProgramRun(const Program& program, std::vector<ProgramValue> inputs,
+             std::span<const Number> scalars);
 
   // To the end, on the calling thread and the pool. Gives the data of each output.
   std::vector<ProgramValue> run();
@@ -45,6 +47,7 @@ class ProgramRun {
   };
 
   void drop(int value);
+  void drop_overwritten(const Program::Launch& launch);
   void run_batch(std::span<const Program::Launch> batch);
   void launch_batch(std::span<const Program::Launch> batch, bool& started);
   void add_member(const Program::Launch& launch, Launch& call);
@@ -54,12 +57,13 @@ class ProgramRun {
                    const Program::Value& value);
   uint64_t word(const schedule::Operand& operand);
 
-  ProgramPtr program_;
+  const Program* program_;
   std::vector<ProgramValue> inputs_;  // those that no launch uses keep their memory
-  std::vector<Number> scalars_;
-  std::vector<Memory> memory_;    // by value
-  size_t next_ = 0;               // launch
-  std::vector<int> overwritten_;  // values whose memory the batch at hand writes
+  std::span<const Number> scalars_;
+  std::vector<Memory> memory_;  // by value
+  size_t next_ = 0;             // launch
+  bool overwrites_ = false;     // the batch at hand writes where it reads ...
+  bool must_end_ = false;       // ... what there is no other copy of
   bool lost_ = false, broken_ = false;
 };
 

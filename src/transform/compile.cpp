@@ -194,18 +194,16 @@ class CompiledGraph::PendingRun final : public ProgramCall {
 
   ProgramRun start() override {
     std::vector<ProgramValue> values(instance_->used.size());
-    std::vector<Node*> donated(values.size());
     for_each_input([&](size_t i, Node& input) {
-      if (is_donated(input)) donated[i] = &input;
+      const bool donated = is_donated(input);
       values[i] = contiguous_value(input);
+      values[i].donated |= donated;
     });
-    // No copy can fail any more.
-    for (size_t i = 0; i < values.size(); i++) {
-      if (donated[i] == nullptr || values[i].donated) continue;
-      values[i].donated = true;
-      donated[i]->buffer.reset();
-    }
-    return {instance_->program, std::move(values), scalars_};
+    // Taken from the nodes when no copy can fail any more.
+    for_each_input([&](size_t i, Node& input) {
+      if (values[i].donated && values[i].buffer == input.buffer) input.buffer.reset();
+    });
+    return {*instance_->program, std::move(values), scalars_};
   }
 
   void put_back(std::vector<BufferRef> buffers) override {
