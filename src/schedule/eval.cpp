@@ -144,7 +144,8 @@ class TapeReader {
     if (fresh) {
       CERMET_CHECK(
           input->buffer, runtime, "eval",
-          "an input of shape {} was given to an evaluation that a fork cut short; make it anew",
+          "an input of shape {} was given to an evaluation that a fork cut short or that the "
+          "handler of a signal interrupts; make it anew, or ask for it after the handler",
           input->shape.to_string());
       tape_.graph.inputs.push_back(input);
       tape_.key.add(0x1eaf);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -20,13 +19,15 @@ void finish(Node& node, NodeState state) {
 
 class Running {
  public:
-  explicit Running(bool& flag) : flag_(flag) { flag_ = true; }
-  ~Running() { flag_ = false; }
+  explicit Running(std::thread::id& runner) : runner_(runner) {
+    runner_ = std::this_thread::get_id();
+  }
+  ~Running() { runner_ = std::thread::id(); }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
  private:
-  bool& flag_;
+  std::thread::id& runner_;
 };
 
 }  // namespace
@@ -54,9 +55,9 @@ std::exception_ptr error_of_loss() {
 }
 
 ProgramCall::ProgramCall(ProgramRun rest, ProgramPtr program, std::vector<Number> scalars)
-    : rest_(std::make_unique<ProgramRun>(std::move(rest))),
-      program_(std::move(program)),
-      scalars_(std::move(scalars)) {}
+    : rest_program_(std::move(program)),
+      rest_scalars_(std::move(scalars)),
+      rest_(std::make_unique<ProgramRun>(std::move(rest))) {}
 
 ProgramRun ProgramCall::start() {
   throw_internal(__FILE__, __LINE__, "the rest of a run is not started");
@@ -65,17 +66,11 @@ ProgramRun ProgramCall::start() {
 void ProgramCall::put_back(std::vector<BufferRef>) {}
 
 void ProgramCall::run() {
-  check_not_forked();
-  const Running running(is_running_);
+  if (runner_ != std::thread::id()) check_not_running();
+  const Running running(runner_);
   if (rest_ != nullptr) return run(*rest_);
-  std::optional<ProgramRun> fresh;
-  try {
-    fresh.emplace(start());
-  } catch (...) {
-    if (!is_passing(std::current_exception())) fail_outputs(std::current_exception());
-    throw;
-  }
-  run(*fresh);
+  ProgramRun fresh = start();
+  run(fresh);
 }
 
 void ProgramCall::run(ProgramRun& run) {
@@ -87,9 +82,12 @@ void ProgramCall::run(ProgramRun& run) {
   }
 }
 
-// What the run has left is not to be touched.
-void ProgramCall::check_not_forked() {
-  if (!is_running_) return;
+// What the run has left behind in a fork is not to be touched.
+void ProgramCall::check_not_running() {
+  CERMET_CHECK(
+      runner_ != std::this_thread::get_id(), runtime, "eval",
+      "an array was asked for by the handler of a signal that came while it is being made; "
+      "let the handler raise an exception or note the signal, and ask afterwards");
   const bool given = rest_.release() != nullptr ||
                      std::ranges::any_of(inputs, [](const NodeRef& node) { return !node->buffer; });
   if (!given) return;

@@ -6,6 +6,7 @@
 
 #include <exception>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "graph/node.h"
@@ -26,16 +27,17 @@ class ProgramCall : public PendingCall {
   virtual void put_back(std::vector<BufferRef> buffers);
 
  private:
-  void check_not_forked();
+  void check_not_running();
   void run(ProgramRun& run);
   void publish(std::vector<ProgramValue> results);
   void stop(ProgramRun& run, const std::exception_ptr& error);
   void fail_outputs(const std::exception_ptr& error);
 
+  ProgramPtr rest_program_;
+  std::vector<Number> rest_scalars_;
   std::unique_ptr<ProgramRun> rest_;
-  ProgramPtr program_;  // of a rest alone
-  std::vector<Number> scalars_;
-  bool is_running_ = false;  // found so: a fork has left the thread behind that ran it
+  // Found set: the handler of a signal asks in the middle, or a fork has left the thread behind.
+  std::thread::id runner_;
 };
 
 // Not of the arrays but of the moment: who asks again may get them.

@@ -113,7 +113,7 @@ std::vector<BufferRef> ProgramRun::take_back() {
   return buffers;
 }
 
-void ProgramRun::drop(int value) {
+inline void ProgramRun::drop(int value) {
   lost_ |= memory_[value].given;
   memory_[value] = Memory();
 }
@@ -183,7 +183,7 @@ void ProgramRun::add_member(const Program::Launch& launch, Launch& call) {
   for (int64_t stride : launch.kernel.strides) call.record.push_back(static_cast<uint64_t>(stride));
 }
 
-void ProgramRun::overwrite(int value, int output) {
+inline void ProgramRun::overwrite(int value, int output) {
   memory_[output] = memory_[value];
   memory_[output].given = false;
   overwrites_ = true;
@@ -221,7 +221,7 @@ void ProgramRun::copy_target(const Program::Launch& launch, int target, Memory& 
                                value.dtype);
 }
 
-uint64_t ProgramRun::word(const Operand& operand) {
+inline uint64_t ProgramRun::word(const Operand& operand) {
   switch (operand.kind) {
     case Operand::Kind::buffer: {
       const Memory& memory = memory_[operand.value];

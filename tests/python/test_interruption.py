@@ -233,6 +233,36 @@ def test_threads_that_wait_for_an_interrupted_step_get_its_results():
     )
 
 
+def test_a_handler_that_asks_for_what_is_being_made_does_no_harm():
+    run(
+        TRAINING
+        + """
+    SIZE, BATCH = 384, 4000
+    data = [(mx.random.normal((BATCH, SIZE)), mx.random.normal((BATCH, SIZE))) for _ in range(2)]
+    mx.eval(data)
+    right = states(Training(SIZE, "sgd"), data)
+    told = []
+
+    def handler(*_):
+        try:
+            assert training.bits() in right
+        except RuntimeError as error:
+            assert "handler" in str(error), error
+            told.append(error)
+
+    signal.signal(signal.SIGALRM, handler)
+    for n in range(8):
+        training = Training(SIZE, "sgd")
+        signal.setitimer(signal.ITIMER_REAL, 0.01 + 0.01 * n)
+        for x, y in data:
+            mx.eval(training.step(x, y), training.state)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        assert training.bits() == right[-1]
+    assert told
+    """.replace("\n    ", "\n")
+    )
+
+
 # Each takes a second or more where nothing stops it.
 LONG_WORK = {
     "plan": """
