@@ -9,6 +9,7 @@
 #include "compile_number.h"
 #include "graph/hooks.h"
 #include "ops/operators.h"
+#include "runtime/poll.h"
 
 namespace cermet::python {
 
@@ -124,11 +125,13 @@ class NestedNumbers {
     return collect(object, 0);
   }
 
-  array to_array() const {
+  array to_array() {
     const Dtype dtype = wanted_ ? *wanted_ : dtype_.value_or(Dtype::float32);
     std::vector<char> bytes(numbers_.size() * size_of(dtype));
-    for (size_t i = 0; i < numbers_.size(); i++)
+    for (size_t i = 0; i < numbers_.size(); i++) {
+      poll_.turn();
       put_number(numbers_[i], dtype, bytes.data() + i * size_of(dtype));
+    }
     return array::from_data(bytes.data(), Shape(std::span<const int64_t>(shape_)), dtype);
   }
 
@@ -136,6 +139,7 @@ class NestedNumbers {
   static constexpr size_t kDeepest = 1000;
 
   bool collect(nb::handle object, size_t depth) {
+    poll_.turn();
     if (is_sequence(object)) {
       const auto n = static_cast<int64_t>(nb::len(object));
       CERMET_CHECK(depth < shape_.size() && shape_[depth] == n, value, "array",
@@ -171,6 +175,7 @@ class NestedNumbers {
     numbers_.push_back(n.number);
   }
 
+  SparsePoll poll_{"array"};
   std::optional<Dtype> wanted_, dtype_;
   bool has_negative_ = false;
   std::vector<int64_t> shape_;
@@ -190,7 +195,10 @@ array from_sequence(nb::handle object, std::optional<Dtype> dtype) {
   if (numbers.read(object, dtype)) return numbers.to_array();
   const RecursionLevel level;
   Arrays parts;
-  for (nb::handle item : items_of("array", "a list", object)) parts.push_back(to_array(item));
+  for (nb::handle item : items_of("array", "a list", object)) {
+    check_cancelled("array");
+    parts.push_back(to_array(item));
+  }
   for (const array& part : parts)
     CERMET_CHECK(part.shape() == parts[0].shape(), value, "array",
                  "the nested lists are ragged: an element of shape {} beside one of shape {}; all "
@@ -213,13 +221,14 @@ nb::object number_object(const void* from, Dtype dtype) {
   });
 }
 
-nb::object nested_list(const array& a, const char* data, int axis) {
+nb::object nested_list(const array& a, const char* data, int axis, SparsePoll& poll) {
+  poll.turn();
   const auto& layout = a.node()->layout;
   if (axis == a.ndim()) return number_object(data, a.dtype());
   nb::list list;
   const int64_t step = layout.strides[axis] * static_cast<int64_t>(a.itemsize());
   for (int64_t i = 0; i < a.shape()[axis]; i++)
-    list.append(nested_list(a, data + i * step, axis + 1));
+    list.append(nested_list(a, data + i * step, axis + 1, poll));
   return list;
 }
 
@@ -459,7 +468,8 @@ nb::object to_list(const array& a) {
       a.eval();
       return 0;
     });
-  return nested_list(a, static_cast<const char*>(a.data()), 0);
+  SparsePoll poll("tolist");
+  return nested_list(a, static_cast<const char*>(a.data()), 0, poll);
 }
 
 }  // namespace cermet::python

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Error kinds as Python's own exceptions, and Ctrl-C as the poll hook.
-#include <csignal>
+#include <utility>
 
 #include "bind.h"
 
@@ -21,22 +21,32 @@ PyObject* exception_of(ErrorKind kind) {
     case ErrorKind::overflow: return PyExc_OverflowError;
     case ErrorKind::memory: return PyExc_MemoryError;
     case ErrorKind::io: return PyExc_OSError;
-    case ErrorKind::interrupted: return PyExc_KeyboardInterrupt;
+    case ErrorKind::interrupted:  // restore_raised
     case ErrorKind::runtime:
     case ErrorKind::internal: return PyExc_RuntimeError;
   }
   return PyExc_RuntimeError;
 }
 
-// A pending SIGINT, looked at without running Python's handlers: they run when the call returns.
-bool interrupt_pending() {
-  nb::gil_scoped_acquire gil;
-  return PyErr_CheckSignals() != 0;
+// Of the main thread, which alone runs the handlers of signals.
+unsigned long main_thread = 0;
+// What a handler has raised, until the error that ends the work is Python's again: on the way there no
+// call of Python's may find an exception set.
+nb::python_error* raised = nullptr;
+
+bool poll() {
+  if (PyThread_get_thread_ident() != main_thread) return false;
+  const nb::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() == 0) return false;
+  delete std::exchange(raised, new nb::python_error);
+  return true;
 }
 
-// Signals are delivered to the main thread only, and its handler may have raised already.
-unsigned long main_thread = 0;
-bool poll() { return PyThread_get_thread_ident() == main_thread && interrupt_pending(); }
+void restore_raised() {
+  if (raised == nullptr) return PyErr_SetNone(PyExc_KeyboardInterrupt);
+  raised->restore();
+  delete std::exchange(raised, nullptr);
+}
 
 }  // namespace
 
@@ -46,7 +56,7 @@ void set_python_error(const std::exception_ptr& pointer) {
   } catch (nb::python_error& error) {
     error.restore();
   } catch (const Error& error) {
-    if (error.kind() == ErrorKind::interrupted && PyErr_Occurred() != nullptr) return;
+    if (error.kind() == ErrorKind::interrupted) return restore_raised();
     PyErr_SetString(exception_of(error.kind()), error.what());
   } catch (const std::bad_alloc&) {
     PyErr_SetString(PyExc_MemoryError,

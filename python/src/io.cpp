@@ -4,6 +4,7 @@
 
 #include "bind.h"
 #include "io/npy.h"
+#include "runtime/poll.h"
 
 namespace cermet::python {
 
@@ -16,6 +17,7 @@ class PyWriter : public io::Writer {
   void write(const void* data, size_t size) override {
     const char* from = static_cast<const char*>(data);
     while (size > 0) {
+      check_cancelled("save");
       const size_t part = std::min(size, kPart);
       const nb::object written = give(nb::bytes(from, part));
       // Unbuffered files may take less than all.
@@ -81,6 +83,7 @@ class PyReader : public io::Reader {
 
  private:
   std::string read(size_t size) {
+    check_cancelled("load");
     const nb::object bytes = read_(std::min(size, kPart));
     CERMET_CHECK(nb::isinstance<nb::bytes>(bytes), type, "load",
                  "the file object gives {}; open it in binary mode", type_of(bytes));

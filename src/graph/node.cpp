@@ -144,7 +144,7 @@ GraphLock::~GraphLock() { graph_mutex().unlock(); }
 std::optional<std::vector<NodeRef>> inputs_of(const Node& node) {
   if (node.traced) return node.inputs;
   const GraphLock lock;
-  if (!node.is_lazy()) return std::nullopt;
+  if (!node.is_lazy() || node.call) return std::nullopt;
   return node.inputs;
 }
 

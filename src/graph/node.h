@@ -98,10 +98,11 @@ class Node {
       0;  // larger than what it is made of, and so many ops beyond that: not counted there
 
   std::atomic<NodeState> state{NodeState::lazy};
-  BufferRef buffer;                   // ready: the data ...
-  Layout layout;                      // ... and where its elements are
-  std::exception_ptr error;           // failed
-  std::shared_ptr<PendingCall> call;  // an output of it
+  BufferRef buffer;          // ready: the data ...
+  Layout layout;             // ... and where its elements are
+  std::exception_ptr error;  // failed
+  // An output of it: from the start, or since an evaluation was cut short, whose rest it is.
+  std::shared_ptr<PendingCall> call;
 
   ~Node() {
     if (call) call->forget(this);
@@ -139,8 +140,8 @@ class GraphLock {
   GraphLock& operator=(const GraphLock&) = delete;
 };
 
-// The inputs of a node that any thread may be evaluating; nullopt once that has begun. Traced nodes keep
-// theirs.
+// The inputs of a node that any thread may be evaluating; nullopt once that has begun, and for an output
+// of a call. Traced nodes keep theirs.
 std::optional<std::vector<NodeRef>> inputs_of(const Node& node);
 
 // The number of nodes alive, for leak tests.

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "io/npy.h"
 #include "ops/ops.h"
+#include "runtime/poll.h"
 
 namespace cermet::io {
 
@@ -21,10 +22,19 @@ constexpr uint16_t kFull16 = 0xffff, kStored = 0, kDeflated = 8, kUtf8 = 1 << 11
 constexpr uint16_t kDate = 1 << 5 | 1;  // 1 January 1980: equal arrays make equal files
 constexpr uint64_t kMaxTail = 22 + 65535;
 constexpr size_t kChunk = size_t{1} << 18;
+constexpr size_t kPart = size_t{1} << 24;  // looked through between looks for Ctrl-C
 constexpr const char* kSuffix = ".npy";
 
-uint32_t crc_of(uint32_t crc, const void* data, size_t size) {
-  return static_cast<uint32_t>(crc32_z(crc, static_cast<const Bytef*>(data), size));
+uint32_t crc_of(uint32_t crc, const void* data, size_t size, const char* op) {
+  const auto* from = static_cast<const Bytef*>(data);
+  while (size > 0) {
+    check_cancelled(op);
+    const size_t part = std::min(size, kPart);
+    crc = static_cast<uint32_t>(crc32_z(crc, from, part));
+    from += part;
+    size -= part;
+  }
+  return crc;
 }
 
 // --- writing ---
@@ -52,7 +62,7 @@ class Record {
 class MeasuringWriter : public Writer {
  public:
   void write(const void* data, size_t size) override {
-    crc = crc_of(crc, data, size);
+    crc = crc_of(crc, data, size, "savez");
     this->size += size;
   }
   uint32_t crc = 0;
@@ -75,7 +85,7 @@ class DeflatingWriter : public Writer {
   void write(const void* data, size_t size) override {
     const auto* from = static_cast<const char*>(data);
     while (size > 0) {
-      const size_t part = std::min<size_t>(size, size_t{1} << 30);
+      const size_t part = std::min(size, kPart);
       run(from, part, Z_NO_FLUSH);
       from += part;
       size -= part;
@@ -92,6 +102,7 @@ class DeflatingWriter : public Writer {
     stream_.avail_in = static_cast<uInt>(size);
     std::string out(kChunk, '\0');
     do {
+      check_cancelled("savez_compressed");
       stream_.next_out = reinterpret_cast<Bytef*>(out.data());
       stream_.avail_out = static_cast<uInt>(out.size());
       deflate(&stream_, flush);
@@ -321,7 +332,7 @@ class MemberReader : public Reader {
     size = static_cast<size_t>(std::min<uint64_t>(size, left_));
     const size_t got =
         member_.method == kDeflated ? inflate_some(to, size) : in_.read_some(to, size);
-    crc_ = crc_of(crc_, to, got);
+    crc_ = crc_of(crc_, to, got, "load");
     left_ -= got;
     return got;
   }
@@ -336,8 +347,9 @@ class MemberReader : public Reader {
   size_t inflate_some(void* to, size_t size) {
     size_t done = 0;
     while (done < size) {
+      check_cancelled("load");
       if (stream_.avail_in == 0) refill();
-      const size_t part = std::min<size_t>(size - done, size_t{1} << 30);
+      const size_t part = std::min(size - done, kPart);
       stream_.next_out = static_cast<Bytef*>(to) + done;
       stream_.avail_out = static_cast<uInt>(part);
       const int state = inflate(&stream_, Z_NO_FLUSH);

@@ -13,12 +13,13 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "runtime/poll.h"
 
 namespace cermet::io {
 
 namespace {
 
-constexpr size_t kMaxCall = size_t{1} << 30;  // one read or write
+constexpr size_t kMaxCall = size_t{1} << 24;  // one read or write, between looks for Ctrl-C
 
 std::string system_error() { return std::strerror(errno); }
 
@@ -66,6 +67,7 @@ FileWriter::~FileWriter() {
 void FileWriter::write(const void* data, size_t size) {
   const char* from = static_cast<const char*>(data);
   while (size > 0) {
+    check_cancelled("save");
     const ssize_t written = ::write(file_, from, std::min(size, kMaxCall));
     if (written < 0 && errno == EINTR) continue;
     CERMET_CHECK(written >= 0, io, "save", "cannot write '{}': {}; name a file where there is room",
@@ -107,6 +109,7 @@ FileReader::~FileReader() {
 size_t FileReader::read_some(void* to, size_t size) {
   size_t got = 0;
   while (got < size) {
+    check_cancelled("load");
     const ssize_t n = pread(file_, static_cast<char*>(to) + got, std::min(size - got, kMaxCall),
                             static_cast<off_t>(position_));
     if (n < 0 && errno == EINTR) continue;

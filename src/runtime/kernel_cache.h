@@ -45,6 +45,7 @@ struct Launch {
   std::vector<int64_t> extents;  // of the axes that have one, in order; of each member
   void (*report)(const void* context, int member, int32_t site, int64_t index) = nullptr;
   const void* context = nullptr;
+  bool* started = nullptr;  // set when all memory is there and the first kernel may write
 };
 void run_kernel(const Launch& launch);
 

@@ -228,6 +228,7 @@ void run_kernel(const Launch& launch) {
     scratch = std::max(scratch, bytes);
   }
   count(Counter::kernels_launched);
+  if (launch.started != nullptr) *launch.started = true;
   for (size_t i = 0; i < code.functions.size(); ++i) {
     run_entry(object.entries[i], Runner{code.functions[i], scratch}, members);
     if (object.status_word < 0) continue;

@@ -14,13 +14,15 @@ thread_local int64_t next_poll = 0;
 
 }  // namespace
 
+constinit thread_local int Uncancelled::depth_ = 0;
+
 void set_poll_hook(PollHook new_hook) { hook.store(new_hook, std::memory_order_release); }
 
 bool cancelled() {
   PollHook current = hook.load(std::memory_order_acquire);
   if (current == nullptr) return false;
   const int64_t now = coarse_ns();
-  if (now < next_poll) return false;
+  if (now < next_poll || Uncancelled::is_active()) return false;
   next_poll = now + kPollPeriodNs;
   return current();
 }

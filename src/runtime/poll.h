@@ -18,4 +18,36 @@ bool cancelled();
 // Raises [op] interrupted when cancelled.
 void check_cancelled(const char* op);
 
+// For loops whose turns are too short to look at the clock in each.
+class SparsePoll {
+ public:
+  explicit SparsePoll(const char* op) : op_(op) {}
+  void turn() {
+    if (--left_ > 0) [[likely]]
+      return;
+    left_ = kTurns;
+    check_cancelled(op_);
+  }
+
+ private:
+  static constexpr int kTurns = 4096;
+  const char* op_;
+  int left_ = kTurns;
+};
+
+// While one lives, its thread is not cancelled: what has begun to write where it reads must end. The hook
+// is asked afterwards.
+class Uncancelled {
+ public:
+  Uncancelled() { ++depth_; }
+  ~Uncancelled() { --depth_; }
+  Uncancelled(const Uncancelled&) = delete;
+  Uncancelled& operator=(const Uncancelled&) = delete;
+
+  static bool is_active() { return depth_ > 0; }
+
+ private:
+  static constinit thread_local int depth_;
+};
+
 }  // namespace cermet

@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "runtime/poll.h"
+
 namespace cermet {
 
 namespace {
@@ -188,6 +190,7 @@ class Batcher {
 
   // Into the first batch of its kernel that it fits.
   void place(int i) {
+    check_cancelled("eval");
     std::vector<int>& open = open_[program_.launches[i].code.get()];
     const int64_t scratch = scratch_of(i);
     refused_ = 0;

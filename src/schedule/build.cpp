@@ -11,6 +11,7 @@
 #include "kernel/passes.h"
 #include "runtime/counters.h"
 #include "runtime/fork.h"
+#include "runtime/poll.h"
 #include "runtime/thread_pool.h"
 #include "schedule/batches.h"
 #include "schedule/join.h"
@@ -91,6 +92,7 @@ class Builder {
 
   // The kernel of a region, or the equal ones of its parts.
   void write_kernels(int region, bool is_alone) {
+    check_cancelled("eval");
     std::vector<Program::Launch>& launches = written_[region];
     if (is_alone) launches = launches_of_parts(region);
     if (launches.empty()) launches.push_back(launch_of(region));
@@ -108,6 +110,7 @@ class Builder {
 
   // A region behind the tables that open its kernel; where these do not fit, they are launched before it.
   void add_launch_of(const std::vector<int>& parts) {
+    check_cancelled("eval");
     if (parts.size() == 1) {
       if (run_apart(parts[0])) return;
       for (Program::Launch& launch : written_[parts[0]]) add_launch(std::move(launch));

@@ -18,7 +18,7 @@
 #include "runtime/poll.h"
 #include "runtime/stream_queue.h"
 #include "schedule/equal_scalars.h"
-#include "schedule/program.h"
+#include "schedule/program_call.h"
 
 namespace cermet {
 
@@ -144,8 +144,8 @@ class TapeReader {
     if (fresh) {
       CERMET_CHECK(
           input->buffer, runtime, "eval",
-          "an input of shape {} was given to an evaluation that did not end (it failed, or a "
-          "fork cut it short); make it anew",
+          "an input of shape {} was given to an evaluation that a fork cut short or that the "
+          "handler of a signal interrupts; make it anew, or ask for it after the handler",
           input->shape.to_string());
       tape_.graph.inputs.push_back(input);
       tape_.key.add(0x1eaf);
@@ -190,6 +190,7 @@ ProgramPtr find_program(const Tape& tape) {
 // A donated input's node gives its buffer away: it is only reached from nodes about to be replaced.
 std::vector<ProgramValue> input_values(const Tape& tape) {
   std::vector<ProgramValue> values;
+  values.reserve(tape.graph.inputs.size());
   for (size_t i = 0; i < tape.graph.inputs.size(); i++) {
     Node& input = *tape.graph.inputs[i];
     if (tape.donated[i]) values.push_back({std::move(input.buffer), input.layout, true});
@@ -245,17 +246,46 @@ void keep_inputs_where_memory_lacks(Tape& tape, const Program& program) {
     std::fill(tape.donated.begin(), tape.donated.end(), false);
 }
 
-// What was made of donated inputs cannot be made again.
-void fail_nodes(const Tape& tape, const std::exception_ptr& error) {
-  std::unordered_set<const Node*> lost;
+// These nodes and those that are made of them.
+std::unordered_set<const Node*> with_users(const Tape& tape,
+                                           std::unordered_set<const Node*> nodes) {
+  for (const NodeRef& node : tape.nodes)
+    if (std::any_of(node->inputs.begin(), node->inputs.end(),
+                    [&](const NodeRef& input) { return nodes.contains(input.get()); }))
+      nodes.insert(node.get());
+  return nodes;
+}
+
+// Those that need what the run was given are made by the rest of it, when they are next asked for; the
+// others as if nothing had been.
+void suspend(const Tape& tape, const std::shared_ptr<ProgramCall>& rest) {
+  std::unordered_set<const Node*> given;
   for (size_t i = 0; i < tape.graph.inputs.size(); i++)
-    if (tape.donated[i]) lost.insert(tape.graph.inputs[i].get());
+    if (tape.donated[i]) given.insert(tape.graph.inputs[i].get());
+  given = with_users(tape, std::move(given));
+  const GraphLock lock;
+  for (const NodeRef& output : tape.graph.outputs) {
+    const bool needs_it = given.contains(output.get());
+    rest->add_output(needs_it ? output.get() : nullptr);
+    if (!needs_it) continue;
+    output->call = rest;
+    output->inputs.clear();
+  }
+}
+
+// What the run has not lost is as before; what is made of the lost cannot be made again.
+void give_back(const Tape& tape, ProgramRun& run, const std::exception_ptr& error) {
+  std::vector<BufferRef> buffers = run.take_back();
+  std::unordered_set<const Node*> lost;
+  for (size_t i = 0; i < buffers.size(); i++) {
+    if (!tape.donated[i]) continue;
+    if (!buffers[i]) lost.insert(tape.graph.inputs[i].get());
+    tape.graph.inputs[i]->buffer = std::move(buffers[i]);
+  }
   if (lost.empty()) return;
+  lost = with_users(tape, std::move(lost));
   for (const NodeRef& node : tape.nodes) {
-    if (std::none_of(node->inputs.begin(), node->inputs.end(),
-                     [&](const NodeRef& input) { return lost.contains(input.get()); }))
-      continue;
-    lost.insert(node.get());
+    if (!lost.contains(node.get())) continue;
     node->error = error;
     node->state.store(NodeState::failed, std::memory_order_release);
   }
@@ -320,17 +350,21 @@ void evaluate_tape(std::span<const NodeRef> roots) {
   }
   if (tape.nodes.empty()) return;
   const Taken taken(tape.nodes);
+  std::vector<Number> scalars;
+  for (const NodeRef& node : tape.graph.scalars)
+    scalars.push_back(std::get<FullParams>(node->params).value);
+  const ProgramPtr program = find_program(tape);
+  keep_inputs_of_others(tape, *program);
+  keep_inputs_where_memory_lacks(tape, *program);
+  ProgramRun run(*program, input_values(tape), scalars);
   try {
-    std::vector<Number> scalars;
-    for (const NodeRef& node : tape.graph.scalars)
-      scalars.push_back(std::get<FullParams>(node->params).value);
-    const ProgramPtr program = find_program(tape);
-    keep_inputs_of_others(tape, *program);
-    keep_inputs_where_memory_lacks(tape, *program);
-    std::vector<ProgramValue> results = run_program(*program, input_values(tape), scalars);
+    std::vector<ProgramValue> results = run.run();
     publish(tape, results);
-  } catch (const Error&) {  // the arrays may be asked for again
-    fail_nodes(tape, std::current_exception());
+  } catch (...) {
+    const std::exception_ptr error = std::current_exception();
+    if (!is_passing(error)) give_back(tape, run, error);
+    else if (!run.has_lost_input() || !run.can_go_on()) give_back(tape, run, error_of_loss());
+    else suspend(tape, std::make_shared<ProgramCall>(std::move(run), program, std::move(scalars)));
     throw;
   }
 }

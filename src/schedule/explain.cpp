@@ -16,7 +16,7 @@ TracedGraph plan_input(std::span<const array> outputs) {
   TracedGraph graph;
   for (const array& output : outputs) graph.outputs.push_back(output.node());
   for (const NodeRef& node : tape_to(graph.outputs, {})) {
-    if (node->is_ready() || node->row == nullptr) graph.inputs.push_back(node);
+    if (node->is_ready() || node->row == nullptr || node->call) graph.inputs.push_back(node);
   }
   return graph;
 }

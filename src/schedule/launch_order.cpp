@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "runtime/poll.h"
 
 namespace cermet {
 
@@ -34,6 +35,7 @@ class Order {
     std::vector<Program::Launch> ordered;
     ordered.reserve(program_.launches.size());
     while (!ready_.empty()) {
+      check_cancelled("eval");
       const int next = take();
       finish(next);
       ordered.push_back(std::move(program_.launches[next]));

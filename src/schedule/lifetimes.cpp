@@ -8,6 +8,7 @@
 
 #include "kernel/passes.h"
 #include "kernel/walk.h"
+#include "runtime/poll.h"
 
 namespace cermet {
 
@@ -215,7 +216,10 @@ void find_lifetimes(Program& program) {
     (last[v].is_alone ? launch.dies : launch.dies_shared).push_back(static_cast<int>(v));
   }
   TakeOvers take_overs(program);
-  for (Program::Launch& launch : program.launches) take_overs.find(launch);
+  for (Program::Launch& launch : program.launches) {
+    check_cancelled("eval");
+    take_overs.find(launch);
+  }
 }
 
 }  // namespace cermet

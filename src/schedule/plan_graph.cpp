@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "graph/laziness.h"
+#include "runtime/poll.h"
 #include "schedule/patterns.h"
 
 namespace cermet::schedule {
@@ -42,6 +43,7 @@ class Maker {
  private:
   void add_tape(const std::vector<NodeRef>& tape) {
     for (const NodeRef& node : tape) {
+      check_cancelled("eval");
       if (!ids_.contains(node.get())) ids_.emplace(node.get(), add(node));
     }
   }

@@ -85,16 +85,6 @@ enum class Sight : uint8_t {
 };
 ProgramPtr build_program(const TracedGraph& graph, Sight sight = Sight::usual);
 
-struct ProgramValue {
-  BufferRef buffer;
-  Layout layout;
-  bool donated = false;  // nobody else will look at it: its memory may be reused
-};
-// Runs on the calling thread and the pool. Inputs match the plan in dtype, shape and strides. Gives the
-// data of each output.
-std::vector<ProgramValue> run_program(const Program& program, std::vector<ProgramValue> inputs,
-                                      std::span<const Number> scalars);
-
 // One evaluation or report at a time: claims are by the whole tape, so there is no order to deadlock on.
 // In the child of a fork that cut one short its arrays are as before, but for inputs that it was given.
 class EvalLock {

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "runtime/poll.h"
 #include "schedule/analysis.h"
 #include "schedule/recompute.h"
 #include "schedule/region_order.h"
@@ -84,6 +85,7 @@ class Cutter {
   }
 
   void place(Id id) {
+    check_cancelled("eval");
     PlanNode& n = r_.graph.nodes[id];
     if (n.kernel < 0 && !n.leaf && is_spread(id)) enter_products_from_memory(id);
     const bool memory = n.needed || n.border || in_memory_[id];

@@ -9,7 +9,7 @@
 #include "runtime/fork.h"
 #include "schedule/copy.h"
 #include "schedule/eval.h"
-#include "schedule/program.h"
+#include "schedule/program_call.h"
 #include "transform/trace_replay.h"
 
 namespace cermet {
@@ -168,28 +168,13 @@ bool CompiledGraph::prepare(std::span<const array> inputs, std::span<const Numbe
 }
 
 // A call that waits to be evaluated.
-class CompiledGraph::ProgramCall final : public PendingCall {
+class CompiledGraph::PendingRun final : public ProgramCall {
  public:
-  ProgramCall(const Call& call, std::span<const array> arrays)
+  PendingRun(const Call& call, std::span<const array> arrays)
       : instance_(call.instance_), scalars_(call.scalars_) {
     inputs.reserve(arrays.size());
     for (size_t i = 0; i < arrays.size(); i++)
       if (instance_->used[i]) inputs.push_back(arrays[i].node());
-  }
-
-  void run() override {
-    try {
-      CERMET_CHECK(!given_up_, runtime, "compile",
-                   "a fork cut this call short after it had been given its inputs; evaluate before "
-                   "the fork, or call anew");
-      publish(run_program(*instance_->program, input_values(), scalars_));
-    } catch (const Error& error) {
-      // Cancelled or out of memory: it may be tried again, unless inputs were given up.
-      const bool again =
-          error.kind() == ErrorKind::interrupted || error.kind() == ErrorKind::memory;
-      if (!again || given_up_) fail_outputs(std::current_exception());
-      throw;
-    }
   }
 
  private:
@@ -199,63 +184,41 @@ class CompiledGraph::ProgramCall final : public PendingCall {
            !input.buffer->pinned();
   }
 
-  std::vector<ProgramValue> input_values() {
+  // f(position among all inputs, input)
+  template <typename F>
+  void for_each_input(F f) {
     const std::vector<bool>& used = instance_->used;
-    std::vector<ProgramValue> values(used.size());
-    for (size_t i = 0, next = 0; i < used.size(); i++) {
-      if (!used[i]) continue;
-      Node& input = *inputs[next++];
+    for (size_t i = 0, next = 0; i < used.size(); i++)
+      if (used[i]) f(i, *inputs[next++]);
+  }
+
+  ProgramRun start() override {
+    std::vector<ProgramValue> values(instance_->used.size());
+    for_each_input([&](size_t i, Node& input) {
       const bool donated = is_donated(input);
       values[i] = contiguous_value(input);
-      if (!donated || values[i].donated) continue;
-      values[i].donated = given_up_ = true;
-      input.buffer.reset();
-    }
-    return values;
+      values[i].donated |= donated;
+    });
+    // Taken from the nodes when no copy can fail any more.
+    for_each_input([&](size_t i, Node& input) {
+      if (values[i].donated && values[i].buffer == input.buffer) input.buffer.reset();
+    });
+    return {*instance_->program, std::move(values), scalars_};
   }
 
-  void publish(std::vector<ProgramValue> results) {
-    {
-      std::lock_guard guard(outputs_lock());
-      done_ = true;
-      for (size_t i = 0; i < results.size(); i++) {
-        if (outputs_[i] == nullptr) continue;
-        Node& node = *outputs_[i];
-        node.buffer = std::move(results[i].buffer);
-        node.layout = std::move(results[i].layout);
-        finish(node, NodeState::ready);
-      }
-    }
-    inputs.clear();
-  }
-
-  void fail_outputs(const std::exception_ptr& error) {
-    {
-      std::lock_guard guard(outputs_lock());
-      done_ = true;
-      for (Node* node : outputs_) {
-        if (node == nullptr) continue;
-        node->error = error;
-        finish(*node, NodeState::failed);
-      }
-    }
-    inputs.clear();
-  }
-
-  // The node keeps the call: its destructor may be looking at it on another thread.
-  static void finish(Node& node, NodeState state) {
-    node.set_pending(0, 0);
-    node.state.store(state, std::memory_order_release);
+  void put_back(std::vector<BufferRef> buffers) override {
+    for_each_input([&](size_t i, Node& input) {
+      if (!input.buffer) input.buffer = std::move(buffers[i]);
+    });
   }
 
   InstancePtr instance_;
   std::vector<Number> scalars_;
-  bool given_up_ = false;  // inputs were
 };
 
 Arrays CompiledGraph::run(const Call& call, std::span<const array> inputs) const {
   const InstancePtr& instance = call.instance_;
-  const auto pending = std::make_shared<ProgramCall>(call, inputs);
+  const auto pending = std::make_shared<PendingRun>(call, inputs);
   int64_t bytes = 0;
   for (const auto& [dtype, shape] : instance->outputs)
     bytes += shape.size() * static_cast<int64_t>(size_of(dtype));

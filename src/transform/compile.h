@@ -37,7 +37,7 @@ class CompiledGraph {
 
  private:
   struct Instance;
-  class ProgramCall;
+  class PendingRun;
   using InstancePtr = std::shared_ptr<const Instance>;
   InstancePtr make(std::span<const array> inputs, std::span<const Number> symbols,
                    bool fused = false) const;

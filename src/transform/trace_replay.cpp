@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "ops/ops.h"
+#include "runtime/poll.h"
 #include "runtime/stream.h"
 #include "transform/compile.h"
 
@@ -67,12 +68,13 @@ class Replay {
       if (nodes_.contains(node.get())) return;
       auto inputs = inputs_of(*node);
       // Data of the trace itself, or of another thread that evaluates it now.
-      if (node->call || !inputs) hooks::evaluate({&node, 1});
+      if (!inputs) hooks::evaluate({&node, 1});
       if (node->is_ready()) nodes_.emplace(node.get(), node);
       else stack.push_back({node, std::move(inputs).value_or(std::vector<NodeRef>())});
     };
     visit(root);
     while (!stack.empty()) {
+      check_cancelled("compile");
       Frame& top = stack.back();
       if (top.next_input < top.inputs.size()) {
         visit(top.inputs[top.next_input++]);
@@ -165,9 +167,12 @@ std::optional<ReplayedGraph> replay(const Symbols& symbols, std::span<const Node
   } catch (const Broken&) {
     return std::nullopt;
   } catch (const Error& error) {
-    // A shape rule that refuses: tracing again says why.
-    if (error.kind() == ErrorKind::memory || error.kind() == ErrorKind::internal) throw;
-    return std::nullopt;
+    switch (error.kind()) {
+      case ErrorKind::memory:
+      case ErrorKind::interrupted:
+      case ErrorKind::internal: throw;
+      default: return std::nullopt;  // a shape rule that refuses: tracing again says why
+    }
   }
 }
 

@@ -165,6 +165,39 @@ TEST_P(Pool, Cancels) {
   EXPECT_EQ(run, 100);
 }
 
+TEST_P(Pool, DoesNotCancelWhatMustEnd) {
+  set_poll_hook([] { return true; });
+  std::atomic<int> run{0};
+  const auto sleep = [&](int64_t, int64_t, int) {
+    ++run;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  {
+    const Uncancelled uncancelled;
+    pool.run(100, 1, kMuch, sleep);
+    EXPECT_FALSE(cancelled());
+  }
+  EXPECT_EQ(run, 100);
+  EXPECT_THROW(pool.run(1000, 1, kMuch, sleep), Error);
+  set_poll_hook(nullptr);
+}
+
+TEST(Poll, SparsePollLooksInTheEnd) {
+  set_poll_hook([] { return true; });
+  std::this_thread::sleep_for(std::chrono::nanoseconds(2 * kPollPeriodNs));
+  SparsePoll poll("loop");
+  int turns = 0;
+  EXPECT_THROW(
+      while (turns < 1'000'000) {
+        poll.turn();
+        ++turns;
+      },
+      Error);
+  set_poll_hook(nullptr);
+  EXPECT_GT(turns, 1000);
+  EXPECT_LT(turns, 100'000);
+}
+
 TEST_P(Pool, ManyCallers) {
   std::vector<std::thread> callers;
   std::atomic<int> wrong{0};

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+// One run of a program. What cuts it short and is not of its own doing (Ctrl-C, memory that is not to be
+// had) costs nothing: a kernel that writes where it reads is run to its end, so the run stands between
+// two launches. Until it has lost an input that it was given (overwritten it, or let go of its memory),
+// all can be taken back, and nothing has happened. From then on the run itself is to be kept: called
+// again, it goes on where it stands. So of a training step there is either nothing or, when it is next
+// asked for, the whole.
+#pragma once
+
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "runtime/kernel_cache.h"
+#include "schedule/program.h"
+
+namespace cermet {
+
+struct ProgramValue {
+  BufferRef buffer;
+  Layout layout;
+  bool donated = false;  // nobody else will look at it: its memory may be reused
+};
+
+class ProgramRun {
+ public:
+  // Inputs match the plan in dtype, shape and strides; the donated ones are given to the run. The program
+  // and the scalars must outlive it.
+  ProgramRun(const Program& program, std::vector<ProgramValue> inputs,
+             std::span<const Number> scalars);
+
+  // To the end, on the calling thread and the pool. Gives the data of each output.
+  std::vector<ProgramValue> run();
+
+  bool has_lost_input() const { return lost_; }
+  // False: an error left a kernel that writes where it reads halfway.
+  bool can_go_on() const { return !broken_; }
+  // The memory of each input that was given and is not lost, as it was; null for the others. It ends the run.
+  std::vector<BufferRef> take_back();
+
+ private:
+  struct Memory {
+    BufferRef buffer;
+    Layout layout;
+    bool owned = false;  // made here, or donated: may be overwritten when it dies
+    bool given = false;  // donated
+  };
+
+  void drop(int value);
+  void drop_overwritten(const Program::Launch& launch);
+  void run_batch(std::span<const Program::Launch> batch);
+  void launch_batch(std::span<const Program::Launch> batch, bool& started);
+  void add_member(const Program::Launch& launch, Launch& call);
+  void overwrite(int value, int output);
+  void prepare_output(const Program::Launch& launch, int output);
+  void copy_target(const Program::Launch& launch, int target, Memory& to,
+                   const Program::Value& value);
+  uint64_t word(const schedule::Operand& operand);
+
+  const Program* program_;
+  std::vector<ProgramValue> inputs_;  // those that no launch uses keep their memory
+  std::span<const Number> scalars_;
+  std::vector<Memory> memory_;  // by value
+  size_t next_ = 0;             // launch
+  bool overwrites_ = false;     // the batch at hand writes where it reads ...
+  bool must_end_ = false;       // ... what there is no other copy of
+  bool lost_ = false, broken_ = false;
+};
+
+}  // namespace cermet
