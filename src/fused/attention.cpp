@@ -237,7 +237,8 @@ array attention_graph(const OpCall& c) {
 bool has_tiles(const OpCall& c) {
   constexpr int64_t kFewQueries = 8;
   const Shape &q = c.inputs[0].shape(), &v = c.inputs[2].shape();
-  return q[2] > kFewQueries && v[2] > 1 && q[3] > 1 && v[3] > 1;
+  const auto more = [](const Dim& dim, int64_t than) { return is_less(than, dim); };
+  return more(q.dim(2), kFewQueries) && more(v.dim(2), 1) && more(q.dim(3), 1) && more(v.dim(3), 1);
 }
 
 std::optional<Params> attention_kernel(const OpCall& c) {

@@ -493,4 +493,4 @@ def expected(change, q, k, v, g):
     dp = g @ np.swapaxes(v, -1, -2) * change.weights_slope(p)
     ds = p * (dp - np.sum(p * dp, -1, keepdims=True)) * change.slope(raw) * SCALE
     dk, dv = np.swapaxes(ds, -1, -2) @ q, np.swapaxes(weights, -1, -2) @ g
-    return weights @ v, ds @ k, *(a.reshape(B, heads, -1, S, D).sum(2) for a in (dk, dv))
+    return weights @ v, ds @ k, *(a.reshape(B, heads, -1, *a.shape[2:]).sum(2) for a in (dk, dv))

@@ -17,13 +17,17 @@ from attention_spellings import (
     SEEN,
     SPELLINGS,
     B,
+    Change,
     D,
     H,
     S,
     T,
     capped,
+    capped_and_causal,
     causal_arange,
     causal_large,
+    dropped,
+    einsum_late,
     expected,
     hidden,
     kept,
@@ -37,6 +41,7 @@ from attention_spellings import (
     shared_einsum_groups_first,
     split_heads,
     swap,
+    without_largest,
 )
 from test_ops_fused import attention_reference
 
@@ -319,6 +324,42 @@ def test_one_trace_for_all_sizes_and_scales():
             check(got, want, "float32")
 
 
+def heads_in_batch(q, k, v):
+    batch, heads, length, _ = q.shape
+    a, b, c = (x.reshape(batch * heads, -1, D) for x in (q, k, v))
+    scores = (a @ swap(b)).reshape(batch, heads, length, -1) * SCALE
+    return (mx.softmax(scores, axis=-1).reshape(batch * heads, length, -1) @ c).reshape(q.shape)
+
+
+def groups_of_heads(q, k, v):
+    batch, heads, length, _ = q.shape
+    groups = k.shape[1]
+    q = q.reshape(batch, groups, heads // groups, length, D)
+    e = mx.exp(mx.einsum("bhgqd,bhkd->bhgqk", q, k) * SCALE)
+    sums = mx.einsum("bhgqk,bhkd->bhgqd", e, v)
+    return (sums / mx.sum(e, axis=-1, keepdims=True)).reshape(batch, heads, length, D)
+
+
+@pytest.mark.parametrize("f", [plain, heads_in_batch, groups_of_heads], ids=lambda f: f.__name__)
+def test_one_trace_for_all_lengths(f):
+    """Compiled with its gradient, whatever axes of symbolic sizes are split and joined."""
+    heads = 2 if f is groups_of_heads else H
+
+    def gradients(q, k, v, g):
+        (value,), cotangents = mx.vjp(f, [q, k, v], [g])
+        return value, *cotangents
+
+    compiled = mx.compile(gradients)
+    before = mx.counters()["traces"]
+    for length in (20, 31, 64, 33):
+        shapes = [(B, n, length, D) for n in (H, heads, heads, H)]
+        given = [mx.array(normal(*shape)) for shape in shapes]
+        wants = expected(same, *map(wide, given))
+        for got, want in zip(compiled(*given), wants, strict=True):
+            check(got, want, "float32")
+    assert mx.counters()["traces"] == before + 1
+
+
 def test_gradient_of_values_alone():
     """Queries and keys are no part of the trace."""
     q, k, v, g = inputs_of(H, "float32")
@@ -382,13 +423,89 @@ def test_gradients_of_scales_and_masks():
         check(got, one, "float64")
 
 
-def test_second_derivative():
-    """The derivative of a gradient along a direction, against differences in float64."""
+def test_gradients_of_steps():
+    """A learned cap, a scale of keys and a bias behind it, and what weights are multiplied with."""
     q, k, v, g = inputs_of(H, "float64")
+    cap = mx.array(1.5, mx.float64)
+    of_keys = mx.linspace(0.5, 1.5, S, dtype=mx.float64)
+    bias = mx.array(BIAS).astype(mx.float64)
+    of_heads = mx.linspace(0.5, 1.5, H, dtype=mx.float64)[:, None, None]
+
+    def f(cap, of_keys, bias, of_heads):
+        scores = mx.tanh(q @ swap(k) * SCALE / cap) * of_keys + bias
+        return (mx.softmax(scores, axis=-1) * of_heads) @ v
+
+    given = [cap, of_keys, bias, of_heads]
+    assert "gemm" not in forms(f, *given)
+    gradients = mx.vjp(f, given, [g])[1]
+    wq, wk, wv, wg = map(wide, (q, k, v, g))
+    raw = wq @ np.swapaxes(wk, -1, -2) * SCALE
+    capped_scores = np.tanh(raw / 1.5)
+    scores = capped_scores * wide(of_keys) + BIAS
+    ds = attention_reference(wq, wk, wv, wg * wide(of_heads), scores)[4]
+    value = attention_reference(wq, wk, wv, wg, scores)[0]
+    inner = ds * wide(of_keys) * (1 - capped_scores**2)
+    want = [
+        np.sum(inner * -raw / 1.5**2),
+        np.sum(ds * capped_scores, axis=(0, 1, 2)),
+        np.sum(ds, axis=0, keepdims=True),
+        np.sum(value * wg, axis=(0, 2, 3))[:, None, None],
+    ]
+    for got, one in zip(gradients, want, strict=True):
+        check(got, one, "float64")
+
+
+def test_bits_of_dropout_are_those_of_the_gradient():
+    """Drawn from the global state, anew in each call, eager and compiled: what is linear in the
+    values has the same sum with them as its transpose with the cotangent."""
+    q, k, v, g = inputs_of(H, "float64")
+
+    def f(v):
+        weights = mx.softmax(q @ swap(k) * SCALE, axis=-1)
+        return (mx.random.bernoulli(0.5, weights.shape) * weights * 2.0) @ v
+
+    def both(v):
+        (value,), (dv,) = mx.vjp(f, [v], [g])
+        return value, dv
+
+    mx.random.seed(7)
+    values = []
+    for run in (both, mx.compile(both, inputs=mx.random.state, outputs=mx.random.state)):
+        assert forms(both, v).count("gemm") == 0
+        for _ in range(2):
+            value, dv = run(v)
+            np.testing.assert_allclose(mx.sum(value * g).item(), mx.sum(v * dv).item(), rtol=1e-10)
+            values.append(np.array(value))
+    assert len({a.tobytes() for a in values}) == 4
+
+
+def test_overflow_without_the_largest():
+    """As the formula has it: NaN for a row with an infinite exponential, and for one of zeros."""
+    q, k, v, _ = (np.array(a) for a in inputs_of(H, "float32"))
+    scores = np.full((B, H, T, S), -1.0, np.float32)
+    scores[:, :, 3, 5] = 100
+    scores[:, :, 4] = -200
+
+    def f(q, k, v):
+        e = mx.exp(q @ swap(k) * 0.0 + mx.array(scores))
+        return (e @ v) / mx.sum(e, axis=-1, keepdims=True)
+
+    got = np.array(f(*map(mx.array, (q, k, v))))
+    assert forms(f, *map(mx.array, (q, k, v))) == ["attention"]
+    assert np.isnan(got[:, :, 3:5]).all() and np.isfinite(np.delete(got, (3, 4), 2)).all()
+
+
+TWICE = [causal_large, capped_and_causal, dropped, without_largest, einsum_late]
+
+
+@pytest.mark.parametrize("f", TWICE, ids=lambda f: f.__name__)
+def test_second_derivative(f):
+    """The derivative of a gradient along a direction, against differences in float64."""
+    q, k, v, g = inputs_of(2 if f is einsum_late else H, "float64")
     direction = mx.array(normal(*q.shape)).astype(mx.float64)
 
     def gradient(q):
-        return mx.vjp(lambda q: causal_large(q, k, v), [q], [g])[1][0]
+        return mx.vjp(lambda q: f(q, k, v), [q], [g])[1][0]
 
     _, (along,) = mx.jvp(gradient, [q], [direction])
     step = 1e-5
@@ -413,6 +530,23 @@ def test_batched_mask_and_number():
         scores = wq @ np.swapaxes(wk, -1, -2) * scale[i].item()
         scores = np.where(np.array(seen[i]), scores, low[i].item())
         check(got[i], attention_reference(wq, wk, wv, wg, scores)[0], "float32")
+
+
+def test_batched_steps():
+    """vmap over a cap, over a bias behind it, and over what weights are multiplied with."""
+    q, k, v, g = inputs_of(H, "float32")
+    caps = mx.array([0.5, 1.0, 2.0])
+    biases, factors = (mx.array(normal(3, H, T, S)) for _ in range(2))
+
+    def f(cap, bias, factor):
+        scores = mx.tanh(q @ swap(k) * SCALE / cap) * cap + bias
+        return (mx.softmax(scores, axis=-1) * factor) @ v
+
+    got = mx.vmap(f)(caps, biases, factors)
+    for i, cap in enumerate(caps.tolist()):
+        scores = lambda x, i=i, cap=cap: np.tanh(x / cap) * cap + np.array(biases[i])  # noqa: E731
+        change = Change(scores, weights=lambda p, i=i: p * np.array(factors[i]))
+        check(got[i], expected(change, *map(wide, (q, k, v, g)))[0], "float32")
 
 
 # --- memory ---
