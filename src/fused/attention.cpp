@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "fused/attention_step.h"
 #include "ops/rules.h"
 
 namespace cermet {
@@ -224,9 +225,9 @@ array attention_graph(const OpCall& c) {
   const AttentionParams& p = c.get<AttentionParams>();
   const Terms t = terms_of(p, c.inputs);
   std::vector<Applied> steps;
-  // Rows may be divided by their totals after the product, unless a step comes between.
-  const bool shares_last = std::ranges::all_of(
-      p.weight_steps, [](int64_t code) { return AttentionStep::of(code).is_homogeneous(); });
+  const bool shares_last = std::ranges::all_of(p.weight_steps, [](int64_t code) {
+    return attention::is_homogeneous(AttentionStep::of(code));
+  });
   const array start = shares_last ? t.weights : t.weights * t.share;
   const array sums = matmul(stepped(p, c.inputs, t.next, start, steps), t.v);
   const array result = flatten(shares_last ? sums * t.share : sums, 1, 2);
@@ -533,7 +534,7 @@ array fast::scaled_dot_product_attention(const array& q, const array& k, const a
     scores.dim(3) = k.shape().dim(2);
     inputs.push_back(fitted_mask(*mask, scores, dtype, s));
     AttentionStep step{StepKind::hide};
-    if (mask->dtype() != Dtype::boolean) step.kind = StepKind::by_array;  // added
+    if (mask->dtype() != Dtype::boolean) step = {StepKind::by_array, OpId::Add};
     p.score_steps.push_back(step.code());
   }
   if (sinks) {

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "fused/attention_operand.h"
+#include "fused/attention_step.h"
 #include "ops/rules.h"
 
 namespace cermet {
@@ -157,8 +158,9 @@ class Matcher {
   // ---- products ----
 
   bool product_of_weights(const NodeRef& node) {
+    int left = 12;  // nodes
     found_.sums = node.get();
-    return weights(node->inputs[0], false) && found_.product != nullptr;
+    return leads_to_exponential(*node->inputs[0], left) && weights(node->inputs[0], false);
   }
 
   // exp(x) v divided by the sum of exp(x), or times its reciprocal.
@@ -183,13 +185,13 @@ class Matcher {
     enter(*node);
     found_.sums = node.get();
     is_divided_last_ = true;
-    const bool fits = weights(node->inputs[0], false) && found_.product != nullptr;
+    const bool fits = weights(node->inputs[0], false);
     is_divided_last_ = false;
     const auto is_reshape = [](const Node* move) { return move->row == &rows::reshape; };
-    const auto is_homogeneous = [](const Step& step) { return step.step.is_homogeneous(); };
+    const auto may_come_before = [](const Step& step) { return is_homogeneous(step.step); };
     return fits && result_shape() == root_->shape &&
            std::ranges::all_of(found_.weight_moves, is_reshape) &&
-           std::ranges::all_of(found_.weight_steps, is_homogeneous);
+           std::ranges::all_of(found_.weight_steps, may_come_before);
   }
 
   bool find_operands() {
@@ -214,9 +216,20 @@ class Matcher {
 
   // ---- softmax ----
 
+  // Whether there is an exponential at all, to be done soon with what is no attention.
+  bool leads_to_exponential(const Node& node, int& left) const {
+    if (node.row == &rows::softmax || node.row == &rows::exp) return true;
+    if (--left < 0 || node.row == nullptr || !is_floating(node.dtype)) return false;
+    const bool goes_on = node.row == &rows::cast || node.row == &rows::slice ||
+                         node.row == &rows::select || moves_rows(node) || is_elementwise(node);
+    return goes_on && (node.traced || graph_.is_open(node)) &&
+           std::ranges::any_of(node.inputs, [&](const NodeRef& input) {
+             return leads_to_exponential(*input, left);
+           });
+  }
+
   // `stepped`: an op with an array has been met, so that axes must stay.
   bool weights(const NodeRef& node, bool stepped) {
-    constexpr int kMostSteps = 32;
     if (++steps_ > kMostSteps || !graph_.is_open(*node)) return false;
     enter(*node);
     const auto& in = node->inputs;
@@ -356,7 +369,6 @@ class Matcher {
   }
 
   bool scores(const NodeRef& node) {
-    constexpr int kMostSteps = 48;
     if (++steps_ > kMostSteps || !graph_.is_open(*node)) return false;
     enter(*node);
     const auto& in = node->inputs;
@@ -574,6 +586,8 @@ class Matcher {
     if (!step.number || step.step.kind == AttentionStep::Kind::hide) return;
     inputs.push_back(is_number(step.number) ? wide_number(to, step.number) : array(step.number));
   }
+
+  static constexpr int kMostSteps = 48;
 
   const PatternGraph& graph_;
   NodeRef root_;

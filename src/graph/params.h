@@ -144,16 +144,11 @@ struct AttentionStep {
     by_number,  // the op with an input that is one number
   };
   Kind kind = Kind::hide;
-  OpId op = OpId::Add;
+  OpId op = OpId{};
   bool is_second = false;  // the value is the op's second operand, the input its first
 
   int64_t code() const {
     return static_cast<int64_t>(kind) | int64_t{is_second} << 7 | static_cast<int64_t>(op) << 8;
-  }
-  // Of a multiple of the value it makes that multiple.
-  bool is_homogeneous() const {
-    return (kind == Kind::by_array || kind == Kind::by_number) &&
-           (op == OpId::Multiply || (op == OpId::Divide && !is_second));
   }
   static AttentionStep of(int64_t code) {
     return {static_cast<Kind>(code & 127), static_cast<OpId>(code >> 8), (code >> 7 & 1) != 0};
