@@ -123,7 +123,8 @@ bool is_from_little(const PlanGraph& graph, Id id) {
     const auto* move = n.lowering<MoveLowering>();
     const bool is_little = bytes_of(graph, at) <= little;
     if (move != nullptr && move->computes) {
-      if (++draws > 1) return false;
+      // A draw costs as much as a store and a load of what stays near.
+      if (++draws > 1 || n.node->shape.size() < kLargeBytes) return false;
       continue;
     }
     const bool goes_on = !n.leaf && (move != nullptr || n.lowering<MapLowering>() != nullptr);
