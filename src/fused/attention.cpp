@@ -50,6 +50,13 @@ std::vector<AttentionStep> steps_of(const AttentionParams& p) {
   return steps;
 }
 
+bool takes_array(StepKind kind) {
+  return kind == StepKind::hide || kind == StepKind::replace || kind == StepKind::by_array;
+}
+bool takes_number(StepKind kind) {
+  return kind == StepKind::replace || kind == StepKind::fill || kind == StepKind::by_number;
+}
+
 // Of input k: what it is, and of which step.
 enum Input : int { kQueries, kKeys, kValues, kScale, kArray, kNumber, kSinks };
 struct InputRole {
@@ -64,9 +71,8 @@ InputRole role_of(const AttentionParams& p, int k) {
   const std::vector<AttentionStep> steps = steps_of(p);
   for (size_t m = 0; m < steps.size(); ++m) {
     const StepKind kind = steps[m].kind;
-    if (kind != StepKind::unary && kind != StepKind::by_number && k == at++) return {kArray, m};
-    if ((kind == StepKind::replace || kind == StepKind::by_number) && k == at++)
-      return {kNumber, m};
+    if (takes_array(kind) && k == at++) return {kArray, m};
+    if (takes_number(kind) && k == at++) return {kNumber, m};
   }
   return {kSinks};
 }
@@ -115,11 +121,18 @@ Arrays operands_of(const Applied& a) {
   return inputs;
 }
 
+// Where a fill leaves the value.
+array stays(const Applied& a) {
+  const array is_met = make_node(row_of(a.step.op), {a.before}, NoParams{}, {});
+  return a.step.is_second ? is_met : logical_not(is_met);
+}
+
 array apply(const Applied& a) {
   switch (a.step.kind) {
     case StepKind::hide: return hidden(a.before, a.operands[0]);
     case StepKind::replace:
       return chosen(a.operands[0], a.before, spread_number(a.operands[1], a.before));
+    case StepKind::fill: return chosen(stays(a), a.before, spread_number(a.operands[0], a.before));
     default: return make_node(row_of(a.step.op), operands_of(a), NoParams{}, {});
   }
 }
@@ -169,13 +182,12 @@ array add_step(const AttentionStep& step, std::span<const array> inputs, size_t&
                const array& value, std::vector<Applied>& steps) {
   const int64_t key_heads = inputs[kKeys].shape()[1];
   Arrays operands;
-  if (step.kind != StepKind::unary && step.kind != StepKind::by_number) {
+  if (takes_array(step.kind)) {
     const array& given = inputs[next++];
     const bool per_head = given.shape()[1] != 1;
     operands.push_back(per_head ? grouped(given, key_heads) : expand_dims(given, {2}));
   }
-  if (step.kind == StepKind::replace || step.kind == StepKind::by_number)
-    operands.push_back(inputs[next++]);
+  if (takes_number(step.kind)) operands.push_back(inputs[next++]);
   steps.push_back({step, std::move(operands), value});
   return apply(steps.back());
 }
@@ -253,10 +265,16 @@ std::optional<Params> attention_kernel(const OpCall& c) {
 // in for a score, nothing comes back to it. With -inf for it the weight is 0 anyway, but in a row of NaN.
 array taken_back(const AttentionParams& p, std::span<const Applied> steps, array g, size_t first) {
   for (size_t m = steps.size(); m-- > first;) {
-    const StepKind kind = steps[m].step.kind;
-    const bool hides = kind == StepKind::hide, replaces = kind == StepKind::replace;
-    if (replaces || (hides && p.empty_is_nan)) g = chosen(steps[m].operands[0], g, full_like(g, 0));
-    else if (!hides) g = through(steps[m], false, g);
+    const Applied& a = steps[m];
+    const auto chosen_by = [&](const array& mask) { return chosen(mask, g, full_like(g, 0)); };
+    switch (a.step.kind) {
+      case StepKind::hide:
+        if (p.empty_is_nan) g = chosen_by(a.operands[0]);
+        break;
+      case StepKind::replace: g = chosen_by(a.operands[0]); break;
+      case StepKind::fill: g = chosen_by(stays(a)); break;
+      default: g = through(a, false, g);
+    }
   }
   return g;
 }
@@ -264,6 +282,7 @@ array taken_back(const AttentionParams& p, std::span<const Applied> steps, array
 // The cotangent of a step's input, from that of the value behind it.
 array input_cotangent(const Applied& a, const array& g) {
   if (a.step.kind == StepKind::replace) return chosen(a.operands[0], full_like(g, 0), g);
+  if (a.step.kind == StepKind::fill) return chosen(stays(a), full_like(g, 0), g);
   return through(a, true, g);
 }
 

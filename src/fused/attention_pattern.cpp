@@ -247,7 +247,11 @@ class Matcher {
     if (tries([&] { return softmax(node); })) return true;
     const auto steps_from = [&](size_t input, std::optional<Step> step) {
       const bool fits = step && (!step->array || found_.left_out < 0);
-      if (!fits || !tries([&] { return weights(in[input], stepped || step->array); })) return false;
+      if (!fits || !tries([&] {
+            enter_test(*node, input, *step);
+            return weights(in[input], stepped || step->array);
+          }))
+        return false;
       found_.weight_steps.push_back(*step);
       return true;
     };
@@ -388,12 +392,15 @@ class Matcher {
   }
 
   // Arrays have the axes of what the softmax is of: there are no moves on the way to it.
-  bool goes_on(const NodeRef& node, const Step& step) {
-    return (!step.array || found_.score_moves.empty()) && tries([&] { return scores(node); });
+  bool goes_on(const Node& node, size_t input, const Step& step) {
+    return (!step.array || found_.score_moves.empty()) && tries([&] {
+             enter_test(node, input, step);
+             return scores(node.inputs[input]);
+           });
   }
 
   bool chosen(const Node& select, size_t input, std::optional<Step> step) {
-    if (!step || !goes_on(select.inputs[input], *step)) return false;
+    if (!step || !goes_on(select, input, *step)) return false;
     const NodeRef& number = step->number;
     if (is_number(number) && !graph_.is_given(*number) && is_lowest(*number))
       step->step.kind = AttentionStep::Kind::hide;
@@ -404,7 +411,7 @@ class Matcher {
   // A scale of all scores of a query goes to the queries, if no other step comes before it.
   bool operated(const Node& node, size_t side) {
     const Step step = operation(node, side);
-    if (!goes_on(node.inputs[side], step)) return false;
+    if (!goes_on(node, side, step)) return false;
     const bool divides = node.row == &rows::divide && side == 0;
     const NodeRef& by = step.array ? step.array : step.number;
     const bool scales = (node.row == &rows::multiply || divides) &&
@@ -436,12 +443,21 @@ class Matcher {
     return number ? Step{step, {}, operand} : Step{step, operand, {}};
   }
 
-  // A select that has a number there; nullopt: it has none.
+  // A select that has a number there, by a condition or by a test of the value (isnan); nullopt: it has
+  // none.
   std::optional<Step> choice(const Node& select, size_t otherwise) const {
     const NodeRef number = narrow(select.inputs[otherwise]);
     if (!is_one_number(number)) return std::nullopt;
+    using Kind = AttentionStep::Kind;
     const NodeRef condition = narrow(select.inputs[0]);
-    return Step{{AttentionStep::Kind::replace}, condition, number, otherwise == 1};
+    if (condition->inputs.size() == 1 && condition->inputs[0] == select.inputs[3 - otherwise])
+      return Step{{Kind::fill, condition->row->id, otherwise == 2}, {}, number};
+    return Step{{Kind::replace}, condition, number, otherwise == 1};
+  }
+  void enter_test(const Node& select, size_t input, const Step& step) {
+    if (step.step.kind != AttentionStep::Kind::fill) return;
+    enter(*select.inputs[0]);
+    enter(*select.inputs[input]);
   }
 
   static bool is_lowest(const Node& full) {
@@ -459,8 +475,9 @@ class Matcher {
     const Dtype wide = is_double ? Dtype::float64 : Dtype::float32;
     const auto fits = [&](Dtype dtype) { return dtype == wide || (!is_double && is_half(dtype)); };
     return std::ranges::all_of(dtypes, fits) && fits(root_->dtype) &&
-           std::ranges::all_of(found_.inner,
-                               [&](const auto& inner) { return fits(inner.first->dtype); });
+           std::ranges::all_of(found_.inner, [&](const auto& inner) {
+             return fits(inner.first->dtype) || inner.first->dtype == Dtype::boolean;
+           });
   }
 
   // ---- the row's inputs: [batch, heads, length, features] ----

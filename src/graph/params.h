@@ -139,6 +139,7 @@ struct AttentionStep {
   enum class Kind : uint8_t {
     hide,       // -inf where the condition, an input, is false
     replace,    // a number there, the input after the condition
+    fill,       // a number, an input, where the op of the value is true: in place of NaN
     unary,      // the op alone
     by_array,   // the op with an input of the scores' size
     by_number,  // the op with an input that is one number

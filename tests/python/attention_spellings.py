@@ -28,6 +28,7 @@ def normal(*shape):
 BIAS = normal(1, H, T, S)
 SEEN = rng.random((B, 1, T, S)) < 0.7
 PADDED = np.arange(S) < np.array([[S], [S - 7]])  # (batch, keys)
+SEEN_BY_SOME = SEEN & (np.arange(T) != 3)[:, None]  # a query sees nothing
 CAUSAL = np.tril(np.ones((T, S), bool), S - T)
 WINDOW = CAUSAL & ~np.tril(np.ones((T, S), bool), S - T - 5)
 SLOPES = 2.0 ** -np.arange(1, H + 1).astype(np.float32)
@@ -288,6 +289,18 @@ def dropped_late(q, k, v):
     return ((e * kept() / 0.8) @ v) * mx.reciprocal(mx.sum(e, axis=-1, keepdims=True))
 
 
+def weights_without_nan(q, k, v):
+    scores = mx.where(mx.array(SEEN_BY_SOME), q @ swap(k) * SCALE, -mx.inf)
+    weights = mx.softmax(scores, axis=-1)
+    return mx.where(mx.isnan(weights), 0.0, weights) @ v
+
+
+def masked_by_product(q, k, v):
+    seen = mx.array(CAUSAL.astype(np.float32))
+    scores = q @ swap(k) * SCALE * seen - 1e10 * (1 - seen)
+    return mx.softmax(scores, axis=-1) @ v
+
+
 def squared_weights(q, k, v):
     return mx.square(mx.softmax(q @ swap(k) * SCALE, axis=-1)) @ v
 
@@ -371,6 +384,10 @@ def sink_first(q, k, v):
     return mx.softmax(scores, axis=-1)[..., 1:] @ v
 
 
+def hidden(seen):
+    return lambda scores: np.where(seen, scores, -np.inf)
+
+
 class Change(NamedTuple):
     """What a spelling does to scaled scores, its slope there, what it does to weights, with the
     slope, and the sinks of its heads."""
@@ -399,12 +416,9 @@ def scaled_by(c, bias=0.0):
 
 
 SQUARED = Change(weights=np.square, weights_slope=lambda p: 2 * p)
+NO_NAN = Change(hidden(SEEN_BY_SOME), weights=np.nan_to_num)
 CLIPPED = Change(lambda x: np.clip(x, -1, 1), lambda x: (np.abs(x) < 1).astype(float))
 ALIBI = -np.abs(DISTANCE) * 2.0 ** -np.arange(1, H + 1)[:, None, None]
-
-
-def hidden(seen):
-    return lambda scores: np.where(seen, scores, -np.inf)
 
 
 def same(scores):
@@ -462,6 +476,8 @@ SPELLINGS = [
     (dropped_einsum, drops(), 2, "float32"),
     (dropped_late, drops(), H, "float32"),
     (squared_weights, SQUARED, H, "float32"),
+    (weights_without_nan, NO_NAN, H, "float32"),
+    (masked_by_product, hidden(CAUSAL), H, "float32"),
     (capped, cap(), H, "float32"),
     (capped, cap(), H, "float64"),
     (capped_and_causal, cap(CAUSAL), H, "float32"),
@@ -487,10 +503,12 @@ def expected(change, q, k, v, g):
     raw = q @ np.swapaxes(k, -1, -2) * SCALE
     scores = change.scores(raw)
     largest = np.maximum(scores.max(-1, keepdims=True), change.sinks)
-    e = np.exp(scores - largest)
-    p = e / (e.sum(-1, keepdims=True) + np.exp(change.sinks - largest))
+    with np.errstate(invalid="ignore"):
+        e = np.exp(scores - largest)
+        p = e / (e.sum(-1, keepdims=True) + np.exp(change.sinks - largest))
     weights = change.weights(p)
     dp = g @ np.swapaxes(v, -1, -2) * change.weights_slope(p)
     ds = p * (dp - np.sum(p * dp, -1, keepdims=True)) * change.slope(raw) * SCALE
+    ds = np.where(np.isneginf(scores), 0, ds)  # also where all is hidden
     dk, dv = np.swapaxes(ds, -1, -2) @ q, np.swapaxes(weights, -1, -2) @ g
     return weights @ v, ds @ k, *(a.reshape(B, heads, -1, *a.shape[2:]).sum(2) for a in (dk, dv))

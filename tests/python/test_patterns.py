@@ -32,6 +32,7 @@ from attention_spellings import (
     hidden,
     kept,
     late_in_halves,
+    masked_by_product,
     normal,
     padding,
     plain,
@@ -79,6 +80,8 @@ def launches(f, *inputs):
 # Besides attention: the root of a scalar; keys, values and the result in another order of heads; a
 # cast of the result.
 MAPS = {scale_is_array: 1, shared_einsum_groups_first: 3, late_in_halves: 1}
+# Besides attention and its gradient: copies, scales of queries, small arrays that masks are made of.
+OTHER_KERNELS = {split_heads: 3, scale_is_array: 3, padding: 1, capped: 2, masked_by_product: 1}
 
 
 @pytest.mark.parametrize(("f", "change", "heads", "dtype"), SPELLINGS, ids=IDS)
@@ -109,7 +112,7 @@ def test_gradient(f, change, heads, dtype):
 
     report = mx.explain(gradients, q, k, v, g)
     kernels = [kernel.form for kernel in report.kernels]
-    others = {split_heads: 3, scale_is_array: 3, padding: 1, capped: 2}.get(f, 2 * MAPS.get(f, 0))
+    others = OTHER_KERNELS.get(f, 2 * MAPS.get(f, 0))
     others += "dropped" in f.__name__  # a small mask is kept
     others += 2 if heads < H else 0
     assert kernels.count("attention") == 2 and len(kernels) <= 2 + others, kernels
