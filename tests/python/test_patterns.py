@@ -80,7 +80,7 @@ def launches(f, *inputs):
 # Besides attention: the root of a scalar; keys, values and the result in another order of heads; a
 # cast of the result.
 MAPS = {scale_is_array: 1, shared_einsum_groups_first: 3, late_in_halves: 1}
-# Besides attention and its gradient: copies, scales of queries, small arrays that masks are made of.
+# Besides attention and its gradient: copies, scales of queries, small arrays for masks.
 OTHER_KERNELS = {split_heads: 3, scale_is_array: 3, padding: 1, capped: 2, masked_by_product: 1}
 
 
