@@ -483,6 +483,19 @@ def test_bits_of_dropout_are_those_of_the_gradient():
     assert len({a.tobytes() for a in values}) == 4
 
 
+def test_far_keys_count_for_nothing():
+    """A weight below 2^-100 of the largest is 0: no subnormal number comes of it."""
+    q, k, v, g = inputs_of(H, "float32")
+    bias = mx.where(mx.arange(S) == mx.arange(T)[:, None], 0.0, -95.0)
+
+    def f(v):
+        return mx.softmax(q @ swap(k) * 0.0 + bias, axis=-1) @ v
+
+    (value,), (dv,) = mx.vjp(f, [v], [g])
+    assert np.array_equal(np.array(value), np.array(v[:, :, :T]))
+    assert np.array_equal(np.array(dv), np.pad(np.array(g), ((0, 0), (0, 0), (0, S - T), (0, 0))))
+
+
 def test_overflow_without_the_largest():
     """As the formula has it: NaN for a row with an infinite exponential, and for one of zeros."""
     q, k, v, _ = (np.array(a) for a in inputs_of(H, "float32"))
