@@ -8,6 +8,7 @@
 // order, so that rows that see nothing answer as they did. Moves go to the queries and the result. A
 // column that is joined to the scores, and whose weights are left out, is the row's sinks.
 #include <algorithm>
+#include <array>
 
 #include "fused/attention_operand.h"
 #include "fused/attention_step.h"
@@ -450,9 +451,14 @@ class Matcher {
     if (!is_one_number(number)) return std::nullopt;
     using Kind = AttentionStep::Kind;
     const NodeRef condition = narrow(select.inputs[0]);
-    if (condition->inputs.size() == 1 && condition->inputs[0] == select.inputs[3 - otherwise])
+    if (is_open_test(*condition, *select.inputs[3 - otherwise]))
       return Step{{Kind::fill, condition->row->id, otherwise == 2}, {}, number};
     return Step{{Kind::replace}, condition, number, otherwise == 1};
+  }
+  bool is_open_test(const Node& node, const Node& value) const {
+    return graph_.is_open(node) && node.inputs.size() == 1 && node.inputs[0].get() == &value &&
+           std::holds_alternative<MapLowering>(node.row->lowering.value) &&
+           std::holds_alternative<NoParams>(node.params);
   }
   void enter_test(const Node& select, size_t input, const Step& step) {
     if (step.step.kind != AttentionStep::Kind::fill) return;

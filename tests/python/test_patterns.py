@@ -193,13 +193,18 @@ def other_column(q, k, v):
     return mx.softmax(scores, axis=-1)[..., 1:] @ v
 
 
+def filled_by_cast(q, k, v):
+    weights = mx.softmax(q @ swap(k) * SCALE, axis=-1)
+    return mx.where(weights.astype(mx.bool_), weights, 1.0) @ v
+
+
 def late_total_of_dropped(q, k, v):
     e = mx.exp(q @ swap(k) * SCALE) * kept()
     return (e @ v) / mx.sum(e, axis=-1, keepdims=True)
 
 
 OTHERS = [weights_too, scores_too, over_queries, other_total, few_queries, steps_twice]
-OTHERS += [other_column, late_total_of_dropped]
+OTHERS += [other_column, filled_by_cast, late_total_of_dropped]
 
 
 @pytest.mark.parametrize("f", OTHERS, ids=lambda f: f.__name__)
