@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "fused/attention_step.h"
 #include "ops/rules.h"
 
 namespace cermet {
@@ -39,24 +40,39 @@ array causal_mask(int64_t queries, int64_t keys) {
 
 AttentionScale scale_of(const AttentionParams& p) { return static_cast<AttentionScale>(p.scaled); }
 
-AttentionMask kind_of(const AttentionParams& p, size_t mask) {
-  return static_cast<AttentionMask>(p.masks[mask]);
+using StepKind = AttentionStep::Kind;
+
+// On scores, then on weights.
+std::vector<AttentionStep> steps_of(const AttentionParams& p) {
+  std::vector<AttentionStep> steps;
+  for (const auto* codes : {&p.score_steps, &p.weight_steps})
+    for (int64_t code : *codes) steps.push_back(AttentionStep::of(code));
+  return steps;
 }
 
-// Of input k: what it is, and of which mask.
-enum Input : int { kQueries, kKeys, kValues, kScale, kMask, kNumber, kSinks };
+bool takes_array(StepKind kind) {
+  return kind == StepKind::hide || kind == StepKind::replace || kind == StepKind::by_array;
+}
+bool takes_number(StepKind kind) {
+  return kind == StepKind::replace || kind == StepKind::fill || kind == StepKind::by_number;
+}
+
+// Of input k: what it is, and of which step.
+enum Input : int { kQueries, kKeys, kValues, kScale, kArray, kNumber, kSinks };
 struct InputRole {
   Input input;
-  size_t mask = 0;
+  size_t step = 0;
 };
 
 InputRole role_of(const AttentionParams& p, int k) {
   const bool scaled = scale_of(p) != AttentionScale::none;
   if (k < kScale + scaled) return {static_cast<Input>(k)};
   int at = kScale + scaled;
-  for (size_t m = 0; m < p.masks.size(); ++m) {
-    if (k == at++) return {kMask, m};
-    if (kind_of(p, m) == AttentionMask::replace && k == at++) return {kNumber, m};
+  const std::vector<AttentionStep> steps = steps_of(p);
+  for (size_t m = 0; m < steps.size(); ++m) {
+    const StepKind kind = steps[m].kind;
+    if (takes_array(kind) && k == at++) return {kArray, m};
+    if (takes_number(kind) && k == at++) return {kNumber, m};
   }
   return {kSinks};
 }
@@ -86,14 +102,65 @@ array hidden(const array& scores, const array& mask) {
   return chosen(mask, scores, full_like(scores, -kInfinity));
 }
 
+// A step as it is applied: what it takes besides the value, and the value before it.
+struct Applied {
+  AttentionStep step;
+  Arrays operands;
+  array before;
+};
+
+// The op's call: the value and the operand spread over it, in their order.
+Arrays operands_of(const Applied& a) {
+  Arrays inputs{a.before};
+  if (a.step.kind == StepKind::unary) return inputs;
+  const array& given = a.operands[0];
+  inputs.insert(a.step.is_second ? inputs.begin() : inputs.end(),
+                a.step.kind == StepKind::by_number
+                    ? spread_number(given, a.before)
+                    : broadcast_to(astype(given, a.before.dtype()), a.before.shape()));
+  return inputs;
+}
+
+// Where a fill leaves the value.
+array stays(const Applied& a) {
+  const array is_met = make_node(row_of(a.step.op), {a.before}, NoParams{}, {});
+  return a.step.is_second ? is_met : logical_not(is_met);
+}
+
+array apply(const Applied& a) {
+  switch (a.step.kind) {
+    case StepKind::hide: return hidden(a.before, a.operands[0]);
+    case StepKind::replace:
+      return chosen(a.operands[0], a.before, spread_number(a.operands[1], a.before));
+    case StepKind::fill: return chosen(stays(a), a.before, spread_number(a.operands[0], a.before));
+    default: return make_node(row_of(a.step.op), operands_of(a), NoParams{}, {});
+  }
+}
+
+// The cotangent of operand k of an op of one value, from that of the result.
+array pulled_back(const OpCall& c, int k, const array& g) {
+  const Derivative& rule = c.row.derivative.value;
+  if (const auto* linear = std::get_if<Linear>(&rule)) return linear->transpose(c, k, g);
+  const array y = make_node(c.row, {c.inputs.begin(), c.inputs.end()}, c.params, {});
+  if (const auto* elementwise = std::get_if<Elementwise>(&rule))
+    return elementwise->diff(c, y, k, g);
+  return std::get<Opaque>(rule).vjp(c, y, k, g);
+}
+
+array through(const Applied& a, bool to_operand, const array& g) {
+  const Arrays inputs = operands_of(a);
+  const Params params = NoParams{};
+  return pulled_back({row_of(a.step.op), params, inputs}, to_operand != a.step.is_second, g);
+}
+
 // What attention and its gradients compute first: [batch, key heads, heads for each, queries, ...].
 struct Terms {
   array q, k, v;  // q scaled
   array weights;  // exp(scores - largest)
   array share;    // of a weight: 1 / sum, 0 where nothing is seen
-  array largest;
-  Arrays masks;  // with the axes of the scores
-  std::optional<array> sinks;
+  std::optional<array> largest, sinks;
+  std::vector<Applied> steps;  // on scores
+  size_t next;                 // the first input of the steps on weights
 };
 
 // 1 / total, and 0 where that is 0.
@@ -103,8 +170,30 @@ array share_of(const array& total) {
                reciprocal(where(is_empty, full_like(total, 1), total)));
 }
 
+// e^x, and 0 for less than 2^-100: beside the largest weight, which is 1, that is nothing, and subnormal
+// products cost x86 a microcode assist of a hundred cycles each (a bias for far keys makes many).
+array share_of_largest(const array& x) {
+  constexpr double kLeast = -69.3;
+  return where(x < kLeast, full_like(x, 0), exp(x));
+}
+
+// Applies a step, whose inputs begin at `next`, and goes on to those of the one after it.
+array add_step(const AttentionStep& step, std::span<const array> inputs, size_t& next,
+               const array& value, std::vector<Applied>& steps) {
+  const int64_t key_heads = inputs[kKeys].shape()[1];
+  Arrays operands;
+  if (takes_array(step.kind)) {
+    const array& given = inputs[next++];
+    const bool per_head = given.shape()[1] != 1;
+    operands.push_back(per_head ? grouped(given, key_heads) : expand_dims(given, {2}));
+  }
+  if (takes_number(step.kind)) operands.push_back(inputs[next++]);
+  steps.push_back({step, std::move(operands), value});
+  return apply(steps.back());
+}
+
 Terms terms_of(const AttentionParams& p, std::span<const array> inputs) {
-  const int64_t key_heads = inputs[1].shape()[1];
+  const int64_t key_heads = inputs[kKeys].shape()[1];
   const array q = grouped(scaled(p, inputs, widened(inputs[0])), key_heads);
   const array k = expand_dims(widened(inputs[1]), {2});
   const array v = expand_dims(widened(inputs[2]), {2});
@@ -112,40 +201,48 @@ Terms terms_of(const AttentionParams& p, std::span<const array> inputs) {
 
   array scores = matmul(q, swapaxes(k, -1, -2));
   if (p.causal) scores = hidden(scores, causal_mask(shape[2], inputs[1].shape()[2]));
-  Arrays masks;
+  std::vector<Applied> steps;
   size_t next = kScale + (scale_of(p) != AttentionScale::none);
-  for (size_t m = 0; m < p.masks.size(); ++m) {
-    const array& given = inputs[next++];
-    const bool per_head = given.shape()[1] != 1;
-    const array mask = per_head ? grouped(given, key_heads) : expand_dims(given, {2});
-    switch (kind_of(p, m)) {
-      case AttentionMask::add: scores = scores + astype(mask, scores.dtype()); break;
-      case AttentionMask::hide: scores = hidden(scores, mask); break;
-      case AttentionMask::replace:
-        scores = chosen(mask, scores, spread_number(inputs[next++], scores));
-    }
-    masks.push_back(mask);
-  }
+  for (int64_t code : p.score_steps)
+    scores = add_step(AttentionStep::of(code), inputs, next, scores, steps);
 
-  array largest = max(scores, AxisList{-1}, true);
-  std::optional<array> sinks;
+  std::optional<array> largest, sinks;
+  if (p.is_shifted) largest = max(scores, AxisList{-1}, true);
   if (p.has_sinks) {
-    const array& sink = inputs[next];
-    sinks = reshape(widened(sink), {key_heads, shape[1] / key_heads, 1, 1});
-    largest = maximum(largest, *sinks);
+    sinks = reshape(widened(inputs[inputs.size() - 1]), {key_heads, shape[1] / key_heads, 1, 1});
+    if (largest) largest = maximum(*largest, *sinks);
   }
   // A row of -inf alone subtracts 0, so that its weights are 0.
-  largest = stop_gradient(where(largest == -kInfinity, full_like(largest, 0), largest));
-  const array weights = exp(scores - largest);
+  if (largest)
+    largest = stop_gradient(where(*largest == -kInfinity, full_like(*largest, 0), *largest));
+  const auto exponential = [&](const array& a) {
+    return largest ? share_of_largest(a - *largest) : exp(a);
+  };
+  const array weights = exponential(scores);
   array total = sum(weights, AxisList{-1}, true);
-  if (sinks) total = total + exp(*sinks - largest);
+  if (sinks) total = total + exponential(*sinks);
   const array share = p.empty_is_nan ? reciprocal(total) : share_of(total);
-  return {q, k, v, weights, share, largest, masks, sinks};
+  return {q, k, v, weights, share, largest, sinks, std::move(steps), next};
+}
+
+// What the values are summed with, from the weights or their shares.
+array stepped(const AttentionParams& p, std::span<const array> inputs, size_t next, array weights,
+              std::vector<Applied>& steps) {
+  for (int64_t code : p.weight_steps)
+    weights = add_step(AttentionStep::of(code), inputs, next, weights, steps);
+  return weights;
 }
 
 array attention_graph(const OpCall& c) {
-  const Terms t = terms_of(c.get<AttentionParams>(), c.inputs);
-  const array result = flatten(matmul(t.weights, t.v) * t.share, 1, 2);
+  const AttentionParams& p = c.get<AttentionParams>();
+  const Terms t = terms_of(p, c.inputs);
+  std::vector<Applied> steps;
+  const bool shares_last = std::ranges::all_of(p.weight_steps, [](int64_t code) {
+    return attention::is_homogeneous(AttentionStep::of(code));
+  });
+  const array start = shares_last ? t.weights : t.weights * t.share;
+  const array sums = matmul(stepped(p, c.inputs, t.next, start, steps), t.v);
+  const array result = flatten(shares_last ? sums * t.share : sums, 1, 2);
   return astype(result, c.inputs[0].dtype());
 }
 
@@ -153,26 +250,40 @@ array attention_graph(const OpCall& c) {
 bool has_tiles(const OpCall& c) {
   constexpr int64_t kFewQueries = 8;
   const Shape &q = c.inputs[0].shape(), &v = c.inputs[2].shape();
-  return q[2] > kFewQueries && v[2] > 1 && q[3] > 1 && v[3] > 1;
+  const auto more = [](const Dim& dim, int64_t than) { return is_less(than, dim); };
+  return more(q.dim(2), kFewQueries) && more(v.dim(2), 1) && more(q.dim(3), 1) && more(v.dim(3), 1);
 }
 
 std::optional<Params> attention_kernel(const OpCall& c) {
   return has_tiles(c) ? std::optional<Params>(c.params) : std::nullopt;
 }
 
-// --- The gradient, for each head of the queries: with P = weights · share and dP = g vᵀ, the scores'
-// is dS = P (dP - Σ P dP).
+// --- The gradient, for each head of the queries: with P = weights · share, and dP = g vᵀ taken back through
+// the steps on weights, the scores' is dS = P (dP - Σ P dP).
 
-// The gradient of the scores behind the first `applied` masks, from that of those behind all: where a
-// mask stood in for a score, nothing comes back to it. With -inf for it the weight is 0 anyway, but in a
-// row of NaN.
-array scores_gradient(const AttentionParams& p, const Terms& t, array ds, size_t applied) {
-  for (size_t m = p.masks.size(); m-- > applied;) {
-    const bool matters = kind_of(p, m) == AttentionMask::replace ||
-                         (kind_of(p, m) == AttentionMask::hide && p.empty_is_nan);
-    if (matters) ds = chosen(t.masks[m], ds, full_like(ds, 0));
+// The cotangent of the value before step `first`, from that of the value behind all. Where a number stood
+// in for a score, nothing comes back to it. With -inf for it the weight is 0 anyway, but in a row of NaN.
+array taken_back(const AttentionParams& p, std::span<const Applied> steps, array g, size_t first) {
+  for (size_t m = steps.size(); m-- > first;) {
+    const Applied& a = steps[m];
+    const auto chosen_by = [&](const array& mask) { return chosen(mask, g, full_like(g, 0)); };
+    switch (a.step.kind) {
+      case StepKind::hide:
+        if (p.empty_is_nan) g = chosen_by(a.operands[0]);
+        break;
+      case StepKind::replace: g = chosen_by(a.operands[0]); break;
+      case StepKind::fill: g = chosen_by(stays(a)); break;
+      default: g = through(a, false, g);
+    }
   }
-  return ds;
+  return g;
+}
+
+// The cotangent of a step's input, from that of the value behind it.
+array input_cotangent(const Applied& a, const array& g) {
+  if (a.step.kind == StepKind::replace) return chosen(a.operands[0], full_like(g, 0), g);
+  if (a.step.kind == StepKind::fill) return chosen(stays(a), full_like(g, 0), g);
+  return through(a, true, g);
 }
 
 Shape gradient_shape(const OpCall& c) {
@@ -182,7 +293,7 @@ Shape gradient_shape(const OpCall& c) {
   if (input == kQueries) return q;
   Shape shape = c.inputs.back().shape();  // [batch, heads, queries, features of values]
   if (input == kSinks || input == kNumber || input == kScale) shape.dim(3) = 1;
-  if (input == kMask) shape.dim(3) = keys.dim(2);
+  if (input == kArray) shape.dim(3) = keys.dim(2);
   if (input == kKeys) shape.dim(3) = keys.dim(3);
   if (input == kKeys || input == kValues) shape.dim(2) = keys.dim(2);
   return shape;
@@ -205,24 +316,39 @@ array scale_gradient(const AttentionParams& p, std::span<const array> inputs, co
 
 array gradient_graph(const OpCall& c) {
   const auto& [attention, k] = c.get<AttentionGradientParams>();
-  const auto [input, mask] = role_of(attention, k);
-  const Terms t = terms_of(attention, c.inputs.first(c.inputs.size() - 1));
+  const auto [input, step] = role_of(attention, k);
+  const auto inputs = c.inputs.first(c.inputs.size() - 1);
+  const Terms t = terms_of(attention, inputs);
   const array g = grouped(widened(c.inputs.back()), c.inputs[1].shape()[1]);
   const auto by_head = [](const array& a) { return flatten(a, 1, 2); };
+  const auto of_input = [&](const array& cotangent) {
+    return by_head(input == kArray ? cotangent : sum(cotangent, AxisList{-1}, true));
+  };
 
   const array p = t.weights * t.share;
+  std::vector<Applied> on_weights;
+  const array last = stepped(attention, inputs, t.next, p, on_weights);
   const Dtype dtype = gradient_dtype(c);
-  if (input == kValues) return astype(by_head(matmul(swapaxes(p, -1, -2), g)), dtype);
-  const array dp = matmul(g, swapaxes(t.v, -1, -2));
-  const array mean = sum(p * dp, AxisList{-1}, true);
-  if (input == kSinks) return by_head(negative(exp(*t.sinks - t.largest) * t.share * mean));
-  const array after_masks = p * (dp - mean);
-  if (input == kNumber) {
-    const array ds = scores_gradient(attention, t, after_masks, mask + 1);
-    return by_head(sum(chosen(t.masks[mask], full_like(ds, 0), ds), AxisList{-1}, true));
+  if (input == kValues) return astype(by_head(matmul(swapaxes(last, -1, -2), g)), dtype);
+  const array dlast = matmul(g, swapaxes(t.v, -1, -2));
+  const size_t n_scores = t.steps.size();
+  const bool of_step = input == kArray || input == kNumber;
+  if (of_step && step >= n_scores) {
+    const size_t m = step - n_scores;
+    return of_input(
+        input_cotangent(on_weights[m], taken_back(attention, on_weights, dlast, m + 1)));
   }
-  const array ds = scores_gradient(attention, t, after_masks, input == kMask ? mask + 1 : 0);
-  if (input == kMask) return by_head(ds);
+  const array dp = taken_back(attention, on_weights, dlast, 0);
+  const array mean = sum(p * dp, AxisList{-1}, true);
+  if (input == kSinks) {
+    const array weight = t.largest ? share_of_largest(*t.sinks - *t.largest) : exp(*t.sinks);
+    return by_head(negative(weight * t.share * mean));
+  }
+  const array behind = p * (dp - mean);
+  if (of_step)
+    return of_input(
+        input_cotangent(t.steps[step], taken_back(attention, t.steps, behind, step + 1)));
+  const array ds = taken_back(attention, t.steps, behind, 0);
   if (input == kKeys) return astype(by_head(matmul(swapaxes(ds, -1, -2), t.q)), dtype);
   const array dq = matmul(ds, t.k);  // of the scaled queries
   if (input == kScale)
@@ -259,7 +385,7 @@ array attention_vjp(const OpCall& c, const array&, int k, const array& g) {
       if (same_size(by_head.shape().dim(1), x.shape().dim(1))) return astype(by_head, x.dtype());
       return astype(sum(grouped(by_head, key_heads), AxisList{2}, false), x.dtype());
     }
-    case kMask: return astype(summed_to(by_head, x.shape()), x.dtype());
+    case kArray: return astype(summed_to(by_head, x.shape()), x.dtype());
     case kScale:
     case kNumber: return astype(sum(by_head, {}, false), x.dtype());
     case kSinks: break;
@@ -302,7 +428,7 @@ array vmap_attention(const OpCall& c, const AttentionParams& p, std::span<const 
     const auto i = static_cast<int>(k);
     if (i >= n_own) return true;
     const Input input = role_of(p, i).input;
-    return input <= kValues || input == kMask;
+    return input <= kValues || input == kArray;
   };
   bool apart = false;
   for (size_t k = 0; k < c.inputs.size(); ++k) apart |= batched[k] && !has_batch(k);
@@ -426,8 +552,9 @@ array fast::scaled_dot_product_attention(const array& q, const array& k, const a
     Shape scores = q.shape();
     scores.dim(3) = k.shape().dim(2);
     inputs.push_back(fitted_mask(*mask, scores, dtype, s));
-    const bool hides = mask->dtype() == Dtype::boolean;
-    p.masks.push_back(static_cast<int64_t>(hides ? AttentionMask::hide : AttentionMask::add));
+    AttentionStep step{StepKind::hide};
+    if (mask->dtype() != Dtype::boolean) step = {StepKind::by_array, OpId::Add};
+    p.score_steps.push_back(step.code());
   }
   if (sinks) {
     CERMET_CHECK(sinks->ndim() == 1 && same_size(sinks->shape().dim(0), q.shape().dim(1)), value,

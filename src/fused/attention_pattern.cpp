@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT
-// Attention written with plain ops: softmax(q kᵀ scale, masks) v becomes the row of that name.
+// Attention written with plain ops: softmax(q kᵀ scale, steps) v becomes the row of that name.
 //
-// Scores lead through scales, masks and casts down to one product; a softmax (the row, or spelled out
-// with the largest score taken off) turns them into weights. Scales move to the queries; masks stay what
-// they are: an array that is added, or a choice between a score and a number, applied in their order, so
-// that rows that see nothing answer as they did. Heads that share keys are found behind repeats and
-// broadcasts of keys and values.
+// Scores lead through element-wise ops, casts, and moves of their rows down to one product; a softmax (the
+// row, or spelled out: with or without the largest score taken off, divided by the sum before or behind
+// the product with the values) turns them into weights, and these may go through element-wise ops, such
+// as dropout, too. Scales of queries move to the queries; other ops stay what they are and in their
+// order, so that rows that see nothing answer as they did. Moves go to the queries and the result. A
+// column that is joined to the scores, and whose weights are left out, is the row's sinks.
 #include <algorithm>
+#include <array>
 
-#include "graph/pattern.h"
+#include "fused/attention_operand.h"
+#include "fused/attention_step.h"
 #include "ops/rules.h"
 
 namespace cermet {
@@ -16,20 +19,7 @@ namespace cermet {
 namespace {
 
 using namespace rules;
-
-// An operand of a product, seen through what repeats and transposes it: [leading axes..., two axes].
-struct Factor {
-  Dim size;
-  int axis;  // of the base; -1: repeated along it
-};
-using Factors = std::vector<Factor>;
-struct Operand {
-  NodeRef base;
-  bool swapped;               // the last two axes
-  std::vector<Factors> axes;  // leading axes, from what they are made
-};
-
-bool is_one(const Dim& dim) { return dim.expr == 0 && dim.value == 1; }
+using namespace attention;
 
 // One value for each row of `whole`.
 bool spreads_over(const Shape& rows, const Shape& whole) {
@@ -39,144 +29,42 @@ bool spreads_over(const Shape& rows, const Shape& whole) {
   return true;
 }
 
-bool ends_alike(const Shape& a, const Shape& b, int axes) {
-  if (a.ndim() < axes || b.ndim() < axes) return false;
-  for (int i = 1; i <= axes; ++i)
-    if (!same_size(a.dim(a.ndim() - i), b.dim(b.ndim() - i))) return false;
-  return true;
-}
-
-Operand whole_operand(const NodeRef& node, bool swapped) {
-  Operand operand{node, swapped, {}};
-  for (int axis = 0; axis + 2 < node->shape.ndim(); ++axis)
-    operand.axes.push_back({{node->shape.dim(axis), axis}});
-  return operand;
-}
-
-// Of a reshape that leaves the last two axes: the axes that each of its leading axes is made of; nullopt:
-// it splits some.
-std::optional<std::vector<std::vector<int>>> joined_axes(const Shape& from, const Shape& to) {
-  if (!ends_alike(from, to, 2)) return std::nullopt;
-  const int n_from = from.ndim() - 2, n_to = to.ndim() - 2;
-  std::vector<std::vector<int>> joined(static_cast<size_t>(n_to));
-  int next = 0;
-  for (int axis = 0; axis < n_to; ++axis) {
-    if (is_one(to.dim(axis))) continue;
-    Dim size = 1;
-    while (!same_size(size, to.dim(axis))) {
-      if (next == n_from || is_less(to.dim(axis), size)) return std::nullopt;
-      if (!is_one(from.dim(next))) joined[static_cast<size_t>(axis)].push_back(next);
-      size = times(size, from.dim(next++));
-    }
-  }
-  while (next < n_from)
-    if (!is_one(from.dim(next++))) return std::nullopt;
-  return joined;
-}
-
-// One step from the operand's base to its input; false: there is none.
-bool step_through(Operand& operand) {
-  const Node& node = *operand.base;
-  if (node.inputs.size() != 1) return false;
-  const NodeRef input = node.inputs[0];
-  const int rank = node.shape.ndim(), added = rank - input->shape.ndim();
-  const auto each_axis = [&](auto&& change) {
-    for (Factors& factors : operand.axes) {
-      Factors changed;
-      for (const Factor& f : factors)
-        if (f.axis < 0) changed.push_back(f);
-        else change(f, changed);
-      factors = std::move(changed);
-    }
-  };
-  if (node.row == &rows::cast) {
-    if (!is_half(input->dtype) || node.dtype != Dtype::float32) return false;
-  } else if (node.row == &rows::transpose) {
-    const Axes& order = std::get<AxesParams>(node.params).axes;
-    for (int axis = 0; axis + 2 < rank; ++axis)
-      if (order[static_cast<size_t>(axis)] != axis) return false;
-    operand.swapped ^= order[static_cast<size_t>(rank - 1)] != rank - 1;
-  } else if (node.row == &rows::broadcast_to) {
-    if (!ends_alike(node.shape, input->shape, 2)) return false;
-    each_axis([&](const Factor& f, Factors& to) {
-      const int axis = f.axis - added;
-      const bool repeats = axis < 0 || (is_one(input->shape.dim(axis)) && !is_one(f.size));
-      to.push_back({f.size, repeats ? -1 : axis});
-    });
-  } else if (node.row == &rows::reshape) {
-    const auto joined = joined_axes(input->shape, node.shape);
-    if (!joined) return false;
-    each_axis([&](const Factor& f, Factors& to) {
-      for (int axis : (*joined)[static_cast<size_t>(f.axis)])
-        to.push_back({input->shape.dim(axis), axis});
-    });
-  } else {
-    return false;
-  }
-  operand.base = input;
-  return true;
-}
-
-// Each axis of the base serves once, in order.
-bool is_regular(const Operand& operand) {
-  int next = 0;
-  const Shape& shape = operand.base->shape;
-  const auto skip_ones = [&] {
-    while (next + 2 < shape.ndim() && is_one(shape.dim(next))) ++next;
-  };
-  for (const Factors& factors : operand.axes)
-    for (const Factor& f : factors) {
-      if (f.axis < 0 || is_one(f.size)) continue;
-      skip_ones();
-      if (f.axis != next++) return false;
-    }
-  skip_ones();
-  return next + 2 >= shape.ndim();
-}
-
-Operand find_operand(const NodeRef& node, bool swapped, const PatternGraph& graph) {
-  Operand at = whole_operand(node, swapped), best = at;
-  while (graph.is_open(*at.base) && step_through(at))
-    if (is_regular(at)) best = at;
-  for (Factors& factors : best.axes)
-    std::erase_if(factors, [](const Factor& f) { return is_one(f.size); });
-  return best;
-}
-
-bool repeat_alike(const Operand& a, const Operand& b) {
-  const auto alike = [](const Factor& x, const Factor& y) {
-    return (x.axis < 0) == (y.axis < 0) && same_size(x.size, y.size);
-  };
-  return std::ranges::equal(a.axes, b.axes, [&](const Factors& x, const Factors& y) {
-    return std::ranges::equal(x, y, alike);
-  });
-}
-
-// The first axis with repetition, behind which all is repeated; their number if there is none, -1 if
-// what is repeated is not last.
-int first_repeated(const Operand& operand) {
-  int first = static_cast<int>(operand.axes.size());
-  bool repeated = false;
-  for (size_t axis = 0; axis < operand.axes.size(); ++axis)
-    for (const Factor& f : operand.axes[axis]) {
-      if (repeated && f.axis >= 0) return -1;
-      if (!repeated && f.axis < 0) first = static_cast<int>(axis);
-      repeated |= f.axis < 0;
-    }
-  return first;
-}
-
-// A step on the scores.
-struct Mask {
-  AttentionMask kind;
-  NodeRef array;   // added; or the condition
-  NodeRef number;  // of replace
-  bool negated;    // subtracted; or the score is taken where the condition is false
+// A step on scores or weights.
+struct Step {
+  AttentionStep step;
+  NodeRef array;         // the operand that is no number; the condition
+  NodeRef number = {};   // the operand that is one
+  bool negated = false;  // the value is taken where the condition is false
 };
 struct Scale {
   NodeRef array;
   bool divides;
 };
+
+// Of one or two values of one dtype, with a derivative.
+bool is_elementwise(const Node& node) {
+  if (node.inputs.empty() || node.inputs.size() > 2) return false;
+  if (!std::holds_alternative<MapLowering>(node.row->lowering.value) ||
+      !std::holds_alternative<NoParams>(node.params) || node.row->effect.value != Effect::none)
+    return false;
+  const Derivative& rule = node.row->derivative.value;
+  return (std::holds_alternative<Elementwise>(rule) || std::holds_alternative<Linear>(rule) ||
+          std::holds_alternative<Opaque>(rule)) &&
+         std::ranges::all_of(node.inputs,
+                             [&](const NodeRef& in) { return in->dtype == node.dtype; });
+}
+
+// The column that a slice leaves out, first (0) or last (1); -1: it is another slice.
+int column_left_out(const Node& slice) {
+  const SliceParams& p = std::get<SliceParams>(slice.params);
+  const Shape &from = slice.inputs[0]->shape, &to = slice.shape;
+  const int last = from.ndim() - 1;
+  for (int axis = 0; axis <= last; ++axis)
+    if (p.step[static_cast<size_t>(axis)] != 1 ||
+        !same_size(axis == last ? plus(to.dim(axis), 1) : to.dim(axis), from.dim(axis)))
+      return -1;
+  return p.start[static_cast<size_t>(last)] == 0 ? 1 : 0;
+}
 
 class Matcher {
  public:
@@ -184,15 +72,9 @@ class Matcher {
 
   bool run(const NodeRef& root) {
     root_ = root;
-    if (!weights(root->inputs[0]) || found_.product == nullptr) return false;
-    const Node& product = *found_.product;
-    keys_ = find_operand(product.inputs[1], true, graph_);
-    values_ = find_operand(root->inputs[1], false, graph_);
-    if (first_repeated(keys_) < 0 || !repeat_alike(keys_, values_)) {
-      keys_ = whole_operand(product.inputs[1], true);
-      values_ = whole_operand(root->inputs[1], false);
-    }
-    return dtypes_fit() && std::ranges::all_of(found_.inner, [&](const auto& inner) {
+    const bool fits = root->row == &rows::matmul ? product_of_weights(root) : normalised(root);
+    return fits && find_operands() && dtypes_fit() && sinks_fit() &&
+           std::ranges::all_of(found_.inner, [&](const auto& inner) {
              return graph_.is_private(*inner.first, inner.second);
            });
   }
@@ -202,37 +84,58 @@ class Matcher {
     const int batch = batch_axes();
     AttentionParams p;
     p.empty_is_nan = true;
+    p.is_shifted = found_.is_shifted;
     Arrays numbers;
     array q = scaled_queries(to, p, numbers);
     q = in_four(q, q.shape(), batch, leading);
     if (q.dtype() != root_->dtype && is_half(q.dtype())) q = astype(q, root_->dtype);
     Arrays inputs{q, shared(keys_, batch), shared(values_, batch)};
     inputs.insert(inputs.end(), numbers.begin(), numbers.end());
-    for (const Mask& mask : found_.masks) add_mask(to, mask, inputs, p);
+    for (const Step& step : found_.score_steps) {
+      add_step(to, step, inputs);
+      p.score_steps.push_back(step.step.code());
+    }
+    for (const Step& step : found_.weight_steps) {
+      add_step(to, step, inputs);
+      p.weight_steps.push_back(step.step.code());
+    }
+    if (found_.sinks) inputs.push_back(sinks_of_heads(to));
+    p.has_sinks = bool(found_.sinks);
     const OpRow& row = rows::scaled_dot_product_attention;
     const auto& composite = std::get<CompositeLowering>(row.lowering.value);
     if (!composite.kernel({row, p, inputs})) return std::nullopt;
     array result = make_node(row, std::move(inputs), std::move(p), root_->stream);
     result.node()->origin = root_->origin;
-    return reshaped(astype(result, root_->dtype), result_shape());
+    result = reshaped(astype(result, root_->dtype), result_shape());
+    return root_->row == &rows::matmul ? moved(result, found_.weight_moves, result_features())
+                                       : result;
   }
 
  private:
   // What was walked through: its nodes, with the edges to them.
   struct Found {
     std::vector<std::pair<const Node*, int>> inner;
-    const Node* product = nullptr;
-    const Node* scores = nullptr;  // what the softmax is of
+    const Node *product = nullptr, *sums = nullptr;      // the two products
+    const Node* scores = nullptr;                        // what the softmax is of
+    const Node* exponential = nullptr;                   // not divided by its sum yet
+    std::vector<const Node*> score_moves, weight_moves;  // from the first product to the last
     std::vector<Scale> scales;
-    std::vector<Mask> masks;  // in their order
+    std::vector<Step> score_steps, weight_steps;  // in their order
+    bool is_shifted = true;
+    int left_out = -1;  // a column of the weights
+    NodeRef sinks;      // that column of the scores
   };
 
-  // That of the root, which cannot be named by its own sizes while it is replaced.
+  // As the last product gives it, in the axes of the scores. Not by sizes of the root, which cannot be
+  // named while it is replaced.
   Shape result_shape() const {
-    Shape shape = found_.product->inputs[0]->shape;
-    const Shape& values = root_->inputs[1]->shape;
-    shape.dim(shape.ndim() - 1) = values.dim(values.ndim() - 1);
+    Shape shape = found_.score_moves.empty() ? found_.product->inputs[0]->shape : scores_shape();
+    shape.dim(shape.ndim() - 1) = result_features();
     return shape;
+  }
+  const Dim& result_features() const {
+    const Shape& values = found_.sums->inputs[1]->shape;
+    return values.dim(values.ndim() - 1);
   }
 
   const Shape& scores_shape() const { return found_.scores->shape; }
@@ -240,29 +143,141 @@ class Matcher {
   bool is(const NodeRef& node, const OpRow& row) const {
     return node->row == &row && graph_.is_open(*node);
   }
-  void enter(const NodeRef& node) {
-    const auto it =
-        std::ranges::find(found_.inner, node.get(), &std::pair<const Node*, int>::first);
-    if (it == found_.inner.end()) found_.inner.emplace_back(node.get(), 1);
+  void enter(const Node& node) {
+    const auto it = std::ranges::find(found_.inner, &node, &std::pair<const Node*, int>::first);
+    if (it == found_.inner.end()) found_.inner.emplace_back(&node, 1);
     else ++it->second;
+  }
+  // One way to go on; what a wrong one has found is forgotten.
+  bool tries(auto&& way) {
+    Found before = found_;
+    if (way()) return true;
+    found_ = std::move(before);
+    return false;
+  }
+
+  // ---- products ----
+
+  bool product_of_weights(const NodeRef& node) {
+    int left = 12;  // nodes
+    found_.sums = node.get();
+    return leads_to_exponential(*node->inputs[0], left) && weights(node->inputs[0], false);
+  }
+
+  // exp(x) v divided by the sum of exp(x), or times its reciprocal.
+  bool normalised(const NodeRef& root) {
+    const auto by = [&](const NodeRef& sums, const NodeRef& total, const OpRow* then) {
+      return tries([&] {
+        return exponential_sums(sums) && is_fold(total, rows::sum, *found_.exponential, then);
+      });
+    };
+    const NodeRef &left = root->inputs[0], &right = root->inputs[1];
+    if (root->row == &rows::divide) return by(left, right, nullptr);
+    return by(left, right, &rows::reciprocal) || by(right, left, &rows::reciprocal);
+  }
+
+  // The product may have been reshaped back into the axes of the scores, but nothing else.
+  bool exponential_sums(NodeRef node) {
+    while (graph_.is_open(*node) && (node->row == &rows::cast || node->row == &rows::reshape)) {
+      enter(*node);
+      node = node->inputs[0];
+    }
+    if (!is(node, rows::matmul)) return false;
+    enter(*node);
+    found_.sums = node.get();
+    is_divided_last_ = true;
+    const bool fits = weights(node->inputs[0], false);
+    is_divided_last_ = false;
+    const auto is_reshape = [](const Node* move) { return move->row == &rows::reshape; };
+    const auto may_come_before = [](const Step& step) { return is_homogeneous(step.step); };
+    return fits && result_shape() == root_->shape &&
+           std::ranges::all_of(found_.weight_moves, is_reshape) &&
+           std::ranges::all_of(found_.weight_steps, may_come_before);
+  }
+
+  bool find_operands() {
+    const Node &first = *found_.product, &last = *found_.sums;
+    if (found_.score_moves.empty() && found_.weight_moves.empty()) {
+      keys_ = find_operand(first.inputs[1], true, graph_);
+      values_ = find_operand(last.inputs[1], false, graph_);
+      if (first_repeated(keys_) < 0 || !repeat_alike(keys_, values_)) {
+        keys_ = whole_operand(first.inputs[1], true);
+        values_ = whole_operand(last.inputs[1], false);
+      }
+      return true;
+    }
+    auto keys = moved_operand(first.inputs[1], true, first.shape, found_.score_moves, false);
+    auto values =
+        moved_operand(last.inputs[1], false, last.inputs[0]->shape, found_.weight_moves, true);
+    if (!keys || !values || !repeat_alike(*keys, *values)) return false;
+    keys_ = std::move(*keys);
+    values_ = std::move(*values);
+    return true;
   }
 
   // ---- softmax ----
 
-  bool weights(NodeRef node) {
-    while (is(node, rows::cast)) {
-      enter(node);
-      node = node->inputs[0];
+  // Whether there is an exponential at all, to be done soon with what is no attention.
+  bool leads_to_exponential(const Node& node, int& left) const {
+    if (node.row == &rows::softmax || node.row == &rows::exp) return true;
+    if (--left < 0 || node.row == nullptr || !is_floating(node.dtype)) return false;
+    const bool goes_on = node.row == &rows::cast || node.row == &rows::slice ||
+                         node.row == &rows::select || moves_rows(node) || is_elementwise(node);
+    return goes_on && (node.traced || graph_.is_open(node)) &&
+           std::ranges::any_of(node.inputs, [&](const NodeRef& input) {
+             return leads_to_exponential(*input, left);
+           });
+  }
+
+  // `stepped`: an op with an array has been met, so that axes must stay.
+  bool weights(const NodeRef& node, bool stepped) {
+    if (++steps_ > kMostSteps || !graph_.is_open(*node)) return false;
+    enter(*node);
+    const auto& in = node->inputs;
+    if (node->row == &rows::cast) return weights(in[0], stepped);
+    if (moves_rows(*node)) {
+      if (stepped) return false;
+      found_.weight_moves.insert(found_.weight_moves.begin(), node.get());
+      return weights(in[0], false);
     }
-    enter(node);
+    if (node->row == &rows::slice) {
+      if (found_.left_out >= 0 || is_divided_last_) return false;
+      found_.left_out = column_left_out(*node);
+      return found_.left_out >= 0 && weights(in[0], true);
+    }
+    if (tries([&] { return softmax(node); })) return true;
+    const auto steps_from = [&](size_t input, std::optional<Step> step) {
+      const bool fits = step && (!step->array || found_.left_out < 0);
+      if (!fits || !tries([&] {
+            enter_test(*node, input, *step);
+            return weights(in[input], stepped || step->array);
+          }))
+        return false;
+      found_.weight_steps.push_back(*step);
+      return true;
+    };
+    if (node->row == &rows::select)
+      return steps_from(1, choice(*node, 2)) || steps_from(2, choice(*node, 1));
+    if (!is_elementwise(*node)) return false;
+    return steps_from(0, operation(*node, 0)) ||
+           (in.size() == 2 && steps_from(1, operation(*node, 1)));
+  }
+
+  // The node has been entered.
+  bool softmax(const NodeRef& node) {
+    if (is_divided_last_) {
+      found_.exponential = node.get();
+      return is(node, rows::exp) && exponent(node->inputs[0]);
+    }
     if (is(node, rows::softmax)) return is_last(*node) && scores_of(node->inputs[0]);
-    if (is(node, rows::divide)) return quotient_of(node->inputs[0], node->inputs[1]);
-    if (is(node, rows::multiply)) {
-      for (size_t side : {0, 1})
-        if (product_of(node->inputs[side], node->inputs[1 - side])) return true;
-      return false;
-    }
-    return is(node, rows::exp) && exponent_of(node->inputs[0], rows::logsumexp);
+    if (is(node, rows::divide)) return quotient_of(node->inputs[0], node->inputs[1], nullptr);
+    if (is(node, rows::multiply))
+      return std::ranges::any_of(std::array{0, 1}, [&](size_t side) {
+        return tries([&] {
+          return quotient_of(node->inputs[side], node->inputs[1 - side], &rows::reciprocal);
+        });
+      });
+    return is(node, rows::exp) && shifted_by(node->inputs[0], rows::logsumexp);
   }
 
   static bool is_last(const Node& reduction) {
@@ -270,35 +285,32 @@ class Matcher {
     return axes.size() == 1 && axes[0] == reduction.inputs[0]->shape.ndim() - 1;
   }
 
-  // exp(x - max x) / sum
-  bool quotient_of(const NodeRef& e, const NodeRef& total) {
-    if (!is(e, rows::exp) || !is_fold(total, rows::sum, e)) return false;
-    enter(e);
-    return exponent_of(e->inputs[0], rows::max);
+  // exp(x) / sum, or exp(x) * (1 / sum)
+  bool quotient_of(const NodeRef& e, const NodeRef& total, const OpRow* then) {
+    if (!is(e, rows::exp) || !is_fold(total, rows::sum, *e, then)) return false;
+    enter(*e);
+    return exponent(e->inputs[0]);
   }
 
-  // exp(x - max x) * (1 / sum)
-  bool product_of(const NodeRef& e, const NodeRef& share) {
-    if (!is(e, rows::exp)) return false;
-    Found before = found_;
-    if (is_fold(share, rows::sum, e, &rows::reciprocal)) {
-      enter(e);
-      if (exponent_of(e->inputs[0], rows::max)) return true;
-    }
-    found_ = std::move(before);
-    return false;
+  // x - max x, or x
+  bool exponent(const NodeRef& node) {
+    if (tries([&] { return shifted_by(node, rows::max); })) return true;
+    found_.is_shifted = false;
+    return scores_of(node);
   }
 
   // x - fold(x)
-  bool exponent_of(const NodeRef& node, const OpRow& fold) {
-    if (!is(node, rows::subtract) || !is_fold(node->inputs[1], fold, node->inputs[0])) return false;
-    enter(node);
+  bool shifted_by(const NodeRef& node, const OpRow& fold) {
+    if (!is(node, rows::subtract) || !is_fold(node->inputs[1], fold, *node->inputs[0]))
+      return false;
+    enter(*node);
     return scores_of(node->inputs[0]);
   }
 
-  // The node is x folded over its last axis and spread back over x; `then`: an op on each result, once.
-  bool is_fold(NodeRef node, const OpRow& fold, const NodeRef& x, const OpRow* then = nullptr) {
-    const Shape& shape = x->shape;
+  // The node is x folded over its last axis and spread back over x, or over what has its rows; `then`: an op
+  // on each result, once.
+  bool is_fold(NodeRef node, const OpRow& fold, const Node& x, const OpRow* then = nullptr) {
+    const Shape& shape = x.shape;
     for (bool spread = false; !is(node, fold); node = node->inputs[0]) {
       if (is(node, rows::broadcast_to) && !spread) {
         spread = spreads_over(node->inputs[0]->shape, shape);
@@ -311,83 +323,147 @@ class Matcher {
       } else if (&fold != &rows::max || !is(node, rows::stop_gradient)) {  // any shift is as good
         return false;
       }
-      enter(node);
+      enter(*node);
     }
-    enter(node);
+    enter(*node);
     enter(x);
-    return then == nullptr && node->inputs[0] == x && is_last(*node);
+    return then == nullptr && node->inputs[0].get() == &x && is_last(*node);
   }
 
   // ---- scores ----
 
   bool scores_of(const NodeRef& node) {
-    found_.scores = node.get();
-    return step(node, 0);
+    steps_ = 0;
+    if (found_.left_out < 0) {
+      found_.scores = node.get();
+      return scores(node);
+    }
+    if (!is(node, rows::concatenate) || node->inputs.size() != 2) return false;
+    const auto column = static_cast<size_t>(found_.left_out);
+    const NodeRef& all = node->inputs[1 - column];
+    const int last = all->shape.ndim() - 1;
+    const Shape& shape = node->inputs[column]->shape;
+    if (std::get<AxisParams>(node->params).axis != last || !is_one(shape.dim(last))) return false;
+    enter(*node);
+    found_.scores = all.get();
+    found_.sinks = narrow(node->inputs[column]);
+    return scores(all);
   }
 
-  bool step(const NodeRef& node, int depth) {
-    constexpr int kMostDepth = 12, kMostSteps = 48;
-    if (depth == kMostDepth || ++steps_ > kMostSteps || !graph_.is_open(*node)) return false;
-    enter(node);
+  // One score for each head, or for all.
+  bool sinks_fit() const {
+    if (!found_.sinks || is_number(found_.sinks)) return true;
+    const Shape &shape = found_.sinks->shape, &scores = scores_shape();
+    for (int i = 1; i <= shape.ndim(); ++i) {
+      const int axis = scores.ndim() - i;
+      const bool of_heads = axis >= batch_axes() && axis < scores.ndim() - 2;
+      if (!of_heads && !is_one(shape.dim(shape.ndim() - i))) return false;
+    }
+    return true;
+  }
+
+  array sinks_of_heads(PatternBuilder& to) const {
+    const Shape& scores = scores_shape();
+    const int leading = scores.ndim() - 2;
+    Shape heads = scores;
+    for (int axis = 0; axis < scores.ndim(); ++axis)
+      if (axis < batch_axes() || axis >= leading) heads.dim(axis) = 1;
+    const Shape shape = {product(scores, batch_axes(), leading)};
+    if (is_number(found_.sinks)) return to.number(found_.sinks, shape, found_.sinks->dtype);
+    return reshaped(broadcast_to(array(found_.sinks), heads), shape);
+  }
+
+  bool scores(const NodeRef& node) {
+    if (++steps_ > kMostSteps || !graph_.is_open(*node)) return false;
+    enter(*node);
     const auto& in = node->inputs;
-    if (is(node, rows::matmul)) {
+    if (node->row == &rows::matmul) {
       found_.product = node.get();
       return true;
     }
-    if (is(node, rows::cast)) return step(in[0], depth + 1);
-    if (is(node, rows::multiply))
-      return scaled(in[0], in[1], false, depth) || scaled(in[1], in[0], false, depth);
-    if (is(node, rows::divide)) return scaled(in[0], in[1], true, depth);
-    if (is(node, rows::add))
-      return added(in[0], in[1], false, depth) || added(in[1], in[0], false, depth);
-    if (is(node, rows::subtract)) return added(in[0], in[1], true, depth);
-    if (is(node, rows::select))
-      return chosen(in[0], in[1], in[2], false, depth) || chosen(in[0], in[2], in[1], true, depth);
-    return false;
+    if (node->row == &rows::cast) return scores(in[0]);
+    if (moves_rows(*node)) {
+      found_.score_moves.insert(found_.score_moves.begin(), node.get());
+      return scores(in[0]);
+    }
+    if (node->row == &rows::select)
+      return chosen(*node, 1, choice(*node, 2)) || chosen(*node, 2, choice(*node, 1));
+    if (!is_elementwise(*node)) return false;
+    return operated(*node, 0) || (in.size() == 2 && operated(*node, 1));
   }
 
-  // One way to go on from a node; what a wrong one has found is forgotten.
-  bool try_step(const NodeRef& node, int depth) {
-    Found before = found_;
-    if (step(node, depth + 1)) return true;
-    found_ = std::move(before);
-    return false;
+  // Arrays have the axes of what the softmax is of: there are no moves on the way to it.
+  bool goes_on(const Node& node, size_t input, const Step& step) {
+    return (!step.array || found_.score_moves.empty()) && tries([&] {
+             enter_test(node, input, step);
+             return scores(node.inputs[input]);
+           });
   }
+
+  bool chosen(const Node& select, size_t input, std::optional<Step> step) {
+    if (!step || !goes_on(select, input, *step)) return false;
+    const NodeRef& number = step->number;
+    if (is_number(number) && !graph_.is_given(*number) && is_lowest(*number))
+      step->step.kind = AttentionStep::Kind::hide;
+    found_.score_steps.push_back(*step);
+    return true;
+  }
+
+  // A scale of all scores of a query goes to the queries, if no other step comes before it.
+  bool operated(const Node& node, size_t side) {
+    const Step step = operation(node, side);
+    if (!goes_on(node, side, step)) return false;
+    const bool divides = node.row == &rows::divide && side == 0;
+    const NodeRef& by = step.array ? step.array : step.number;
+    const bool scales = (node.row == &rows::multiply || divides) &&
+                        (!step.array || is_one(by->shape.dim(by->shape.ndim() - 1)));
+    if (scales && found_.score_steps.empty()) found_.scales.push_back({by, divides});
+    else found_.score_steps.push_back(step);
+    return true;
+  }
+
+  // ---- steps ----
 
   // Without what spreads it over the scores.
   NodeRef narrow(NodeRef node) const {
     while (is(node, rows::broadcast_to)) node = node->inputs[0];
     return node;
   }
-  bool is_number(const NodeRef& node) const { return node->row == &rows::full; }
-
-  // A scale of all scores of a query, before the masks.
-  bool scaled(const NodeRef& node, const NodeRef& by, bool divides, int depth) {
-    const NodeRef scale = narrow(by);
-    const Shape& shape = scale->shape;
-    const bool fits = is_number(scale) || shape.ndim() == 0 || is_one(shape.dim(shape.ndim() - 1));
-    if (!fits || !try_step(node, depth) || !found_.masks.empty()) return false;
-    found_.scales.push_back({scale, divides});
-    return true;
+  static bool is_number(const NodeRef& node) { return node->row == &rows::full; }
+  static bool is_one_number(const NodeRef& node) {
+    return is_number(node) || node->shape.ndim() == 0;
   }
 
-  bool added(const NodeRef& node, const NodeRef& mask, bool negated, int depth) {
-    const NodeRef narrowed = narrow(mask);
-    if (is_number(narrowed) || !is_floating(narrowed->dtype) || !try_step(node, depth))
-      return false;
-    found_.masks.push_back({AttentionMask::add, narrowed, {}, negated});
-    return true;
+  // The op of the value that is this input of the node.
+  Step operation(const Node& node, size_t input) const {
+    using Kind = AttentionStep::Kind;
+    if (node.inputs.size() == 1) return {{Kind::unary, node.row->id}, {}, {}};
+    const NodeRef operand = narrow(node.inputs[1 - input]);
+    const bool number = is_one_number(operand);
+    const AttentionStep step{number ? Kind::by_number : Kind::by_array, node.row->id, input == 1};
+    return number ? Step{step, {}, operand} : Step{step, operand, {}};
   }
 
-  bool chosen(const NodeRef& condition, const NodeRef& node, const NodeRef& otherwise, bool negated,
-              int depth) {
-    const NodeRef number = narrow(otherwise);
-    const bool fits = is_number(number) || number->shape.ndim() == 0;
-    if (!fits || !try_step(node, depth)) return false;
-    const bool hides = is_number(number) && !graph_.is_given(*number) && is_lowest(*number);
-    found_.masks.push_back(
-        {hides ? AttentionMask::hide : AttentionMask::replace, narrow(condition), number, negated});
-    return true;
+  // A select that has a number there, by a condition or by a test of the value (isnan); nullopt: it has
+  // none.
+  std::optional<Step> choice(const Node& select, size_t otherwise) const {
+    const NodeRef number = narrow(select.inputs[otherwise]);
+    if (!is_one_number(number)) return std::nullopt;
+    using Kind = AttentionStep::Kind;
+    const NodeRef condition = narrow(select.inputs[0]);
+    if (is_open_test(*condition, *select.inputs[3 - otherwise]))
+      return Step{{Kind::fill, condition->row->id, otherwise == 2}, {}, number};
+    return Step{{Kind::replace}, condition, number, otherwise == 1};
+  }
+  bool is_open_test(const Node& node, const Node& value) const {
+    return graph_.is_open(node) && node.inputs.size() == 1 && node.inputs[0].get() == &value &&
+           std::holds_alternative<MapLowering>(node.row->lowering.value) &&
+           std::holds_alternative<NoParams>(node.params);
+  }
+  void enter_test(const Node& select, size_t input, const Step& step) {
+    if (step.step.kind != AttentionStep::Kind::fill) return;
+    enter(*select.inputs[0]);
+    enter(*select.inputs[input]);
   }
 
   static bool is_lowest(const Node& full) {
@@ -405,10 +481,8 @@ class Matcher {
     const Dtype wide = is_double ? Dtype::float64 : Dtype::float32;
     const auto fits = [&](Dtype dtype) { return dtype == wide || (!is_double && is_half(dtype)); };
     return std::ranges::all_of(dtypes, fits) && fits(root_->dtype) &&
-           std::ranges::all_of(found_.inner,
-                               [&](const auto& inner) { return fits(inner.first->dtype); }) &&
-           std::ranges::all_of(found_.masks, [&](const Mask& mask) {
-             return mask.kind != AttentionMask::add || fits(mask.array->dtype);
+           std::ranges::all_of(found_.inner, [&](const auto& inner) {
+             return fits(inner.first->dtype) || inner.first->dtype == Dtype::boolean;
            });
   }
 
@@ -447,8 +521,13 @@ class Matcher {
 
   // Scales that are arrays go to the queries; one number is the row's, and so is that of the queries.
   array scaled_queries(PatternBuilder& to, AttentionParams& p, Arrays& inputs) const {
-    NodeRef node = found_.product->inputs[0];
+    const NodeRef& given = found_.product->inputs[0];
+    std::vector<const Node*> moves;
+    NodeRef node = given;
+    for (; moves_rows(*node) && graph_.is_open(*node); node = node->inputs[0])
+      moves.insert(moves.begin(), node.get());
     std::vector<Scale> scales = found_.scales;
+    const size_t others = scales.size();
     for (const bool divides : {false, true}) {
       if (!is(node, divides ? rows::divide : rows::multiply)) continue;
       const auto number =
@@ -457,7 +536,9 @@ class Matcher {
       scales.insert(scales.begin(), {*number, divides});
       node = node->inputs[number == node->inputs.begin() ? 1 : 0];
     }
-    array q(node);
+    const Dim& features = given->shape.dim(given->shape.ndim() - 1);
+    array q = scales.size() == others ? array(given) : moved(array(node), moves, features);
+    q = moved(q, found_.score_moves, features);
     for (const Scale& scale : scales) {
       if (is_number(scale.array) && p.scaled == 0) {
         p.scaled =
@@ -496,7 +577,7 @@ class Matcher {
   }
 
   // [1 or batch, 1 or heads, queries, keys].
-  array mask_in_four(array mask) const {
+  array spread_in_four(array mask) const {
     const Shape& scores = scores_shape();
     const int leading = scores.ndim() - 2;
     Shape shape = mask.shape();
@@ -519,31 +600,46 @@ class Matcher {
     return broadcast_to(mask, whole);
   }
 
-  void add_mask(PatternBuilder& to, const Mask& mask, Arrays& inputs, AttentionParams& p) const {
-    array given = array(mask.array);
-    if (mask.kind != AttentionMask::add) given = astype(given, Dtype::boolean);
-    if (mask.negated)
-      given = mask.kind == AttentionMask::add ? negative(given) : logical_not(given);
-    inputs.push_back(mask_in_four(given));
-    p.masks.push_back(static_cast<int64_t>(mask.kind));
-    if (mask.kind != AttentionMask::replace) return;
-    inputs.push_back(is_number(mask.number) ? wide_number(to, mask.number) : array(mask.number));
+  void add_step(PatternBuilder& to, const Step& step, Arrays& inputs) const {
+    if (step.array) {
+      array given = array(step.array);
+      if (step.step.kind != AttentionStep::Kind::by_array) given = astype(given, Dtype::boolean);
+      inputs.push_back(spread_in_four(step.negated ? logical_not(given) : given));
+    }
+    if (!step.number || step.step.kind == AttentionStep::Kind::hide) return;
+    inputs.push_back(is_number(step.number) ? wide_number(to, step.number) : array(step.number));
   }
+
+  static constexpr int kMostSteps = 48;
 
   const PatternGraph& graph_;
   NodeRef root_;
   int steps_ = 0;
+  bool is_divided_last_ = false;
   Found found_;
   Operand keys_, values_;
 };
 
-// A product with weights: a softmax, or a quotient, product or power that may be one, or such a one cast.
-// Results that are there have dropped their inputs.
+bool is_any_of(const NodeRef& node, std::initializer_list<const OpRow*> rows) {
+  return std::ranges::find(rows, node->row) != rows.end();
+}
+
+// A product with weights: a softmax, or what may be one, or a step on it or a move of it. Or a product
+// divided by sums of its rows. Results that are there have dropped their inputs.
 bool may_be_attention(const Node& node) {
-  if (node.row != &rows::matmul || node.inputs.empty()) return false;
-  const OpRow* left = node.inputs[0]->row;
-  return left == &rows::softmax || left == &rows::divide || left == &rows::multiply ||
-         left == &rows::exp || left == &rows::cast;
+  if (node.inputs.empty()) return false;
+  const NodeRef& left = node.inputs[0];
+  if (node.row == &rows::matmul)
+    return left->row != nullptr &&
+           (std::holds_alternative<MapLowering>(left->row->lowering.value) ||
+            is_any_of(left, {&rows::softmax, &rows::slice, &rows::reshape, &rows::transpose}));
+  if (node.row != &rows::divide && node.row != &rows::multiply) return false;
+  const auto may_be_pair = [](const NodeRef& sums, const NodeRef& total) {
+    return is_any_of(sums, {&rows::matmul, &rows::reshape, &rows::cast}) &&
+           is_any_of(total, {&rows::broadcast_to, &rows::reciprocal});
+  };
+  return may_be_pair(left, node.inputs[1]) ||
+         (node.row == &rows::multiply && may_be_pair(node.inputs[1], left));
 }
 
 std::optional<array> find_attention(const NodeRef& root, const PatternGraph& graph,

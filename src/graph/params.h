@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/shape.h"
+#include "graph/op_list.h"
 
 namespace cermet {
 
@@ -132,23 +133,44 @@ struct RopeParams {
   }
 };
 
-// What a mask does to scores: is added; hides them (-inf) where it is false; or puts a number, which is
-// the input after it, where it is false.
-enum class AttentionMask : int64_t { add, hide, replace };
+// What is done to scores before the softmax, or to weights behind it: an element-wise op of the value so
+// far and, maybe, of inputs.
+struct AttentionStep {
+  enum class Kind : uint8_t {
+    hide,       // -inf where the condition, an input, is false
+    replace,    // a number there, the input after the condition
+    fill,       // a number, an input, where the op of the value is true: in place of NaN
+    unary,      // the op alone
+    by_array,   // the op with an input of the scores' size
+    by_number,  // the op with an input that is one number
+  };
+  Kind kind = Kind::hide;
+  OpId op = OpId{};
+  bool is_second = false;  // the value is the op's second operand, the input its first
+
+  int64_t code() const {
+    return static_cast<int64_t>(kind) | int64_t{is_second} << 7 | static_cast<int64_t>(op) << 8;
+  }
+  static AttentionStep of(int64_t code) {
+    return {static_cast<Kind>(code & 127), static_cast<OpId>(code >> 8), (code >> 7 & 1) != 0};
+  }
+};
 
 // A number by which scores are multiplied or divided besides the scale: an input, given at each run.
 enum class AttentionScale : int64_t { none, times, over };
 
-struct AttentionParams {  // inputs: q, k, v, number?, those of each mask, sinks?
+struct AttentionParams {  // inputs: q, k, v, number?, those of each step, sinks?
   double scale = 1.0;
   int64_t scaled = 0;  // AttentionScale
   bool causal = false;
-  std::vector<int64_t> masks;  // AttentionMask, in the order in which they apply
+  std::vector<int64_t> score_steps, weight_steps;  // codes of AttentionStep, in order
   bool has_sinks = false;
   // A row that sees nothing gives NaN, as softmax does, and not 0; its scores' gradient is 0 all the same.
   bool empty_is_nan = false;
+  bool is_shifted = true;  // exponentials are of scores less the largest of the row
   static auto fields(auto& p) {
-    return std::tie(p.scale, p.scaled, p.causal, p.masks, p.has_sinks, p.empty_is_nan);
+    return std::tie(p.scale, p.scaled, p.causal, p.score_steps, p.weight_steps, p.has_sinks,
+                    p.empty_is_nan, p.is_shifted);
   }
 };
 

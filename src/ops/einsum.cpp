@@ -22,7 +22,7 @@ constexpr int kEllipsis = 256;  // the label of its last axis; those before it f
 struct Equation {
   std::vector<Labels> operands;
   Labels output;
-  std::map<int, int64_t> sizes;
+  std::map<int, Dim> sizes;
 };
 
 // Factor by factor: what a plan of contractions costs.
@@ -74,13 +74,15 @@ Labels labels_of(const std::string& text, int ndim, int ellipsis) {
 
 void learn_sizes(Equation& e, const Labels& labels, const Shape& shape) {
   for (int axis = 0; axis < shape.ndim(); ++axis) {
-    int64_t& known = e.sizes.try_emplace(labels[axis], 1).first->second;
-    const int64_t size = shape[axis];
-    CERMET_CHECK(known == size || known == 1 || size == 1, value, "einsum",
+    Dim& known = e.sizes.try_emplace(labels[axis], 1).first->second;
+    const Dim& size = shape.dim(axis);
+    const auto is_one = [](const Dim& dim) { return dim.expr == 0 && dim.value == 1; };
+    const bool fits = is_one(known) || is_one(size) || same_size(known, size);
+    CERMET_CHECK(fits, value, "einsum",
                  "axis {} of shape {} has size {}, another axis of the same label {}; they must be "
                  "equal or 1",
-                 axis, shape, size, known);
-    known = known == 1 ? size : known;
+                 axis, shape, size.value, known.value);
+    if (is_one(known)) known = size;
   }
 }
 
@@ -147,9 +149,10 @@ LabelSet kept(const LabelSet& all, const std::vector<LabelSet>& others, const La
   return result;
 }
 
+// Of the sizes at hand: a trace takes the same order for others.
 double operations(const Equation& e, const LabelSet& all, size_t terms, bool sums) {
   double size = 1;
-  for (const int label : all) size *= static_cast<double>(e.sizes.at(label));
+  for (const int label : all) size *= static_cast<double>(e.sizes.at(label).value);
   return size * (std::max<double>(1, static_cast<double>(terms) - 1) + (sums ? 1 : 0));
 }
 
@@ -273,8 +276,8 @@ array arranged(const Operand& x, const Labels& labels, const S& s) {
 }
 
 Dim product_of(const Equation& e, const Labels& labels) {
-  int64_t size = 1;
-  for (const int label : labels) size *= e.sizes.at(label);
+  Dim size = 1;
+  for (const int label : labels) size = times(size, e.sizes.at(label));
   return size;
 }
 

@@ -20,23 +20,30 @@ bool has_roots(const std::vector<NodeRef>& tape) {
   });
 }
 
+// What is known of the whole tape is found when something looks like a pattern.
 class TapeGraph : public PatternGraph {
  public:
-  explicit TapeGraph(const std::vector<NodeRef>& tape) {
-    for (const NodeRef& node : tape) {
-      edges_.try_emplace(node.get(), 0);
-      for (const NodeRef& input : node->inputs) ++edges_[input.get()];
-    }
-  }
+  explicit TapeGraph(const std::vector<NodeRef>& tape) : tape_(tape) {}
   void add_output(const Node* node) { outputs_.insert(node); }
 
   bool is_private(const Node& node, int edges) const override {
+    if (edges_.empty()) count_edges();
     const auto it = edges_.find(&node);
     return it != edges_.end() && it->second == edges && !outputs_.contains(&node);
   }
 
+ protected:
+  const std::vector<NodeRef>& tape_;
+
  private:
-  std::unordered_map<const Node*, int> edges_;
+  void count_edges() const {
+    for (const NodeRef& node : tape_) {
+      edges_.try_emplace(node.get(), 0);
+      for (const NodeRef& input : node->inputs) ++edges_[input.get()];
+    }
+  }
+
+  mutable std::unordered_map<const Node*, int> edges_;
   std::unordered_set<const Node*> outputs_;
 };
 
@@ -70,8 +77,8 @@ class PlanPatterns : public TapeGraph, public PatternBuilder {
     return result;
   }
 
-  Replaced run(const std::vector<NodeRef>& tape) {
-    for (const NodeRef& node : tape) {
+  Replaced run() {
+    for (const NodeRef& node : tape_) {
       if (is_leaf_(*node)) continue;
       if (const auto result = find_replacement(node, *this, *this))
         result_.nodes.emplace(node.get(), result->node());
@@ -90,16 +97,14 @@ class TracePatterns : public TapeGraph, public PatternBuilder {
  public:
   TracePatterns(const std::vector<NodeRef>& tape, std::span<const array> outputs,
                 std::span<const array> inputs)
-      : TapeGraph(tape) {
-    for (const NodeRef& node : tape) traced_.insert(node.get());
+      : TapeGraph(tape), inputs_(inputs) {
     for (const array& output : outputs) add_output(output.node().get());
-    for (const array& input : inputs) traced_.erase(input.node().get());
   }
 
   bool is_open(const Node& node) const override {
     if (!node.traced && !node.is_lazy()) return false;  // its inputs are an evaluation's
     if (node.row == nullptr || node.inputs.empty()) return false;
-    return !is_placeholder(node) && (!node.traced || traced_.contains(&node));
+    return !is_placeholder(node) && (!node.traced || is_in_tape(node));
   }
   bool is_private(const Node& node, int edges) const override {
     if (!node.traced) return node.references() == edges;
@@ -111,11 +116,10 @@ class TracePatterns : public TapeGraph, public PatternBuilder {
     return make_node(*full->row, {}, FullParams{shape, p.value, dtype}, full->stream);
   }
 
-  bool run(const std::vector<NodeRef>& tape) {
+  bool run() {
     const GraphLock lock;
     bool any = false;
-    for (const NodeRef& node : tape) {
-      if (!is_open(*node)) continue;
+    for (const NodeRef& node : tape_) {
       const auto result = find_replacement(node, *this, *this);
       if (result) become(*node, *result->node());
       any |= result.has_value();
@@ -130,6 +134,14 @@ class TracePatterns : public TapeGraph, public PatternBuilder {
     return move != nullptr && move->row_major && node.shape == node.inputs[0]->shape;
   }
 
+  bool is_in_tape(const Node& node) const {
+    if (traced_.empty()) {
+      for (const NodeRef& one : tape_) traced_.insert(one.get());
+      for (const array& input : inputs_) traced_.erase(input.node().get());
+    }
+    return traced_.contains(&node);
+  }
+
   static void become(Node& root, const Node& result) {
     root.row = result.row;
     root.params = result.params;
@@ -137,7 +149,8 @@ class TracePatterns : public TapeGraph, public PatternBuilder {
     bound_laziness(root);
   }
 
-  std::unordered_set<const Node*> traced_;
+  std::span<const array> inputs_;
+  mutable std::unordered_set<const Node*> traced_;
 };
 
 }  // namespace
@@ -183,12 +196,12 @@ Replaced replace_patterns(const std::vector<NodeRef>& tape, std::span<const Node
   const UnboundedLaziness unbounded;
   PlanPatterns patterns(tape, is_leaf, is_given);
   for (const NodeRef& output : outputs) patterns.add_output(output.get());
-  return patterns.run(tape);
+  return patterns.run();
 }
 
 bool replace_patterns(const std::vector<NodeRef>& tape, std::span<const array> outputs,
                       std::span<const array> inputs) {
-  return has_roots(tape) && TracePatterns(tape, outputs, inputs).run(tape);
+  return has_roots(tape) && TracePatterns(tape, outputs, inputs).run();
 }
 
 }  // namespace cermet::schedule

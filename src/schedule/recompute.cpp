@@ -112,17 +112,25 @@ int cost_of_chain(const PlanGraph& graph, Id id, const InMemory& in_memory) {
   return ops;
 }
 
-bool is_from_numbers(const PlanGraph& graph, Id id) {
-  int ops = 0;
+bool is_from_little(const PlanGraph& graph, Id id) {
+  const int64_t little = bytes_of(graph, id) / kSmallPart;
+  int ops = 0, draws = 0;
   std::vector<Id> stack{id};
   while (!stack.empty()) {
     const Id at = stack.back();
     stack.pop_back();
     const PlanNode& n = graph.nodes[at];
     const auto* move = n.lowering<MoveLowering>();
-    const bool moves = move != nullptr && !move->computes;
-    if (n.leaf || (!moves && n.lowering<MapLowering>() == nullptr)) return false;
-    ops += moves ? 1 : op_cost(graph, at);
+    const bool is_little = bytes_of(graph, at) <= little;
+    if (move != nullptr && move->computes) {
+      // A draw costs as much as a store and a load of what stays near.
+      if (++draws > 1 || n.node->shape.size() < kLargeBytes) return false;
+      continue;
+    }
+    const bool goes_on = !n.leaf && (move != nullptr || n.lowering<MapLowering>() != nullptr);
+    if (!goes_on && !is_little) return false;
+    if (!goes_on) continue;
+    if (!is_little) ops += move != nullptr ? 1 : op_cost(graph, at);
     if (ops > kMaxRecomputedOps) return false;
     stack.insert(stack.end(), n.inputs.begin(), n.inputs.end());
   }

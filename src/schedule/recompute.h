@@ -32,8 +32,9 @@ std::optional<Recipe> find_recipe(const PlanGraph& graph, Id id, const InMemory&
 // no more elements: about, and counted up to a bound.
 int cost_of_chain(const PlanGraph& graph, Id id, const InMemory& in_memory);
 
-// The value comes from numbers and positions alone, in few ops: a mask.
-bool is_from_numbers(const PlanGraph& graph, Id id);
+// The value comes in few ops from numbers, positions, one draw of random bits, and values much smaller than
+// itself: a mask, a bias of distances, dropout.
+bool is_from_little(const PlanGraph& graph, Id id);
 
 // Whether some op of more than `ops` instructions, whose result is not in memory, is near above the value.
 bool needs_costly(const PlanGraph& graph, Id id, int ops, const InMemory& in_memory);

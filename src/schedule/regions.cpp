@@ -309,13 +309,13 @@ class Cutter {
   }
 
   // A large value that several regions would read, of the kind that is made again from values they have
-  // anyway: then it needs no memory. The first candidate would store it. A mask that needs no values at
-  // all is one at any size: a composite's kernel leaves out what it sees to be masked.
+  // anyway: then it needs no memory. The first candidate would store it. A mask that needs few values
+  // is one at any size: a composite's kernel leaves out what it sees to be masked.
   bool is_recomputed(Id id, const std::vector<int>& candidates) {
     if (max_ops_ == 1 || candidates.size() < 2) return false;
     const auto in_composite = [&](int candidate) { return region(candidate).kernel >= 0; };
     const bool is_mask =
-        std::ranges::all_of(candidates, in_composite) && is_from_numbers(r_.graph, id);
+        std::ranges::all_of(candidates, in_composite) && is_from_little(r_.graph, id);
     if (bytes(id) < kLargeBytes && !is_mask) return false;
     if (node(id).lowering<MapLowering>() == nullptr || !memory_readers_[id].empty()) return false;
     for (const Use& use : uses_[id]) {

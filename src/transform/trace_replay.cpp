@@ -29,10 +29,9 @@ class Replay {
       result_.graph.inputs.push_back(node);
       nodes_.emplace(placeholders[i].get(), node);
     }
-    // In the order of the trace, so that what a node's parameters need is there before it.
-    result_.values.resize(1);
-    for (size_t i = 1; i < symbols_.exprs().size(); ++i)
-      result_.values.push_back(value(symbols_.exprs()[i], varies_[i]));
+    result_.values.resize(symbols_.exprs().size());
+    known_.resize(symbols_.exprs().size());
+    for (uint32_t i = 0; i < known_.size(); ++i) value_of(i);
     for (const Symbols::Guard& guard : symbols_.guards()) {
       if (varies_[guard.a] || varies_[guard.b]) continue;
       if (Symbols::holds(guard.relation, result_.values[guard.a], result_.values[guard.b]) !=
@@ -44,6 +43,14 @@ class Replay {
   }
 
  private:
+  // Mostly in the order of the trace. What stands for a pattern may need later ones.
+  const Number& value_of(uint32_t expr) {
+    if (!known_[expr] && expr != 0)
+      result_.values[expr] = value(symbols_.exprs()[expr], varies_[expr]);
+    known_[expr] = true;
+    return result_.values[expr];
+  }
+
   Number value(const Symbols::Expr& e, bool varies) {
     switch (e.op) {
       case Symbols::Op::input: return inputs_[e.a];
@@ -51,7 +58,7 @@ class Replay {
       case Symbols::Op::size: return number(replayed(e.node)->shape[e.axis]);
       default: break;
     }
-    const auto result = Symbols::compute(e, result_.values[e.a], result_.values[e.b]);
+    const auto result = Symbols::compute(e, value_of(e.a), value_of(e.b));
     if (!result && !varies) throw Broken{};
     return result.value_or(e.value);  // computed and checked again in each call
   }
@@ -94,12 +101,11 @@ class Replay {
     to->params = from.params;
     uint32_t scalar = 0;
     for_each_symbol(
-        to->params,
-        [&](Dim& dim) { dim = dim.expr == 0 ? dim : Dim(result_.values[dim.expr].integer); },
+        to->params, [&](Dim& dim) { dim = dim.expr == 0 ? dim : Dim(value_of(dim.expr).integer); },
         [&](Number& n) {
           if (n.expr == 0) return;
           if (varies_[n.expr]) scalar = n.expr;
-          n = result_.values[n.expr];
+          n = value_of(n.expr);
           n.expr = 0;
         });
     Arrays inputs;
@@ -129,7 +135,7 @@ class Replay {
     Shape shape = from.shape;
     for (int axis = 0; axis < shape.ndim(); ++axis) {
       Dim& dim = shape.dim(axis);
-      if (dim.expr < result_.values.size())
+      if (dim.expr < known_.size() && (dim.expr == 0 || known_[dim.expr]))
         dim = dim.expr == 0 ? dim.value : result_.values[dim.expr].integer;
     }
     return placeholder(shape, from.dtype).node();
@@ -140,7 +146,7 @@ class Replay {
     if (from.shape.ndim() != shape.ndim()) throw Broken{};
     for (int axis = 0; axis < shape.ndim(); ++axis) {
       const Dim& dim = from.shape.dim(axis);
-      if (dim.expr >= result_.values.size()) continue;  // this node's own size
+      if (dim.expr != 0 && !known_[dim.expr]) continue;  // this node's own size
       const int64_t expected = dim.expr == 0 ? dim.value : result_.values[dim.expr].integer;
       if (expected != shape[axis]) throw Broken{};
     }
@@ -148,7 +154,7 @@ class Replay {
 
   const Symbols& symbols_;
   std::span<const Number> inputs_;
-  std::vector<bool> varies_;
+  std::vector<bool> varies_, known_;  // by expression
   std::unordered_map<const Node*, NodeRef> nodes_;
   std::unordered_multimap<uint32_t, NodeRef> scalars_;  // by expression
   std::vector<NodeRef> kept_;  // their addresses stay taken, whatever other threads evaluate

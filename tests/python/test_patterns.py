@@ -2,9 +2,6 @@
 """Attention written with plain ops runs as the row's kernels, in whatever spelling: eager,
 compiled, under vmap and with its gradient; values and gradients are those of the formula in
 float64. What only looks like it stays as it is.
-
-A spelling takes q, k, v of (batch, heads, length, features), keys with fewer heads where it shares
-them.
 """
 
 import math
@@ -12,246 +9,43 @@ import math
 import cermet.core as mx
 import numpy as np
 import pytest
+from attention_spellings import (
+    BIAS,
+    CAUSAL,
+    LOW,
+    SCALE,
+    SEEN,
+    SPELLINGS,
+    B,
+    Change,
+    D,
+    H,
+    S,
+    T,
+    capped,
+    capped_and_causal,
+    causal_arange,
+    causal_large,
+    dropped,
+    einsum_late,
+    expected,
+    hidden,
+    kept,
+    late_in_halves,
+    masked_by_product,
+    normal,
+    padding,
+    plain,
+    rng,
+    same,
+    scale_is_array,
+    shared_einsum_groups_first,
+    split_heads,
+    swap,
+    without_largest,
+)
 from test_ops_fused import attention_reference
 
-B, H, S, D = 2, 4, 24, 16
-T = 20
-SCALE = 0.25
-LOW = -1e9
-NAN = float("nan")
-rng = np.random.default_rng(5)
-
-
-def normal(*shape):
-    return rng.standard_normal(shape).astype(np.float32)
-
-
-BIAS = normal(1, H, T, S)
-SEEN = rng.random((B, 1, T, S)) < 0.7
-PADDED = np.arange(S) < np.array([[S], [S - 7]])  # (batch, keys)
-CAUSAL = np.tril(np.ones((T, S), bool), S - T)
-WINDOW = CAUSAL & ~np.tril(np.ones((T, S), bool), S - T - 5)
-SLOPES = 2.0 ** -np.arange(1, H + 1).astype(np.float32)
-DISTANCE = (np.arange(S) - np.arange(T)[:, None]).astype(np.float32)
-
-
-def swap(a):
-    return mx.swapaxes(a, -1, -2)
-
-
-def plain(q, k, v):
-    return mx.softmax(q @ k.swapaxes(-1, -2) * SCALE, axis=-1) @ v
-
-
-def scale_before(q, k, v):
-    return mx.softmax((q * SCALE) @ k.transpose(0, 1, 3, 2), axis=-1) @ v
-
-
-def scale_divides(q, k, v):
-    return mx.softmax(mx.matmul(q, swap(k)) / math.sqrt(D), axis=-1) @ v
-
-
-def scale_is_array(q, k, v):
-    return mx.softmax((q @ swap(k)) * mx.rsqrt(mx.array(float(D))), axis=-1) @ v
-
-
-def spelled_softmax(q, k, v):
-    scores = q @ swap(k) * SCALE
-    e = mx.exp(scores - mx.max(scores, axis=-1, keepdims=True))
-    return (e / mx.sum(e, axis=-1, keepdims=True)) @ v
-
-
-def spelled_softmax_without_keepdims(q, k, v):
-    scores = SCALE * (q @ swap(k))
-    e = mx.exp(scores - mx.stop_gradient(mx.max(scores, axis=-1))[..., None])
-    return (e * mx.reciprocal(e.sum(axis=-1))[..., None]) @ v
-
-
-def spelled_logsumexp(q, k, v):
-    scores = q @ swap(k) * SCALE
-    return mx.exp(scores - mx.logsumexp(scores, axis=-1, keepdims=True)) @ v
-
-
-def einsum(q, k, v):
-    weights = mx.softmax(mx.einsum("bhqd,bhkd->bhqk", q, k) * SCALE, axis=-1)
-    return mx.einsum("bhqk,bhkd->bhqd", weights, v)
-
-
-def split_heads(q, k, v):
-    """From (batch, length, heads · features), as a layer has them."""
-    flat = [mx.moveaxis(a, 1, 2).reshape(B, a.shape[2], H * D) for a in (q, k, v)]
-    q, k, v = (a.reshape(B, -1, H, D).transpose(0, 2, 1, 3) for a in flat)
-    return mx.softmax(q @ k.transpose(0, 1, 3, 2) * SCALE, axis=-1) @ v
-
-
-def three_axes(q, k, v):
-    q, k, v = (a.reshape(B * H, -1, D) for a in (q, k, v))
-    return plain(q, k, v).reshape(B, H, T, D)
-
-
-def two_axes(q, k, v):
-    return mx.vmap(mx.vmap(lambda q, k, v: mx.softmax(q @ k.T * SCALE, axis=-1) @ v))(q, k, v)
-
-
-def added_product(q, k, v):
-    shape = (B * H, -1, D)
-    q, k, v = (a.reshape(shape) for a in (q, k, v))
-    bias = mx.broadcast_to(mx.array(BIAS), (B, H, T, S)).reshape(B * H, T, S)
-    scores = mx.addmm(bias, q, swap(k), alpha=SCALE)
-    return (mx.softmax(scores, axis=2) @ v).reshape(B, H, T, D)
-
-
-def causal_triu(q, k, v):
-    mask = mx.triu(mx.full((T, S), float("-inf")), k=S - T + 1)
-    return mx.softmax(q @ swap(k) * SCALE + mask, axis=-1) @ v
-
-
-def causal_tril(q, k, v):
-    seen = mx.tril(mx.ones((T, S), dtype=mx.bool_), k=S - T)
-    return mx.softmax(mx.where(seen, q @ swap(k) * SCALE, float("-inf")), axis=-1) @ v
-
-
-def causal_tri(q, k, v):
-    scores = q @ swap(k) * SCALE
-    return mx.softmax(mx.where(mx.tri(T, S, k=S - T) == 0, -mx.inf, scores), axis=-1) @ v
-
-
-def causal_arange(q, k, v):
-    queries, keys = mx.arange(S - T, S)[:, None], mx.arange(S)
-    scores = mx.where(queries < keys, -mx.inf, q @ swap(k) * SCALE)
-    return mx.softmax(scores, axis=-1) @ v
-
-
-def causal_additive(q, k, v):
-    """As nn.MultiHeadAttention.create_additive_causal_mask makes it, with a large number."""
-    mask = (mx.arange(S - T, S)[:, None] < mx.arange(S)[None]).astype(mx.float32) * LOW
-    return mx.softmax((q * SCALE) @ swap(k) + mask, axis=-1) @ v
-
-
-def causal_large(q, k, v):
-    seen = mx.arange(S - T, S)[:, None] >= mx.arange(S)
-    return mx.softmax(mx.where(seen, q @ swap(k) * SCALE, LOW), axis=-1) @ v
-
-
-def windowed(q, k, v):
-    queries, keys = mx.arange(S - T, S)[:, None], mx.arange(S)
-    seen = (keys <= queries) & (keys > queries - 5)
-    return mx.softmax(mx.where(seen, q @ swap(k) * SCALE, -mx.inf), axis=-1) @ v
-
-
-def bool_mask(q, k, v, seen=SEEN):
-    return mx.softmax(mx.where(mx.array(seen), q @ swap(k) * SCALE, -mx.inf), axis=-1) @ v
-
-
-def padding(q, k, v):
-    """1 for a key, 0 for padding; taken off times a large number."""
-    mask = mx.array(PADDED.astype(np.float32))[:, None, None]
-    return mx.softmax(q @ swap(k) * SCALE - (1 - mask) * 1e9, axis=-1) @ v
-
-
-def additive(q, k, v):
-    return mx.softmax(mx.array(BIAS) + q @ swap(k) * SCALE, axis=-1) @ v
-
-
-def bias_and_causal(q, k, v):
-    scores = q @ swap(k) * SCALE + mx.array(BIAS[0])
-    seen = mx.arange(S - T, S)[:, None] >= mx.arange(S)
-    return mx.softmax(mx.where(seen, scores, -mx.inf), axis=-1) @ v
-
-
-def alibi(q, k, v):
-    bias = mx.array(SLOPES)[:, None, None] * (mx.arange(S) - mx.arange(T)[:, None])
-    return mx.softmax(q @ swap(k) * SCALE + bias, axis=-1) @ v
-
-
-def shared_by_repeat(q, k, v):
-    k, v = (mx.repeat(a, H // a.shape[1], axis=1) for a in (k, v))
-    return plain(q, k, v)
-
-
-def shared_by_broadcast(q, k, v):
-    shape = (B, 2, H // 2, S, D)
-    k, v = (mx.broadcast_to(a[:, :, None], shape).reshape(B, H, S, D) for a in (k, v))
-    return mx.softmax(q @ k.swapaxes(2, 3) * SCALE, axis=-1) @ v
-
-
-def shared_by_groups(q, k, v):
-    q = q.reshape(B, 2, H // 2, T, D)
-    return plain(q, k[:, :, None], v[:, :, None]).reshape(B, H, T, D)
-
-
-def shared_by_all(q, k, v):
-    return plain(q, k, v)
-
-
-def shared_and_causal(q, k, v):
-    q = q.reshape(B, 2, H // 2, T, D)
-    seen = mx.arange(S - T, S)[:, None] >= mx.arange(S)
-    scores = mx.where(seen, (q * SCALE) @ swap(k[:, :, None]), -mx.inf)
-    return (mx.softmax(scores, axis=-1) @ v[:, :, None]).reshape(B, H, T, D)
-
-
-def shared_and_padded(q, k, v):
-    q = q.reshape(B, 2, H // 2, T, D)
-    scores = q @ swap(k[:, :, None]) / math.sqrt(D)
-    scores = mx.where(mx.array(PADDED)[:, None, None, None], scores, mx.finfo(mx.float32).min)
-    return (mx.softmax(scores, axis=-1) @ v[:, :, None]).reshape(B, H, T, D)
-
-
-def upcast(q, k, v):
-    weights = mx.softmax((q @ swap(k)).astype(mx.float32) * SCALE, axis=-1)
-    return weights.astype(q.dtype) @ v
-
-
-def precise(q, k, v):
-    return mx.softmax(q @ swap(k) * SCALE, axis=-1, precise=True) @ v
-
-
-def hidden(seen):
-    return lambda scores: np.where(seen, scores, -np.inf)
-
-
-def same(scores):
-    return scores
-
-
-# Spelling, what it does to the scaled scores, heads of the keys, dtype.
-SPELLINGS = [
-    (plain, same, H, "float32"),
-    (scale_before, same, H, "float32"),
-    (scale_divides, same, H, "float32"),
-    (scale_is_array, same, H, "float32"),
-    (spelled_softmax, same, H, "float32"),
-    (spelled_softmax_without_keepdims, same, H, "float32"),
-    (spelled_logsumexp, same, H, "float32"),
-    (einsum, same, H, "float32"),
-    (split_heads, same, H, "float32"),
-    (three_axes, same, H, "float32"),
-    (two_axes, same, H, "float32"),
-    (added_product, lambda scores: scores + BIAS, H, "float32"),
-    (causal_triu, hidden(CAUSAL), H, "float32"),
-    (causal_tril, hidden(CAUSAL), H, "float32"),
-    (causal_tri, hidden(CAUSAL), H, "float32"),
-    (causal_arange, hidden(CAUSAL), H, "float32"),
-    (causal_additive, hidden(CAUSAL), H, "float32"),
-    (causal_large, hidden(CAUSAL), H, "float32"),
-    (windowed, hidden(WINDOW), H, "float32"),
-    (bool_mask, hidden(SEEN), H, "float32"),
-    (padding, hidden(PADDED[:, None, None]), H, "float32"),
-    (additive, lambda scores: scores + BIAS, H, "float32"),
-    (bias_and_causal, lambda scores: np.where(CAUSAL, scores + BIAS, -np.inf), H, "float32"),
-    (alibi, lambda scores: scores + SLOPES[:, None, None] * DISTANCE, H, "float32"),
-    (shared_by_repeat, same, 2, "float32"),
-    (shared_by_broadcast, same, 2, "float32"),
-    (shared_by_groups, same, 2, "float32"),
-    (shared_by_all, same, 1, "float32"),
-    (shared_and_causal, hidden(CAUSAL), 2, "float32"),
-    (shared_and_padded, hidden(PADDED[:, None, None]), 2, "float32"),
-    (plain, same, H, "float64"),
-    (plain, same, H, "bfloat16"),
-    (upcast, same, H, "bfloat16"),
-    (precise, same, H, "float16"),
-]
 IDS = [f"{f.__name__}-{dtype}" for f, _, _, dtype in SPELLINGS]
 # Of values and of gradients, which are sums of so many terms; halves are rounded once, inputs and
 # cotangents as well.
@@ -265,15 +59,6 @@ def inputs_of(heads, dtype, batch=()):
 
 def wide(a):
     return np.array(a.astype(mx.float64))
-
-
-def expected(change, q, k, v, g):
-    """The value and the cotangents of q, k, v."""
-    heads = k.shape[1]
-    k, v = (np.repeat(a, H // heads, axis=1) for a in (k, v))
-    scores = change(q @ np.swapaxes(k, -1, -2) * SCALE)
-    value, dq, dk, dv, *_ = attention_reference(q * SCALE, k, v, g, scores)
-    return value, dq * SCALE, *(a.reshape(B, heads, -1, S, D).sum(2) for a in (dk, dv))
 
 
 def check(got, want, dtype):
@@ -292,18 +77,25 @@ def launches(f, *inputs):
     return mx.counters()["kernels_launched"] - before, result
 
 
+# Besides attention: the root of a scalar; keys, values and the result in another order of heads; a
+# cast of the result.
+MAPS = {scale_is_array: 1, shared_einsum_groups_first: 3, late_in_halves: 1}
+# Besides attention and its gradient: copies, scales of queries, small arrays for masks.
+OTHER_KERNELS = {split_heads: 3, scale_is_array: 3, padding: 1, capped: 2, masked_by_product: 1}
+
+
 @pytest.mark.parametrize(("f", "change", "heads", "dtype"), SPELLINGS, ids=IDS)
 def test_spelling(f, change, heads, dtype):
     """One kernel, eager at first sight and later, and compiled."""
     q, k, v, g = inputs_of(heads, dtype)
-    made = [] if f is not scale_is_array else ["map"]  # a root of a scalar
-    assert forms(f, q, k, v) == [*made, "attention"]
+    maps = MAPS.get(f, 0)
+    assert sorted(forms(f, q, k, v)) == ["attention"] + ["map"] * maps
     want = expected(change, *map(wide, (q, k, v, g)))[0]
     compiled = mx.compile(f)
     mx.eval(compiled(q, k, v))
     for run in (f, f, compiled):
         count, got = launches(run, q, k, v)
-        assert count == 1 + len(made)
+        assert count == 1 + maps
         check(got, want, dtype)
 
 
@@ -320,7 +112,8 @@ def test_gradient(f, change, heads, dtype):
 
     report = mx.explain(gradients, q, k, v, g)
     kernels = [kernel.form for kernel in report.kernels]
-    others = {split_heads: 3, scale_is_array: 3, padding: 1, alibi: 1}.get(f, 0)
+    others = OTHER_KERNELS.get(f, 2 * MAPS.get(f, 0))
+    others += "dropped" in f.__name__  # a small mask is kept
     others += 2 if heads < H else 0
     assert kernels.count("attention") == 2 and len(kernels) <= 2 + others, kernels
     for run in (gradients, mx.compile(gradients)):
@@ -381,40 +174,37 @@ def over_queries(q, k, v):
     return mx.softmax(q @ swap(k) * SCALE, axis=-2) @ v
 
 
-def dropped(q, k, v):
-    keep = mx.random.bernoulli(0.9, (B, H, T, S), key=mx.random.key(3))
-    return (mx.softmax(q @ swap(k) * SCALE, axis=-1) * keep / 0.9) @ v
-
-
-def other_largest(q, k, v):
-    scores = q @ swap(k) * SCALE
-    e = mx.exp(scores - mx.max(q @ swap(k), axis=-1, keepdims=True))
-    return (e / mx.sum(e, axis=-1, keepdims=True)) @ v
-
-
 def other_total(q, k, v):
     e = mx.exp(q @ swap(k) * SCALE)
     return (e / mx.sum(mx.abs(e), axis=-1, keepdims=True)) @ v
-
-
-def scale_of_keys(q, k, v):
-    return mx.softmax(q @ swap(k) * (mx.arange(S) / S), axis=-1) @ v
-
-
-def scale_behind_mask(q, k, v):
-    return mx.softmax((q @ swap(k) + mx.array(BIAS)) * SCALE, axis=-1) @ v
 
 
 def few_queries(q, k, v):
     return plain(q[:, :, :4], k, v)
 
 
-def clipped(q, k, v):
-    return mx.softmax(mx.clip(q @ swap(k) * SCALE, -1, 1), axis=-1) @ v
+def steps_twice(q, k, v):
+    scores = q @ swap(k) * SCALE
+    return mx.softmax(scores * mx.sigmoid(scores), axis=-1) @ v
 
 
-OTHERS = [weights_too, scores_too, over_queries, dropped, other_largest, other_total]
-OTHERS += [scale_of_keys, scale_behind_mask, few_queries, clipped]
+def other_column(q, k, v):
+    scores = mx.concatenate([q @ swap(k) * SCALE, mx.zeros((B, H, T, 1))], axis=-1)
+    return mx.softmax(scores, axis=-1)[..., 1:] @ v
+
+
+def filled_by_cast(q, k, v):
+    weights = mx.softmax(q @ swap(k) * SCALE, axis=-1)
+    return mx.where(weights.astype(mx.bool_), weights, 1.0) @ v
+
+
+def late_total_of_dropped(q, k, v):
+    e = mx.exp(q @ swap(k) * SCALE) * kept()
+    return (e @ v) / mx.sum(e, axis=-1, keepdims=True)
+
+
+OTHERS = [weights_too, scores_too, over_queries, other_total, few_queries, steps_twice]
+OTHERS += [other_column, filled_by_cast, late_total_of_dropped]
 
 
 @pytest.mark.parametrize("f", OTHERS, ids=lambda f: f.__name__)
@@ -543,6 +333,42 @@ def test_one_trace_for_all_sizes_and_scales():
             check(got, want, "float32")
 
 
+def heads_in_batch(q, k, v):
+    batch, heads, length, _ = q.shape
+    a, b, c = (x.reshape(batch * heads, -1, D) for x in (q, k, v))
+    scores = (a @ swap(b)).reshape(batch, heads, length, -1) * SCALE
+    return (mx.softmax(scores, axis=-1).reshape(batch * heads, length, -1) @ c).reshape(q.shape)
+
+
+def groups_of_heads(q, k, v):
+    batch, heads, length, _ = q.shape
+    groups = k.shape[1]
+    q = q.reshape(batch, groups, heads // groups, length, D)
+    e = mx.exp(mx.einsum("bhgqd,bhkd->bhgqk", q, k) * SCALE)
+    sums = mx.einsum("bhgqk,bhkd->bhgqd", e, v)
+    return (sums / mx.sum(e, axis=-1, keepdims=True)).reshape(batch, heads, length, D)
+
+
+@pytest.mark.parametrize("f", [plain, heads_in_batch, groups_of_heads], ids=lambda f: f.__name__)
+def test_one_trace_for_all_lengths(f):
+    """Compiled with its gradient, whatever axes of symbolic sizes are split and joined."""
+    heads = 2 if f is groups_of_heads else H
+
+    def gradients(q, k, v, g):
+        (value,), cotangents = mx.vjp(f, [q, k, v], [g])
+        return value, *cotangents
+
+    compiled = mx.compile(gradients)
+    before = mx.counters()["traces"]
+    for length in (20, 31, 64, 33):
+        shapes = [(B, n, length, D) for n in (H, heads, heads, H)]
+        given = [mx.array(normal(*shape)) for shape in shapes]
+        wants = expected(same, *map(wide, given))
+        for got, want in zip(compiled(*given), wants, strict=True):
+            check(got, want, "float32")
+    assert mx.counters()["traces"] == before + 1
+
+
 def test_gradient_of_values_alone():
     """Queries and keys are no part of the trace."""
     q, k, v, g = inputs_of(H, "float32")
@@ -606,13 +432,102 @@ def test_gradients_of_scales_and_masks():
         check(got, one, "float64")
 
 
-def test_second_derivative():
-    """The derivative of a gradient along a direction, against differences in float64."""
+def test_gradients_of_steps():
+    """A learned cap, a scale of keys and a bias behind it, and what weights are multiplied with."""
     q, k, v, g = inputs_of(H, "float64")
+    cap = mx.array(1.5, mx.float64)
+    of_keys = mx.linspace(0.5, 1.5, S, dtype=mx.float64)
+    bias = mx.array(BIAS).astype(mx.float64)
+    of_heads = mx.linspace(0.5, 1.5, H, dtype=mx.float64)[:, None, None]
+
+    def f(cap, of_keys, bias, of_heads):
+        scores = mx.tanh(q @ swap(k) * SCALE / cap) * of_keys + bias
+        return (mx.softmax(scores, axis=-1) * of_heads) @ v
+
+    given = [cap, of_keys, bias, of_heads]
+    assert "gemm" not in forms(f, *given)
+    gradients = mx.vjp(f, given, [g])[1]
+    wq, wk, wv, wg = map(wide, (q, k, v, g))
+    raw = wq @ np.swapaxes(wk, -1, -2) * SCALE
+    capped_scores = np.tanh(raw / 1.5)
+    scores = capped_scores * wide(of_keys) + BIAS
+    ds = attention_reference(wq, wk, wv, wg * wide(of_heads), scores)[4]
+    value = attention_reference(wq, wk, wv, wg, scores)[0]
+    inner = ds * wide(of_keys) * (1 - capped_scores**2)
+    want = [
+        np.sum(inner * -raw / 1.5**2),
+        np.sum(ds * capped_scores, axis=(0, 1, 2)),
+        np.sum(ds, axis=0, keepdims=True),
+        np.sum(value * wg, axis=(0, 2, 3))[:, None, None],
+    ]
+    for got, one in zip(gradients, want, strict=True):
+        check(got, one, "float64")
+
+
+def test_bits_of_dropout_are_those_of_the_gradient():
+    """Drawn from the global state, anew in each call, eager and compiled: what is linear in the
+    values has the same sum with them as its transpose with the cotangent."""
+    q, k, v, g = inputs_of(H, "float64")
+
+    def f(v):
+        weights = mx.softmax(q @ swap(k) * SCALE, axis=-1)
+        return (mx.random.bernoulli(0.5, weights.shape) * weights * 2.0) @ v
+
+    def both(v):
+        (value,), (dv,) = mx.vjp(f, [v], [g])
+        return value, dv
+
+    mx.random.seed(7)
+    values = []
+    for run in (both, mx.compile(both, inputs=mx.random.state, outputs=mx.random.state)):
+        assert forms(both, v).count("gemm") == 0
+        for _ in range(2):
+            value, dv = run(v)
+            np.testing.assert_allclose(mx.sum(value * g).item(), mx.sum(v * dv).item(), rtol=1e-10)
+            values.append(np.array(value))
+    assert len({a.tobytes() for a in values}) == 4
+
+
+def test_far_keys_count_for_nothing():
+    """A weight below 2^-100 of the largest is 0: no subnormal number comes of it."""
+    q, k, v, g = inputs_of(H, "float32")
+    bias = mx.where(mx.arange(S) == mx.arange(T)[:, None], 0.0, -95.0)
+
+    def f(v):
+        return mx.softmax(q @ swap(k) * 0.0 + bias, axis=-1) @ v
+
+    (value,), (dv,) = mx.vjp(f, [v], [g])
+    assert np.array_equal(np.array(value), np.array(v[:, :, :T]))
+    assert np.array_equal(np.array(dv), np.pad(np.array(g), ((0, 0), (0, 0), (0, S - T), (0, 0))))
+
+
+def test_overflow_without_the_largest():
+    """As the formula has it: NaN for a row with an infinite exponential, and for one of zeros."""
+    q, k, v, _ = (np.array(a) for a in inputs_of(H, "float32"))
+    scores = np.full((B, H, T, S), -1.0, np.float32)
+    scores[:, :, 3, 5] = 100
+    scores[:, :, 4] = -200
+
+    def f(q, k, v):
+        e = mx.exp(q @ swap(k) * 0.0 + mx.array(scores))
+        return (e @ v) / mx.sum(e, axis=-1, keepdims=True)
+
+    got = np.array(f(*map(mx.array, (q, k, v))))
+    assert forms(f, *map(mx.array, (q, k, v))) == ["attention"]
+    assert np.isnan(got[:, :, 3:5]).all() and np.isfinite(np.delete(got, (3, 4), 2)).all()
+
+
+TWICE = [causal_large, capped_and_causal, dropped, without_largest, einsum_late]
+
+
+@pytest.mark.parametrize("f", TWICE, ids=lambda f: f.__name__)
+def test_second_derivative(f):
+    """The derivative of a gradient along a direction, against differences in float64."""
+    q, k, v, g = inputs_of(2 if f is einsum_late else H, "float64")
     direction = mx.array(normal(*q.shape)).astype(mx.float64)
 
     def gradient(q):
-        return mx.vjp(lambda q: causal_large(q, k, v), [q], [g])[1][0]
+        return mx.vjp(lambda q: f(q, k, v), [q], [g])[1][0]
 
     _, (along,) = mx.jvp(gradient, [q], [direction])
     step = 1e-5
@@ -639,26 +554,91 @@ def test_batched_mask_and_number():
         check(got[i], attention_reference(wq, wk, wv, wg, scores)[0], "float32")
 
 
+def test_batched_steps():
+    """vmap over a cap, over a bias behind it, and over what weights are multiplied with."""
+    q, k, v, g = inputs_of(H, "float32")
+    caps = mx.array([0.5, 1.0, 2.0])
+    biases, factors = (mx.array(normal(3, H, T, S)) for _ in range(2))
+
+    def f(cap, bias, factor):
+        scores = mx.tanh(q @ swap(k) * SCALE / cap) * cap + bias
+        return (mx.softmax(scores, axis=-1) * factor) @ v
+
+    got = mx.vmap(f)(caps, biases, factors)
+    for i, cap in enumerate(caps.tolist()):
+        scores = lambda x, i=i, cap=cap: np.tanh(x / cap) * cap + np.array(biases[i])  # noqa: E731
+        change = Change(scores, weights=lambda p, i=i: p * np.array(factors[i]))
+        check(got[i], expected(change, *map(wide, (q, k, v, g)))[0], "float32")
+
+
 # --- memory ---
 
 
-@pytest.mark.parametrize("masked", [False, True])
-def test_memory_is_linear_in_the_length(masked):
+LONG = 4096
+
+
+def long_plain(q, k, v):
+    return mx.softmax(q @ swap(k) / 8, axis=-1) @ v
+
+
+def long_masked(q, k, v):
+    scores = q @ swap(k) / 8 + mx.triu(mx.full((LONG, LONG), -mx.inf), k=1)
+    return mx.softmax(scores, axis=-1) @ v
+
+
+def long_shared(q, k, v):
+    """Two heads share keys."""
+    k, v = k[:, ::2], v[:, ::2]
+    scores = mx.einsum("bhgqd,bhkd->bhgqk", q.reshape(1, 2, 2, LONG, -1), k) / 8
+    weights = mx.softmax(scores, axis=-1)
+    return mx.einsum("bhgqk,bhkd->bhgqd", weights, v).reshape(q.shape)
+
+
+def long_dropped(q, k, v):
+    weights = mx.softmax(q @ swap(k) / 8, axis=-1)
+    return (mx.random.bernoulli(0.9, weights.shape) * weights / 0.9) @ v
+
+
+def long_capped(q, k, v):
+    scores = 50 * mx.tanh(q @ swap(k) / 400)
+    seen = mx.arange(LONG)[:, None] >= mx.arange(LONG)
+    return mx.softmax(mx.where(seen, scores, -mx.inf), axis=-1) @ v
+
+
+def long_alibi(q, k, v):
+    distance = mx.abs(mx.arange(LONG)[:, None] - mx.arange(LONG))
+    bias = distance * mx.power(2.0, -mx.arange(1, 5))[:, None, None]
+    return mx.softmax(q @ swap(k) / 8 - bias, axis=-1) @ v
+
+
+def long_late(q, k, v):
+    e = mx.exp(q @ swap(k) / 8)
+    return (e @ v) / mx.sum(e, axis=-1, keepdims=True)
+
+
+def long_sink(q, k, v):
+    scores = mx.concatenate([q @ swap(k) / 8, mx.zeros((1, 4, LONG, 1))], axis=-1)
+    return mx.softmax(scores, axis=-1)[..., :-1] @ v
+
+
+LONGS = [long_plain, long_masked, long_shared, long_dropped, long_capped, long_alibi, long_late]
+LONGS += [long_sink]
+
+
+@pytest.mark.parametrize("f", LONGS, ids=lambda f: f.__name__)
+def test_memory_is_linear_in_the_length(f):
     """4096 positions: scores would take 256 MiB for each op on them. At first sight, too: the
     functions are new, and nothing is evaluated on the way."""
-    length, heads, width = 4096, 4, 64 + 8 * masked
+    width = 64 + 8 * LONGS.index(f)
     mx.random.seed(1)
-    q, k, v, g = (mx.random.normal((1, heads, length, width)) for _ in range(4))
+    q, k, v, g = (mx.random.normal((1, 4, LONG, width)) for _ in range(4))
     mx.eval(q, k, v, g)
 
-    def f(q, k, v):
-        scores = q @ swap(k) / math.sqrt(width)
-        if masked:
-            scores = scores + mx.triu(mx.full((length, length), -mx.inf), k=1)
-        return mx.softmax(scores, axis=-1) @ v
+    def gradients(q, k, v):
+        return mx.vjp(f, [q, k, v], [g])
 
     # The results, once; what the kernels of two threads keep of their own; as much again to spare.
-    for run, results in ((f, 1), (lambda q, k, v: mx.vjp(f, [q, k, v], [g]), 4)):
+    for run, results in ((f, 1), (gradients, 4), (mx.compile(f), 1), (mx.compile(gradients), 4)):
         mx.clear_cache()
         mx.reset_peak_memory()
         before = mx.get_active_memory()

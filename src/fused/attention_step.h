@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+// What is known of the steps of attention by their ops.
+#pragma once
+
+#include "graph/params.h"
+
+namespace cermet::attention {
+
+// Of a multiple of the value the step makes that multiple: it may come before rows are divided by their
+// totals.
+inline bool is_homogeneous(const AttentionStep& step) {
+  const bool by_input =
+      step.kind == AttentionStep::Kind::by_array || step.kind == AttentionStep::Kind::by_number;
+  return by_input && (step.op == OpId::Multiply || (step.op == OpId::Divide && !step.is_second));
+}
+
+}  // namespace cermet::attention
