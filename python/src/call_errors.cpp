@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Calls that no signature takes, answered in Cermet's form. nanobind calls a function through a pointer
-// in the function's object; here every function and class of the module gets one of ours, which calls
-// nanobind's and, when that refused the arguments, asks cermet.call_errors what to say.
+// Calls that no signature takes, answered in Cermet's form. nanobind calls a function through a
+// pointer in the function's object; here every function and class of the module gets one of ours,
+// which calls nanobind's and, when that refused the arguments, asks cermet.call_errors what to say.
 #include <algorithm>
 #include <array>
 
@@ -17,12 +17,20 @@ std::array<vectorcallfunc, kMost> plain_calls{};  // nanobind's, each once
 // Python and nanobind keep flags in the upper bits of the count of arguments.
 constexpr size_t kCountMask = (size_t{1} << 31) - 1;
 
+std::string text_of(nb::handle object) {
+  const nb::str text(object);
+  const char* bytes = text.c_str();
+  if (bytes == nullptr) PyErr_Clear();  // a lone surrogate: not of nanobind
+  return bytes == nullptr ? "" : bytes;
+}
+
 // Whether this is what nanobind says of arguments that the function does not take.
 bool is_refusal(nb::handle function, const nb::python_error& error) {
-  const std::string text = nb::str(error.value()).c_str();
+  if (!error.type().is(PyExc_TypeError)) return false;
+  const std::string text = text_of(error.value());
   if (PyType_Check(function.ptr()) != 0) return text.ends_with(": no constructor defined!");
-  const std::string name = nb::str(function.attr("__name__")).c_str();
-  return text.starts_with(name + "(): incompatible function arguments.");
+  return text.starts_with(text_of(function.attr("__name__")) +
+                          "(): incompatible function arguments.");
 }
 
 void set_answer(PyObject* function, PyObject* const* args, size_t count, PyObject* names) {
@@ -36,16 +44,17 @@ void set_answer(PyObject* function, PyObject* const* args, size_t count, PyObjec
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(answer.ptr())), answer.ptr());
 }
 
+// In place of the error that is set, where that is a refusal.
 [[gnu::noinline]] void answer_refusal(PyObject* function, PyObject* const* args, size_t nargs,
                                       PyObject* names) {
   if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) return;
   nb::python_error error;
   try {
-    if (is_refusal(function, error)) return set_answer(function, args, nargs & kCountMask, names);
+    if (is_refusal(function, error)) set_answer(function, args, nargs & kCountMask, names);
+    else error.restore();
   } catch (const std::exception&) {
-    // What nanobind said is better than why it cannot be said better.
+    error.restore();  // what nanobind said is better than why it cannot be said better
   }
-  error.restore();
 }
 
 template <size_t i>

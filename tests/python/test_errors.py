@@ -228,6 +228,12 @@ def test_an_error_of_a_called_function_stays_its_own():
 
     with pytest.raises(TypeError, match="^inner.*Mine"):
         mx.grad(inner)(mx.array(1.0))
+
+    def surrogate(x):
+        raise TypeError("\ud800")
+
+    with pytest.raises(TypeError, match="^\ud800$"):
+        mx.grad(surrogate)(mx.array(1.0))
     with pytest.raises(TypeError, match=r"^\[astype\] dtype is 'a'"):
         mx.grad(lambda x: x.astype("a"))(mx.array(1.0))
 
