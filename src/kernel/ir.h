@@ -73,6 +73,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "kernel/scheme.h"
 
 namespace cermet::ir {
 
@@ -190,17 +191,6 @@ enum class Order : uint8_t { lanes, serial };
 enum class Emit : uint8_t { last, each };
 // How a product is blocked: fma packs B once for all blocks of C; fma_local packs both operands block by
 // block; fma_split_k does so, too, and sums pieces of k apart; panel leaves B where it is.
-enum class Scheme : uint8_t {
-  fma,
-  fma_local,
-  fma_split_k,
-  panel,
-  dot_bf16,
-  amx_bf16,
-  amx_split,
-  amx_split_local,
-  amx_split_k
-};
 enum class ForKind : uint8_t { stage, chunk, serial, lane, block, thread };
 enum class LocalScope : uint8_t { kernel, thread };
 enum class MicroKind : uint8_t { gemm, transpose, pack, panel_n, panel_k, tile_gemm };

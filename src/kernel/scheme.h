@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+// How the products of a Contract are made. The schedule chooses by sizes (`contract_shape`); the tiler takes
+// bfloat16 operands by the processor's own instructions where it has them (dot_bf16, amx_bf16), and makes the
+// fma of its kind of what a target cannot do.
+#pragma once
+
+#include <cstdint>
+
+namespace cermet::ir {
+
+enum class Scheme : uint8_t {
+  fma,              // fused multiply-adds; one operand packed whole, once
+  fma_local,        // items pack both operands
+  fma_split_k,      // the same, for pieces of the sum
+  panel,            // few rows, the other operand read in place
+  dot_bf16,         // pairs of bfloat16 by a dot instruction
+  amx_bf16,         // bfloat16 by tile instructions
+  amx_split,        // float32 and float16 in bfloat16 parts by tile instructions, as fma
+  amx_split_local,  // ..., as fma_local
+  amx_split_k,      // ..., as fma_split_k
+};
+
+}  // namespace cermet::ir
