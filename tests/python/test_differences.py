@@ -18,6 +18,9 @@ NAN, INF = math.nan, math.inf
 HALF_ROWS = "mx.fast.cross_entropy(mx.zeros((1, 3), mx.float16), mx.array([0])).tolist()"
 ATTENTION = """mx.fast.scaled_dot_product_attention(mx.ones((1, 1, 1, 4)), mx.ones((1, 1, 3, 4)),
     mx.arange(12.0).reshape(1, 1, 3, 4), scale=1.0, mask=mx.array([[False] * 3])).tolist()"""
+FAR_KEY = """mx.fast.scaled_dot_product_attention(mx.ones((1, 1, 1, 1)),
+    mx.array([0.0, -80]).reshape(1, 1, 2, 1), mx.array([0, 1e30]).reshape(1, 1, 2, 1),
+    scale=1.0).item() > 0"""
 SECOND = """mx.grad(lambda x: mx.grad(lambda x: mx.cumprod(x).sum())(x).sum())(
     mx.array([1.0, 0, 2])).tolist()"""
 AROUND = (
@@ -74,6 +77,7 @@ ROWS = [
     ),
     ("floats that do not", "mx.array([300.0]).astype(mx.uint8).tolist()", [255], [44]),
     ("subnormals", "mx.exp(mx.array(-90.0)).item() > 0", True, False),
+    ("attention's weights", FAR_KEY, False, True),
     ("`maximum` and", "str(mx.maximum(0.0, mx.array(-0.0)).item())", "0.0", "-0.0"),
     ("an axis that", "mx.zeros((2,)).sum(3)", CERMET.mx.AxisError, IndexError),
     ("a Python number", "mx.array([1], mx.int8) + 300", OverflowError, ValueError),
