@@ -385,8 +385,9 @@ uint64_t Evaluator::tile_sum(const TileGemmMicro& m, int64_t a, int64_t b, uint6
 void Evaluator::tile_gemm(const TileGemmMicro& m) {
   const auto number = [&](ExprId id) { return static_cast<int64_t>(cells_[id]); };
   const int64_t rows = number(m.rows), columns = number(m.columns);
-  for (int64_t i = 0; i < round_up(rows, kTileSide); ++i)
-    for (int64_t j = 0; j < round_up(columns, kTileSide); ++j) {
+  const int64_t side = m.parts > 1 ? kTileBlock : kTileSide;
+  for (int64_t i = 0; i < round_up(rows, side); ++i)
+    for (int64_t j = 0; j < round_up(columns, side); ++j) {
       const int64_t at = number(m.c_at) + i * m.c_row + j;
       const int64_t a = number(m.a_at) + i / kTileBlock * m.a_panel + i % kTileBlock * m.a_row;
       const int64_t b = number(m.b_at) + j / kTileBlock * m.b_panel + j % kTileBlock * 2;

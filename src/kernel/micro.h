@@ -99,7 +99,7 @@ struct PanelMicro {
 // even and the odd k; the sum takes the sum of both. It starts from c where there is one part, else from
 // 0, and c is added at the end. Every operation rounds to the nearest even, takes subnormal numbers as zeros
 // and gives zeros for them. What is computed past the wanted rows and columns, up to a multiple of
-// kTileSide, is left undefined. b_next: where the b of a later product begins, if it is to be fetched.
+// kTileSide or, of operands in several parts, kTileBlock, is left undefined. b_next: where the b of a later product begins, if it is to be fetched.
 inline constexpr int64_t kTileSide = 16, kTileDepth = 32, kTileBlock = 2 * kTileSide;
 inline constexpr int64_t kTiledRows = 256;  // of a block of A that stays in L2
 struct TileGemmMicro {

@@ -2,7 +2,6 @@
 #include "kernel/tile_blocks.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace cermet::ir {
 
@@ -91,31 +90,30 @@ ExprId OperandBlocks::up_to(ExprId n, int64_t multiple) {
   return out_.let(to_.mul(out_.ceil_div(n, multiple), integer(multiple)));
 }
 
-BlockWriter::Packed OperandBlocks::packed(const Operand& operand, LocalId peaks, ExprId at,
-                                          AxisId free, ExprId begin) {
+BlockWriter::Packed OperandBlocks::packed(const Operand& operand, LocalId range, ExprId at,
+                                          AxisId free) {
   if (!in_parts()) return operand.expr;
-  const ExprId own = to_.add(at, integer(peaks_before(operand)));
   return {parts_of(operand.expr, static_cast<int>(size_.parts)),
-          {peaks, out_.let(to_.sub(own, begin)), magnitude_bits(operand.expr), free}};
+          {range, at, magnitude_bits(operand.expr), free, peaks_}};
 }
 
-// Elements before the operand's own, of its block.
-int64_t OperandBlocks::peaks_before(const Operand& operand) const {
-  const bool of_a = !a_.empty() && &operand >= a_.data() && &operand < a_.data() + a_.size();
-  return of_a ? (&operand - a_.data()) * size_.rows : (&operand - b_.data()) * size_.columns;
-}
-
-void OperandBlocks::pack_b(ExprId base, Range n, Range k, ExprId peaks_at) {
+void OperandBlocks::pack_b(ExprId base, Range n, Range k, ExprId range) {
+  const bool whole = range != kNone;
+  if (in_parts() && whole) clear_range(b_ranges_, range);
   for (const Operand& b : b_) {
-    const Packed from = packed(b, b_peaks_, peaks_at, roles_.n, n.begin);
+    const Packed from =
+        packed(b, whole ? b_ranges_ : b_range_, whole ? range : integer(0), roles_.n);
+    clear_peaks(b, n);
     pack_operand(b, from, size_, {b.local, base, size_.depth, size_.columns}, k, roles_.n, n);
+    add_peaks(b, from, n);
     if (!is_tiled()) continue;
     const ExprId begin = up_to(length_of(k), size_.group), end = up_to(length_of(k), size_.step);
     const ExprId panels = out_.let(out_.ceil_div(length_of(n), size_.tile_columns));
-    for (int64_t p = 0; p < size_.parts; ++p)
-      clear(b.local, out_.let(to_.add(base, integer(p * size_.b_part()))), size_.b_panel(), panels,
-            out_.let(to_.mul(begin, integer(size_.tile_columns))),
-            out_.let(to_.mul(end, integer(size_.tile_columns))));
+    const AxisId p = out_.open_loop(ForKind::serial, integer(0), integer(size_.parts), "part");
+    clear(b.local, out_.let(to_.add(base, to_.mul(variable(p), integer(size_.b_part())))),
+          size_.b_panel(), panels, out_.let(to_.mul(begin, integer(size_.tile_columns))),
+          out_.let(to_.mul(end, integer(size_.tile_columns))));
+    out_.close();
   }
 }
 
@@ -134,7 +132,7 @@ void OperandBlocks::pack_operand(const Operand& operand, const Packed& from, con
 void OperandBlocks::pack_a(Range m, Range k) {
   if (in_place_) return;
   for (const Operand& a : a_) {
-    const Packed from = packed(a, a_peaks_, integer(0), roles_.m, m.begin);
+    const Packed from = packed(a, a_range_, integer(0), roles_.m);
     if (is_tiled()) {
       pack_rows(a, from, m, k);
     } else if (a.along_k) {
@@ -155,11 +153,15 @@ void OperandBlocks::pack_rows(const Operand& a, const Packed& from, Range m, Ran
   if (a.along_k) {
     copy(from, rows, roles_.m, m, roles_.k, k);
   } else {
+    clear_peaks(a, m);
     pack_turned(size_, from, rows, roles_.k, k, roles_.m, m, turned_row(), strip_);
+    add_peaks(a, from, m);
   }
-  for (int64_t p = 0; p < size_.parts; ++p)
-    clear(a.local, integer(p * a_part()), a_row(), length_of(m), length_of(k),
-          up_to(length_of(k), size_.step));
+  const ExprId end = up_to(length_of(k), size_.step);
+  const AxisId p = out_.open_loop(ForKind::serial, integer(0), integer(size_.parts), "part");
+  clear(a.local, out_.let(to_.mul(variable(p), integer(a_part()))), a_row(), length_of(m),
+        length_of(k), end);
+  out_.close();
 }
 
 // --- Multiplying.
@@ -222,63 +224,77 @@ TileGemmMicro OperandBlocks::by_tiles(const GemmMicro& m, ExprId b_next) const {
           .add = m.add};
 }
 
-// --- Peaks.
+// --- Ranges of magnitudes.
 
-void OperandBlocks::declare_peaks(const std::optional<Size>& whole) {
-  a_peaks_ = local(Dtype::int32, size_.rows * static_cast<int64_t>(a_.size()));
-  b_peaks_ =
-      whole ? to_.local(Dtype::int32, *whole, LocalScope::kernel) : local(Dtype::int32, b_peaks());
+void OperandBlocks::declare_ranges(const std::optional<Size>& whole) {
+  peaks_ = local(Dtype::int32, std::max(size_.rows, size_.packed_columns));
+  a_range_ = local(Dtype::int32, kRange);
+  b_range_ = local(Dtype::int32, kRange);
+  if (whole) b_ranges_ = to_.local(Dtype::int32, *whole, LocalScope::kernel);
 }
 
-void OperandBlocks::clear_peaks(LocalId peaks, size_t operands, int64_t distance, ExprId at,
-                                Range range) {
-  clear(peaks, at, distance, integer(static_cast<int64_t>(operands)), integer(0), length_of(range));
-}
-
-OperandBlocks::Extremes OperandBlocks::extremes_of(LocalId peaks, ExprId at, ExprId count,
-                                                   ExprId blocks, int64_t block) {
+void OperandBlocks::clear_range(LocalId range, ExprId at) {
   const auto bits = [&](int64_t v) { return to_.integer(Dtype::int32, v); };
-  const ExprId none = bits(std::numeric_limits<int32_t>::max());
-  const auto fold = [&](AxisId axis, Order order, ExprId largest, ExprId least) {
-    const ExprId most = to_.state(0, Dtype::int32), some = to_.state(1, Dtype::int32);
-    const ValueId value = to_.value({Dtype::int32, Dtype::int32}, "extremes");
-    out_.append(Fold{
-        value,
-        {axis},
-        Emit::last,
-        order,
-        {{Dtype::int32, bits(0), to_.max(most, largest), to_.max(most, to_.other(0, Dtype::int32))},
-         {Dtype::int32, none, to_.min(some, least), to_.min(some, to_.other(1, Dtype::int32))}}});
-    return Extremes{to_.get(0, to_.ref(value)), to_.get(1, to_.ref(value))};
-  };
-  const AxisId b = out_.open_loop(ForKind::serial, integer(0), blocks, "block");
-  const ExprId first = out_.let(to_.add(at, to_.mul(variable(b), integer(block))));
-  const AxisId i = out_.open_loop(ForKind::lane, integer(0), count, "peak");
-  const ExprId peak = out_.let(to_.load({true, peaks}, {{first, kUnit}, {variable(i), kUnit}}));
-  const ExprId kept = to_.select(to_.compare(Code::lt, bits(0), peak), peak, none);
-  const Extremes inner = fold(i, Order::lanes, peak, kept);
+  out_.append(Store{{true, range}, {{at, kUnit}}, bits(0)});
+  out_.append(
+      Store{{true, range}, {{out_.let(to_.add(at, integer(1))), kUnit}}, bits(kNoMagnitude)});
+}
+
+void OperandBlocks::clear_ranges() {
+  for (LocalId range : {a_range_, b_range_}) clear_range(range, integer(0));
+}
+
+void OperandBlocks::clear_peaks(const Operand& operand, Range range) {
+  if (in_parts() && !operand.along_k)
+    clear(peaks_, integer(0), 1, integer(1), integer(0), length_of(range));
+}
+
+void OperandBlocks::add_peaks(const Operand& operand, const Packed& from, Range range) {
+  if (!in_parts() || operand.along_k) return;
+  const auto bits = [&](int64_t v) { return to_.integer(Dtype::int32, v); };
+  const AxisId i = out_.open_loop(ForKind::lane, integer(0), length_of(range), "peak");
+  const ExprId peak = out_.let(to_.load({true, peaks_}, {{variable(i), kUnit}}));
+  const ExprId most = to_.state(0, Dtype::int32), least = to_.state(1, Dtype::int32);
+  const ValueId value = to_.value({Dtype::int32, Dtype::int32}, "range");
+  out_.append(
+      Fold{value,
+           {i},
+           Emit::last,
+           Order::lanes,
+           {{Dtype::int32, bits(0), to_.max(most, peak), to_.max(most, to_.other(0, Dtype::int32))},
+            {Dtype::int32, bits(kNoMagnitude), to_.min(least, least_of(peak)),
+             to_.min(least, to_.other(1, Dtype::int32))}}});
   out_.close();
-  const Extremes all = fold(b, Order::serial, inner.largest, inner.least);
+  widen(from.peaks.range, from.peaks.at, to_.get(0, to_.ref(value)), to_.get(1, to_.ref(value)));
+}
+
+void OperandBlocks::add_ranges(ExprId first, ExprId count) {
+  const AxisId i = out_.open_loop(ForKind::serial, integer(0), count, "range");
+  const ExprId at = out_.let(to_.mul(to_.add(first, variable(i)), integer(kRange)));
+  const Index some = {{out_.let(to_.add(at, integer(1))), kUnit}};
+  widen(b_range_, integer(0), to_.load({true, b_ranges_}, {{at, kUnit}}),
+        to_.load({true, b_ranges_}, some));
   out_.close();
-  return all;
 }
 
 // Rounded to bfloat16 they are finite; and what tile instructions take as zero, parts and products below
 // 2^-126, is 2^-26 of the least row's peak times the least column's or less.
-ExprId OperandBlocks::are_unfit(Range m, Range n, ExprId b_at, ExprId blocks) {
+ExprId OperandBlocks::are_unfit() {
   constexpr int64_t kTooLarge = 0x7f7f8000, kBias = 127, kLeast = -100;
   const auto bits = [&](int64_t v) { return to_.integer(Dtype::int32, v); };
   const auto exponent = [&](ExprId x) { return to_.op(Code::shr, Dtype::int32, {x, bits(23)}); };
-  const Extremes a = extremes_of(a_peaks_, integer(0), length_of(m),
-                                 integer(static_cast<int64_t>(a_.size())), size_.rows);
-  const ExprId each = out_.let(to_.mul(blocks, integer(static_cast<int64_t>(b_.size()))));
-  const Extremes b = extremes_of(b_peaks_, b_at, length_of(n), each, size_.columns);
-  const ExprId large = to_.compare(Code::le, bits(kTooLarge), to_.max(a.largest, b.largest));
-  const ExprId least = exponent(to_.min(a.least, b.least));
-  const ExprId product = to_.add(exponent(a.least), exponent(b.least));
+  const auto largest = [&](LocalId range) {
+    return to_.load({true, range}, {{integer(0), kUnit}});
+  };
+  const auto least = [&](LocalId range) {
+    return exponent(to_.load({true, range}, {{integer(1), kUnit}}));
+  };
+  const ExprId large =
+      to_.compare(Code::le, bits(kTooLarge), to_.max(largest(a_range_), largest(b_range_)));
+  const ExprId a = least(a_range_), b = least(b_range_);
   const ExprId small = to_.op(Code::bit_or, Dtype::boolean,
-                              {to_.compare(Code::lt, least, bits(kBias + kLeast)),
-                               to_.compare(Code::lt, product, bits(2 * kBias + kLeast))});
+                              {to_.compare(Code::lt, to_.min(a, b), bits(kBias + kLeast)),
+                               to_.compare(Code::lt, to_.add(a, b), bits(2 * kBias + kLeast))});
   return out_.let(to_.cast(to_.op(Code::bit_or, Dtype::boolean, {large, small}), Dtype::int64));
 }
 

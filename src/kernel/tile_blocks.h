@@ -40,24 +40,24 @@ class OperandBlocks : BlockWriter {
   // The Locals; those of B hold `whole` if given, one block else.
   void declare(const std::optional<Size>& whole);
 
-  // The columns of B from `base` on, in a block that begins there or before. `peaks_at`: of its first
-  // column, in what was declared for peaks.
-  void pack_b(ExprId base, Range n, Range k, ExprId peaks_at = kNone);
+  // The columns of B from `base` on, in a block that begins there or before. `range`: where their range of
+  // magnitudes is, among those of B packed whole.
+  void pack_b(ExprId base, Range n, Range k, ExprId range = kNone);
   void pack_a(Range m, Range k);
   // Onto c[i] from c_at on, or in its place if `add` is 0: product i of the block of A and the one of B.
   // b_next: the block of B that is wanted next.
   void multiply(const std::vector<LocalId>& c, int64_t c_row, Range m, Range n, Range k,
                 ExprId b_at, ExprId b_next, ExprId c_at, ExprId add);
 
-  // Operands in parts have peaks: magnitudes that bfloat16, and products of tiles, may not hold. They
-  // follow each other, those of B once for each of its blocks; clear_b_peaks, for the columns from `at` on.
-  void declare_peaks(const std::optional<Size>& whole);
-  int64_t b_peaks() const { return size_.columns * static_cast<int64_t>(b_.size()); }
-  void clear_a_peaks(Range m) { clear_peaks(a_peaks_, a_.size(), size_.rows, integer(0), m); }
-  void clear_b_peaks(ExprId at, Range n) { clear_peaks(b_peaks_, b_.size(), size_.columns, at, n); }
-  // Whether they lie outside what gives float32's own error: int64, 0 or 1. B's are those of the columns
-  // n in `blocks` blocks from b_at on.
-  ExprId are_unfit(Range m, Range n, ExprId b_at, ExprId blocks);
+  // For operands in parts: ranges of magnitudes, of A's block, of B's, and for B packed whole of all that
+  // items pack. They begin empty.
+  static constexpr int64_t kRange = 2;  // elements of each
+  void declare_ranges(const std::optional<Size>& whole);
+  void clear_ranges();
+  // Adds those of B packed whole, `count` from `first` on, to the block's.
+  void add_ranges(ExprId first, ExprId count);
+  // Whether they lie outside what gives float32's own error: int64, 0 or 1.
+  ExprId are_unfit();
 
  private:
   // With a place: A is read there, B packed from there as it is.
@@ -67,27 +67,22 @@ class OperandBlocks : BlockWriter {
     LocalId local = kNone;
     Place place = {};
   };
-  struct Extremes {
-    ExprId largest, least;  // but zeros
-  };
-
   bool is_tiled() const { return size_.for_tile_instructions(); }
   bool in_parts() const { return size_.parts > 1; }
   LocalId local(Dtype dtype, int64_t elements);
   void declare_operand(std::vector<Operand>& list, ExprId expr, AxisId free);
   void find_rows(Operand& operand, AxisId free);
   void need_strip(const Operand& operand, int64_t columns);
-  // Of an axis of indices from `begin` on, the first of which has its peak at `at` for the first operand.
-  Packed packed(const Operand& operand, LocalId peaks, ExprId at, AxisId free, ExprId begin);
-  int64_t peaks_before(const Operand& operand) const;
+  Packed packed(const Operand& operand, LocalId range, ExprId at, AxisId free);
+  // Around the packing of an operand that lies along its free axis.
+  void clear_peaks(const Operand& operand, Range range);
+  void add_peaks(const Operand& operand, const Packed& from, Range range);
+  void clear_range(LocalId range, ExprId at);
   void pack_operand(const Operand& operand, const Packed& from, const Tiles& tiles, Panels to,
                     Range k, AxisId free, Range range);
   void pack_rows(const Operand& a, const Packed& from, Range m, Range k);
   ExprId up_to(ExprId n, int64_t multiple);
   TileGemmMicro by_tiles(const GemmMicro& m, ExprId b_next) const;
-  void clear_peaks(LocalId peaks, size_t operands, int64_t distance, ExprId at, Range range);
-  // Of `count` peaks, in each of so many blocks.
-  Extremes extremes_of(LocalId peaks, ExprId at, ExprId count, ExprId blocks, int64_t block);
 
   int64_t a_row() const { return size_.depth + size_.line; }      // along k
   int64_t a_part() const { return size_.rows * a_row(); }         // for tile instructions
@@ -103,7 +98,8 @@ class OperandBlocks : BlockWriter {
   const bool in_place_;
   const Dtype packed_;
   std::vector<Operand> a_, b_;
-  LocalId strip_ = kNone, a_peaks_ = kNone, b_peaks_ = kNone;
+  LocalId strip_ = kNone, peaks_ = kNone;
+  LocalId a_range_ = kNone, b_range_ = kNone, b_ranges_ = kNone;
   int64_t strip_elements_ = 0;
 };
 

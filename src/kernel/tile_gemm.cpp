@@ -179,7 +179,7 @@ class GemmWriter : ProductWriter {
     };
     blocks_.declare(whole(size_.b_block()));
     if (!in_parts()) return;
-    blocks_.declare_peaks(whole(blocks_.b_peaks()));
+    blocks_.declare_ranges(whole(parts_of_block() * OperandBlocks::kRange));
     again_->declare(std::nullopt);
   }
 
@@ -233,14 +233,13 @@ class GemmWriter : ProductWriter {
     const ExprId skipped = out_.let(to_.mul(to_.rem(n_part, parts), packed));
     const ExprId base = to_.add(times(block, size_.b_block()),
                                 to_.mul(skipped, integer(size_.depth * size_.parts)));
-    ExprId peaks = kNone;
-    if (in_parts()) {
-      peaks = out_.let(to_.add(times(block, blocks_.b_peaks()), skipped));
-      blocks_.clear_b_peaks(peaks, n);
-    }
-    blocks_.pack_b(out_.let(base), n, k, peaks);
+    const ExprId range = to_.add(times(block, parts_of_block()), to_.rem(n_part, parts));
+    blocks_.pack_b(out_.let(base), n, k, in_parts() ? times(range, OperandBlocks::kRange) : kNone);
     out_.close();
   }
+
+  // So many items pack a block of B, or fewer.
+  int64_t parts_of_block() const { return size_.columns / size_.packed_columns; }
 
   // Of blocks of an axis: they are of about one size, `most` or less, in whole units.
   ExprId even(AxisId axis, int64_t most, int64_t unit) {
@@ -290,12 +289,12 @@ class GemmWriter : ProductWriter {
     const Range sum = is_split() ? range_of(at[0], piece_depth(), roles_.k)
                                  : Range{integer(0), to_.extent(roles_.k)};
     const ExprId c_at = is_split() ? piece_at(at[0], block, block.m) : integer(0);
-    if (in_parts()) clear_peaks(m, n);
+    if (in_parts()) blocks_.clear_ranges();
     const AxisId step = open_depth(sum, size_.depth);
     const Range k = depth_of(step, sum, size_.depth);
     ExprId b_at = integer(0), b_next = b_at;
     if (is_local()) {
-      blocks_.pack_b(b_at, n, k, integer(0));
+      blocks_.pack_b(b_at, n, k);
     } else {
       b_at = times(block_of_b(block.b_batch, block.n, variable(step)), size_.b_block());
       b_next = out_.let(to_.add(b_at, integer(size_.b_block())));
@@ -319,18 +318,9 @@ class GemmWriter : ProductWriter {
     return {begin, out_.let(to_.min(to_.add(begin, integer(depth)), sum.end))};
   }
 
-  void clear_peaks(Range m, Range n) {
-    blocks_.clear_a_peaks(m);
-    if (is_local()) blocks_.clear_b_peaks(integer(0), n);
-  }
-
   void multiply_again(const Block& block, Range m, Range n, Range sum, ExprId c_at) {
-    ExprId peaks = integer(0), blocks = integer(1);
-    if (!is_local()) {
-      peaks = times(block_of_b(block.b_batch, block.n, integer(0)), blocks_.b_peaks());
-      blocks = tiles(roles_.k, size_.depth);
-    }
-    const ExprId unfit = blocks_.are_unfit(m, n, peaks, blocks);
+    if (!is_local()) add_ranges(block, n);
+    const ExprId unfit = blocks_.are_unfit();
     out_.open_loop(ForKind::serial, integer(0), unfit, "again");
     const AxisId step = open_depth(sum, again_size_->depth);
     const Range k = depth_of(step, sum, again_size_->depth);
@@ -338,6 +328,16 @@ class GemmWriter : ProductWriter {
     again_->pack_a(m, k);
     again_->multiply(c_, size_.c_row(), m, n, k, integer(0), integer(0), c_at, variable(step));
     out_.close();
+    out_.close();
+  }
+
+  // Of what items packed of the columns n, over the whole depth.
+  void add_ranges(const Block& block, Range n) {
+    const ExprId depth = tiles(roles_.k, size_.depth);
+    const AxisId k = out_.open_loop(ForKind::serial, integer(0), depth, "k_block");
+    const ExprId first = block_of_b(block.b_batch, block.n, variable(k));
+    blocks_.add_ranges(times(first, parts_of_block()),
+                       out_.let(out_.ceil_div(length_of(n), size_.packed_columns)));
     out_.close();
   }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "kernel/tile_product.h"
 
-#include <limits>
-
 #include "kernel/micro.h"
 #include "kernel/tile_forms.h"
 
@@ -205,8 +203,8 @@ AxisId BlockWriter::open(ForKind kind, AxisId axis, Range range) {
 
 ExprId BlockWriter::magnitude_bits(ExprId expr) {
   Builder& b = source_.builder();
-  const ExprId sign = b.integer(Dtype::int32, std::numeric_limits<int32_t>::max());
-  return b.op(Code::bit_and, Dtype::int32, {b.bitcast(expr, Dtype::int32), sign});
+  const ExprId but_sign = b.integer(Dtype::int32, kNoMagnitude);
+  return b.op(Code::bit_and, Dtype::int32, {b.bitcast(expr, Dtype::int32), but_sign});
 }
 
 // The upper half of the bits, half of its last place added before; both differences are exact.
@@ -224,6 +222,17 @@ std::vector<ExprId> BlockWriter::parts_of(ExprId expr, int count) {
   return parts;
 }
 
+void BlockWriter::widen(LocalId range, ExprId at, ExprId largest, ExprId least) {
+  const Index most = {{at, kUnit}}, some = {{out_.let(to_.add(at, integer(1))), kUnit}};
+  out_.append(Store{{true, range}, most, to_.max(to_.load({true, range}, most), largest)});
+  out_.append(Store{{true, range}, some, to_.min(to_.load({true, range}, some), least)});
+}
+
+ExprId BlockWriter::least_of(ExprId peak) {
+  const auto bits = [&](int64_t v) { return to_.integer(Dtype::int32, v); };
+  return to_.select(to_.compare(Code::lt, bits(0), peak), peak, bits(kNoMagnitude));
+}
+
 void BlockWriter::copy(const Packed& from, const Rows& to, AxisId outer, Range outer_range,
                        AxisId inner, Range inner_range) {
   const Peaks& peaks = from.peaks;
@@ -238,14 +247,14 @@ void BlockWriter::copy(const Packed& from, const Rows& to, AxisId outer, Range o
     const ExprId value = out_.expr(from.parts[p]);
     out_.append(Store{{true, to.local}, {{places[p], kUnit}, {variable(j), kUnit}}, value});
   }
-  const Index peak = {{peaks.at, kUnit}, {variable(peaks.free == inner ? j : i), kUnit}};
-  const auto grow = [&](ExprId bits) {
-    const ExprId before = to_.load({true, peaks.local}, peak);
-    out_.append(Store{{true, peaks.local}, peak, to_.max(before, bits)});
-  };
-  if (peaks.local != kNone && peaks.free == inner) grow(out_.expr(peaks.bits));
+  if (peaks.range != kNone && peaks.free == inner) {
+    const ExprId zero = out_.let(to_.sub(integer(0), inner_range.begin));
+    const Index peak = {{zero, kUnit}, {variable(j), kUnit}};
+    const ExprId before = to_.load({true, peaks.inner}, peak);
+    out_.append(Store{{true, peaks.inner}, peak, to_.max(before, out_.expr(peaks.bits))});
+  }
   out_.close();
-  if (peaks.local != kNone && peaks.free == outer) {
+  if (peaks.range != kNone && peaks.free == outer) {
     // A loop of its own, whose state stays in registers.
     const AxisId again = open(ForKind::lane, inner, inner_range);
     const ValueId value = to_.value({Dtype::int32}, "peak");
@@ -258,7 +267,7 @@ void BlockWriter::copy(const Packed& from, const Rows& to, AxisId outer, Range o
              {{Dtype::int32, to_.integer(Dtype::int32, 0), to_.max(state, out_.expr(peaks.bits)),
                to_.max(state, to_.other(0, Dtype::int32))}}});
     out_.close();
-    grow(to_.ref(value));
+    widen(peaks.range, peaks.at, to_.ref(value), least_of(to_.ref(value)));
   }
   for (size_t p = 0; to.padded && p < from.parts.size(); ++p)
     out_.append(Store{{true, to.local},

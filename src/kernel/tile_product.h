@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "kernel/passes.h"
@@ -109,12 +110,13 @@ class BlockWriter {
   ExprId row_at(ExprId at, ExprId begin, int64_t row) {
     return to_.mul(to_.sub(at, begin), integer(row));
   }
-  // Where the largest magnitude of each row (of A; column of B) goes, as bits: for index i of the axis
-  // `free` to element at + i. They only grow.
+  // Magnitudes of what is packed, as bits. Of each row of A (column of B) in a block the largest one counts:
+  // `range` holds from `at` on the largest and the least, but zeros, of these.
   struct Peaks {
-    LocalId local = kNone;
+    LocalId range = kNone;
     ExprId at = kNone, bits = kNone;
     AxisId free = kNone;
+    LocalId inner = kNone;  // where `free` is the inner axis: those of its indices, from 0 on
   };
   // What is packed: an expression of the source, or the parts whose sum it is.
   struct Packed {
@@ -127,6 +129,10 @@ class BlockWriter {
   std::vector<ExprId> parts_of(ExprId expr, int count);
   // The bits of its magnitude, int32: ordered as the magnitudes, infinity and NaN above all.
   ExprId magnitude_bits(ExprId expr);
+  static constexpr int64_t kNoMagnitude = std::numeric_limits<int32_t>::max();
+  // Peaks from `largest` down to `least` are of the range, too.
+  void widen(LocalId range, ExprId at, ExprId largest, ExprId least);
+  ExprId least_of(ExprId peak);  // itself; kNoMagnitude if it is 0
 
   // Stores the operand's block outer x inner into rows of the Local, along the inner axis; parts lie
   // `part` elements apart. `padded`: a zero follows each row.

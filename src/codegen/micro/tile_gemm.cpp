@@ -77,9 +77,11 @@ class TileLoops {
     b_.CreateIntrinsic(id, {}, arguments);
   }
 
-  // body(1) if no more than a tile is left, else body(2).
+  // body(1) if no more than a tile is left, else body(2). Operands in parts come in large blocks, and code of
+  // many products takes long to compile: for these it is always body(2).
   template <typename F>
   void by_tiles(Value* left, F&& body) {
+    if (in_parts()) return body(2);
     f_.when(b_.CreateICmpSGT(left, f_.word(kSide)), [&] { body(2); });
     f_.when(b_.CreateICmpSLE(left, f_.word(kSide)), [&] { body(1); });
   }
