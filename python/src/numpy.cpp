@@ -112,12 +112,31 @@ int guarded(F&& f) {
   return -1;
 }
 
+// What ended the last buffer. NumPy drops it, Ctrl-C, too, and goes on to __array__, which may not evaluate
+// once more.
+struct Dropped {
+  PyObject* of = nullptr;
+  std::unique_ptr<nb::python_error> error;
+};
+Dropped& dropped() {
+  static Dropped* last = new Dropped;
+  return *last;
+}
+
+void raise_dropped(nb::handle self) {
+  const Dropped last = std::exchange(dropped(), {});
+  if (last.error != nullptr && last.of == self.ptr()) throw nb::python_error(*last.error);
+}
+
 int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   view->obj = nullptr;
+  dropped() = {};
   try {
     evaluate(*nb::inst_ptr<array>(nb::handle(self)));
-  } catch (...) {  // no BufferError: NumPy would go on, and evaluate again
+  } catch (...) {
     set_python_error(std::current_exception());
+    dropped() = {self, std::make_unique<nb::python_error>()};
+    nb::python_error(*dropped().error).restore();
     return -1;
   }
   return guarded([&] {
@@ -304,7 +323,9 @@ void init_numpy(nb::module_& m) {
 void def_exchange(nb::class_<array>& c) {
   c.def(
       "__array__",
-      [](const array& a, nb::object dtype, nb::object copy) {
+      [](nb::handle_t<array> self, nb::object dtype, nb::object copy) {
+        raise_dropped(self);
+        const array a = nb::cast<array>(self);
         const bool wants_copy = to_flag(copy);
         nb::object result = to_numpy(a, wants_copy);
         return dtype.is_none() ? result
