@@ -118,7 +118,7 @@ def heads(tree):
 
 def unfinished(tree):
     """Nothing is left for later: an issue or nothing."""
-    words = re.compile(r"\b(TO[D]O|FIX[M]E|XX[X]|HA[C]K)\b")
+    words = re.compile(r"\b(TO[D]O|FIX[M]E|XX[X]|HA[C]K|NotImplemented[E]rror)\b")
     for name, text in tree.files.items():
         for number, line in enumerate(text.splitlines(), 1):
             if found := words.search(line):
@@ -170,11 +170,11 @@ def calls(code, start):
 
 def python_errors(text):
     """(line, the parts of the message that are written out) of each error raised with one."""
-    kinds = "ImportError IndexError KeyError NotImplementedError OverflowError RuntimeError"
-    kinds = f"{kinds} TypeError ValueError".split()
+    kinds = "Import Index Key Overflow Runtime Type Value".split()
+    names = {f"{kind}Error" for kind in kinds}
     for node in ast.walk(ast.parse(text)):
         error = node.exc if isinstance(node, ast.Raise) else None
-        if isinstance(error, ast.Call) and getattr(error.func, "id", None) in kinds:
+        if isinstance(error, ast.Call) and getattr(error.func, "id", None) in names:
             constants = [n for n in ast.walk(error) if isinstance(n, ast.Constant)]
             yield node.lineno, "".join(c.value for c in constants if isinstance(c.value, str))
 

@@ -114,7 +114,7 @@ optim.Adam(.1).update(nn.Sequential(linear), {'layers': [{}, {'bias': x}]}) | Va
 optim.Adam(.1).init(3) | TypeError | [Adam] parameters is 3; it must be a dict of parameters
 setattr(optim.Adam(.1), 'state', 3) | TypeError | [Adam] state is 3; it must be a dict
 setattr(optim.Adam(.1), 'learning_rate', nan) | ValueError | [Adam] learning_rate is nan;
-optim.Optimizer().update(linear, {'weight': mx.zeros((1, 2))}) | NotImplementedError | a subclass of
+optim.Optimizer().update(linear, {'weight': mx.zeros((1, 2))}) | TypeError | no rule updates a
 utils.tree_map(max, {'a': 1}, {'b': 1}) | KeyError | a further tree lacks 'a', which the first has;
 utils.tree_map(max, [1, 2], [1]) | IndexError | a further tree lacks 1, which the first has; it has
 utils.tree_map(max, {'a': 1}, 3) | TypeError | has 'a' where a further one is of type int;

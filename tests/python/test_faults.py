@@ -4,28 +4,10 @@ that threads share are evaluated once; children of forks compute; processes end 
 
 Each test runs a script of its own process, so that a hang or a crash is that test's."""
 
-import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
-
-LIMIT = 600  # seconds: a hang, not slowness
-
-
-def run(script, **variables):
-    """What the script prints; it must end well."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-    )
-    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
+from own_process import run
 
 # Gives step(), the bytes of a model after one step of training; seeded.
 STEP = """

@@ -4,28 +4,10 @@ is found before it or after it, whenever it was cut short, and the loop goes on 
 
 Each test runs a script of its own process."""
 
-import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
-
-LIMIT = 300  # seconds: a hang, not slowness
-
-
-def run(script, **variables):
-    """What the script prints; it must end well."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-    )
-    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
+from own_process import run
 
 # A model with its step. train() takes it to the end of the data, whatever cuts it short, and checks
 # what it finds then.
@@ -128,6 +110,12 @@ def in_child(f):
 """
 
 
+def failures(script, tmp_path, allocation):
+    """What the script counts: its children that met the failure of this allocation."""
+    variables = {"CERMET_CACHE_DIR": str(tmp_path), "CERMET_FAIL_ALLOC": str(allocation)}
+    return int(run(TRAINING + IN_CHILD + textwrap.dedent(script), **variables))
+
+
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_each_allocation_of_two_steps_fails_once(optimizer, compiled, tmp_path):
@@ -154,12 +142,7 @@ def test_each_allocation_of_two_steps_fails_once(optimizer, compiled, tmp_path):
         failed += status == 0
     print(failed)
     """
-    failed = run(
-        TRAINING + IN_CHILD + textwrap.dedent(script),
-        CERMET_CACHE_DIR=str(tmp_path),
-        CERMET_FAIL_ALLOC="701",
-    )
-    assert int(failed) > 20
+    assert failures(script, tmp_path, 701) > 20
 
 
 def test_each_allocation_of_random_graphs_fails_once(tmp_path):
@@ -249,12 +232,7 @@ def test_each_allocation_of_random_graphs_fails_once(tmp_path):
             break
     print(failed)
     """
-    failed = run(
-        TRAINING + IN_CHILD + textwrap.dedent(script),
-        CERMET_CACHE_DIR=str(tmp_path),
-        CERMET_FAIL_ALLOC="3000",
-    )
-    assert int(failed) > 10
+    assert failures(script, tmp_path, 3000) > 10
 
 
 def test_a_chain_in_place_goes_on():

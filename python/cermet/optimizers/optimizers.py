@@ -24,7 +24,8 @@ from cermet.utils import tree_flatten, tree_map, tree_merge, tree_unflatten
 
 
 class Optimizer:
-    """Base of the optimizers; a subclass defines `init_single` and `apply_single`.
+    """Base of the optimizers; a subclass defines `apply_single` and, if a parameter has state,
+    `init_single`.
 
     `schedulers`: a dict from a state's name to a function of the step that gives its value.
     """
@@ -65,8 +66,7 @@ class Optimizer:
         return state
 
     def init_single(self, parameter, state):
-        """Fill the dict `state` for one parameter."""
-        self._lacks("init_single")
+        """Fill the dict `state` for one parameter; here with nothing."""
 
     def apply_gradients(self, gradients, parameters):
         """The updated parameters, as a tree like `gradients`; `parameters` (a tree or a model)
@@ -82,8 +82,14 @@ class Optimizer:
         return tree_map(self.apply_single, gradients, parameters, self.state)
 
     def apply_single(self, gradient, parameter, state):
-        """The updated parameter; changes the dict `state` of this parameter."""
-        self._lacks("apply_single")
+        """The updated parameter; changes the dict `state` of this parameter.
+
+        Raises TypeError in a class that defines no rule.
+        """
+        raise TypeError(
+            f"[{type(self).__name__}] no rule updates a parameter; use SGD, Adam or another "
+            "subclass of Optimizer, or define apply_single"
+        )
 
     @property
     def state(self):
@@ -122,11 +128,6 @@ class Optimizer:
             **{name: value},
         )
         self.state[name] = mx.array(value)
-
-    def _lacks(self, method):
-        raise NotImplementedError(
-            f"[{type(self).__name__}] {method} is not defined; a subclass of Optimizer defines it"
-        )
 
     def _require(self, wanted, test, **values):
         require(type(self).__name__, wanted, test, **values)
