@@ -112,11 +112,11 @@ int guarded(F&& f) {
   return -1;
 }
 
-// What ended the last buffer. NumPy drops it, Ctrl-C, too, and goes on to __array__, which may not evaluate
-// once more.
+// What ended the last buffer, without its traceback, which would keep the caller's values. NumPy drops it,
+// Ctrl-C, too, and goes on to __array__, which may not evaluate once more.
 struct Dropped {
   PyObject* of = nullptr;
-  std::unique_ptr<nb::python_error> error;
+  nb::object type = {}, args = {};
 };
 Dropped& dropped() {
   static Dropped* last = new Dropped;
@@ -125,7 +125,9 @@ Dropped& dropped() {
 
 void raise_dropped(nb::handle self) {
   const Dropped last = std::exchange(dropped(), {});
-  if (last.error != nullptr && last.of == self.ptr()) throw nb::python_error(*last.error);
+  if (last.of != self.ptr()) return;
+  PyErr_SetObject(last.type.ptr(), last.args.ptr());
+  nb::raise_python_error();
 }
 
 int get_buffer(PyObject* self, Py_buffer* view, int flags) {
@@ -135,8 +137,9 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
     evaluate(*nb::inst_ptr<array>(nb::handle(self)));
   } catch (...) {
     set_python_error(std::current_exception());
-    dropped() = {self, std::make_unique<nb::python_error>()};
-    nb::python_error(*dropped().error).restore();
+    nb::python_error error;
+    dropped() = {self, nb::borrow(error.type()), error.value().attr("args")};
+    error.restore();
     return -1;
   }
   return guarded([&] {
