@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <utility>
 
 #include "base/error.h"
 
@@ -59,34 +60,38 @@ void check_value(const char* variable, std::string_view values) {
   }
 }
 
+constexpr std::pair<const char*, const char*> kVariables[] = {
+#define X(function, variable, values, fallback, meaning) {variable, values},
+    CERMET_ENV(X)
+#undef X
+};
+
 Setting read(const char* variable, const char* fallback) {
   check();
   const std::string text = text_of(variable);
   return text.empty() ? Setting{fallback, false} : Setting{text, true};
 }
 
-#define X(function, variable, values, fallback, meaning)            \
-  const Setting& function##_setting() {                             \
+#define X(function, variable, values, fallback, meaning)     \
+  const Setting& function##_setting() {                      \
     static const Setting setting = read(variable, fallback); \
-    return setting;                                                 \
+    return setting;                                          \
   }
 CERMET_ENV(X)
 #undef X
 
 }  // namespace
 
-void check(){
-#define X(function, variable, values, fallback, meaning) check_value(variable, values);
-    CERMET_ENV(X)
-#undef X
-}
-
 #define X(function, variable, values, fallback, meaning) \
   const std::string& function() { return function##_setting().value; }
 CERMET_ENV(X)
 #undef X
 
-    bool is_set(std::string_view variable) {
+void check() {
+  for (const auto& [variable, values] : kVariables) check_value(variable, values);
+}
+
+bool is_set(std::string_view variable) {
 #define X(function, name, values, fallback, meaning) \
   if (variable == name) return function##_setting().set;
   CERMET_ENV(X)
