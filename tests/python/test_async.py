@@ -17,28 +17,31 @@ import pytest
 
 @pytest.fixture(scope="module")
 def matrix():
-    m = mx.random.normal((1500, 1500), key=mx.random.key(1)) * 0.02
+    m = mx.random.normal((1500, 1500), key=mx.random.key(1)) / math.sqrt(1500)
     mx.eval(m, m @ m)
     return m
 
 
-def product(m, seconds):
-    """A chain of products that takes at least about this long."""
+def products(m, seconds):
+    """A sum over products that takes at least about this long; pending, it holds few bytes."""
+
+    def term(k):
+        return mx.sum(m @ (m + k))
 
     def once():
         start = time.perf_counter()
-        mx.eval(m @ m + 1)
+        mx.eval(term(1))
         return time.perf_counter() - start
 
-    each = min(once() for _ in range(5))  # a machine that stalls would make the chain too short
-    x = m
-    for _ in range(int(seconds / each) + 2):
-        x = x @ m
-    return x
+    each = min(once() for _ in range(5))  # a machine that stalls would make the sum too short
+    total = mx.zeros(())
+    for k in range(int(seconds / each) + 2):
+        total = total + term(k)
+    return total
 
 
 def test_returns_its_argument_without_waiting(matrix):
-    y = product(matrix, 0.5)
+    y = products(matrix, 0.5)
     start = time.perf_counter()
     assert mx.async_eval(y) is y
     queued = time.perf_counter() - start
@@ -73,7 +76,7 @@ def test_error_is_raised_when_asked_for():
 @pytest.mark.parametrize("queued", [True, False], ids=["async", "eval"])
 def test_interrupt(matrix, queued):
     def seconds_until_raised():
-        y = product(matrix, 3.0)
+        y = products(matrix, 3.0)
         if queued:
             mx.async_eval(y)
         sent = []
@@ -186,10 +189,10 @@ def test_fork_while_the_same_compiled_function_is_made(matrix):
 def test_fork_cuts_a_long_evaluation_short(matrix):
     """The child comes soon; what was being evaluated is computed anew there, or says why not."""
     expected = np.array(matrix) * 2
-    y = product(matrix, 6)
+    y = products(matrix, 4)
     given = mx.array(np.ones((1500, 1500), np.float32)) + 1
     mx.eval(given)
-    z = product(given * 1e-3, 6)
+    z = products(given / 3000, 4)
     del given
     for pending in (y, z):
         thread = threading.Thread(target=mx.eval, args=(pending,))
@@ -219,7 +222,7 @@ def test_fork_from_another_thread_than_the_evaluating_main(matrix):
         for _ in range(5):
             codes.append(in_child(computes))
 
-    y = product(matrix, 2.0)
+    y = products(matrix, 2.0)
     thread = threading.Thread(target=fork)
     thread.start()
     mx.eval(y)
