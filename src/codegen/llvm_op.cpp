@@ -3,6 +3,7 @@
 
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
+#include <llvm/IR/MDBuilder.h>
 #include <llvm/IR/Module.h>
 
 #include "base/error.h"
@@ -33,6 +34,7 @@ CpuFeatures features_of(CpuLevel level) {
   f.sse41 = f.avx2 = level >= CpuLevel::avx2 || level == CpuLevel::neon;
   f.avx512 = level >= CpuLevel::avx512;
   f.vector_bytes = f.avx512 ? 64 : level >= CpuLevel::avx2 ? 32 : 16;
+  f.bf16 = level >= CpuLevel::avx512_bf16;
   f.tiles = level >= CpuLevel::amx;
   f.x86 = level != CpuLevel::neon;
   return f;
@@ -465,12 +467,51 @@ llvm::Value* OpEmitter::float_to_half(Dtype to, Value* x) {
     if (!features_.avx2) return soft_float_to_float16(x);
     return b_.CreateBitCast(b_.CreateFPTrunc(x, with_width(b_.getHalfTy(), width)), narrow);
   }
+  const bool native = features_.bf16 && (width == 8 || width == 16);
+  return native ? native_float_to_bfloat16(x) : soft_float_to_bfloat16(x);
+}
+
+llvm::Value* OpEmitter::soft_float_to_bfloat16(Value* x) {
   Value* bits = as_integer(x);
   Value* odd = b_.CreateAnd(b_.CreateLShr(bits, 16), like_bits(bits, 1));
   Value* rounded = b_.CreateAdd(bits, b_.CreateAdd(odd, like_bits(bits, 0x7fff)));
   Value* quiet = b_.CreateOr(bits, like_bits(bits, 0x400000));
   Value* high = b_.CreateSelect(b_.CreateFCmpUNO(x, x), quiet, rounded);
-  return b_.CreateTrunc(b_.CreateLShr(high, 16), narrow);
+  return b_.CreateTrunc(b_.CreateLShr(high, 16), with_width(b_.getInt16Ty(), width_of(x)));
+}
+
+// The instruction takes subnormal numbers as zeros.
+llvm::Value* OpEmitter::native_float_to_bfloat16(Value* x) {
+  constexpr uint64_t kSubnormal = 0x20;  // a class of VFPCLASSPS
+  const bool wide = width_of(x) == 16;
+  Value* is_subnormal = b_.CreateIntrinsic(wide ? llvm::Intrinsic::x86_avx512_fpclass_ps_512
+                                                : llvm::Intrinsic::x86_avx512_fpclass_ps_256,
+                                           {}, {x, b_.getInt32(kSubnormal)});
+  llvm::Type* narrow = with_width(b_.getInt16Ty(), width_of(x));
+  Value* common =
+      b_.CreateBitCast(b_.CreateIntrinsic(wide ? llvm::Intrinsic::x86_avx512bf16_cvtneps2bf16_512
+                                               : llvm::Intrinsic::x86_avx512bf16_cvtneps2bf16_256,
+                                          {}, {x}),
+                       narrow);
+  return unless(any_lane(is_subnormal), common, [&] { return soft_float_to_bfloat16(x); });
+}
+
+llvm::Value* OpEmitter::unless(Value* rare, Value* common, const std::function<Value*()>& slow) {
+  llvm::Function* function = b_.GetInsertBlock()->getParent();
+  auto* cold = llvm::BasicBlock::Create(b_.getContext(), "rare", function);
+  auto* join = llvm::BasicBlock::Create(b_.getContext(), "join", function);
+  llvm::MDNode* weights = llvm::MDBuilder(b_.getContext()).createBranchWeights(1, 1 << 20);
+  b_.CreateCondBr(rare, cold, join, weights);
+  llvm::BasicBlock* before = b_.GetInsertBlock();
+  b_.SetInsertPoint(cold);
+  Value* answer = slow();
+  llvm::BasicBlock* end = b_.GetInsertBlock();
+  b_.CreateBr(join);
+  b_.SetInsertPoint(join);
+  llvm::PHINode* phi = b_.CreatePHI(common->getType(), 2);
+  phi->addIncoming(common, before);
+  phi->addIncoming(answer, end);
+  return phi;
 }
 
 // The exponent is rebased by one exact product, which normalises subnormals as well.

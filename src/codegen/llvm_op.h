@@ -19,6 +19,7 @@ struct CpuFeatures {
   bool sse41 = false;
   bool avx2 = false;    // with F16C and FMA
   bool avx512 = false;  // F, BW, DQ, VL
+  bool bf16 = false;    // conversion to bfloat16
   bool tiles = false;   // AMX for bfloat16
   bool x86 = true;
 };
@@ -52,6 +53,9 @@ class OpEmitter {
   llvm::Value* any_lane(llvm::Value* predicate);  // i1
   // body(k) for k = 0 .. count - 1, k being i64.
   void loop(llvm::Value* count, const std::function<void(llvm::Value*)>& body);
+  // slow() where `rare` (i1) is true, in a block out of the way.
+  llvm::Value* unless(llvm::Value* rare, llvm::Value* common,
+                      const std::function<llvm::Value*()>& slow);
 
  private:
   using Value = llvm::Value;
@@ -71,6 +75,8 @@ class OpEmitter {
   Value* float_to_integer(Dtype to, Dtype from, Value* x);
   Value* half_to_float(Dtype from, Value* x);
   Value* float_to_half(Dtype to, Value* x);
+  Value* soft_float_to_bfloat16(Value* x);
+  Value* native_float_to_bfloat16(Value* x);
   Value* soft_float16_to_float(Value* x);
   Value* soft_float_to_float16(Value* x);
   Value* as_integer(Value* x);  // same bits

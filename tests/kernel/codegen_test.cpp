@@ -149,6 +149,21 @@ TEST(Codegen, BitcastsKeepBits) {
   check_map({Dtype::boolean}, Dtype::uint8, "bitcast.uint8(load(p0[a2]))");
 }
 
+// Each of them, and the floats that end, halve and begin the way to the next.
+TEST(Codegen, EveryBfloat16) {
+  constexpr uint32_t kOnTheWay[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
+  const Kernel narrow =
+      map_kernel({Dtype::float32}, Dtype::bfloat16, "cast.bfloat16(load(p0[a2]))");
+  KernelInput floats = random_input(narrow, {65536 * 6, 65536 * 6}, {65536 * 6});
+  size_t at = 0;
+  for (uint32_t i = 0; i < 65536; ++i)
+    for (uint32_t more : kOnTheWay) {
+      const uint32_t bits = (i << 16) + more;
+      std::memcpy(&floats.bytes[0][4 * at++], &bits, 4);
+    }
+  expect_as_interpreted(narrow, {floats});
+}
+
 TEST(Codegen, EveryFloat16) {
   const Kernel widen = map_kernel({Dtype::float16}, Dtype::float32, "cast.float32(load(p0[a2]))");
   KernelInput input = random_input(widen, {65536, 65536}, {65536});
