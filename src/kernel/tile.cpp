@@ -60,8 +60,8 @@ Kernel tile(const Kernel& kernel, const TargetFacts& target) {
   return write_loops(source, plan, target);
 }
 
-std::string_view form_of(const Kernel& kernel, const TargetFacts&) {
-  if (has_contract(kernel)) return chains_products(kernel) ? "attention" : "gemm";
+std::string_view form_of(const Kernel& kernel, const TargetFacts& target) {
+  if (has_contract(kernel)) return scheme_of_chain(kernel, target) ? "attention" : "gemm";
   Source source(kernel);
   const Plan plan = plan_of(source);
   for (const Group& group : plan.groups)

@@ -6,6 +6,9 @@
 // columns' operands once. For each block of rows: the first products fill strips, one row of scores each;
 // passes over the rows run the folds and put weights in their place; the last products sum them. Strips
 // hold whole rows, so a softmax needs no rescaling. What a mask hides on the right of a block is left out.
+//
+// Operands of bfloat16 stay so where the processor multiplies them (as in tile_gemm.cpp); weights are then
+// rounded to it on their way into strips of their own, and turned for products by columns.
 #include "base/error.h"
 #include "kernel/micro.h"
 #include "kernel/rebuild.h"
@@ -17,13 +20,16 @@ namespace cermet::ir {
 
 namespace {
 
-constexpr int64_t kRows = 48;        // of a block; a multiple of any template's tile_rows
-constexpr int64_t kItemRows = 1536;  // that share what an item packs
-constexpr int64_t kChunk = 384;      // columns of a strip's piece: of 48 and of any tile_columns
-constexpr int64_t kDepth = 64;       // of k in the first products
-constexpr int64_t kSumDepth = 128;   // of j in the last products: a panel of B stays in L1
-constexpr int64_t kOutColumns = 64;  // of a block of the last products
-constexpr int kForever = 1 << 20;    // past every pass
+constexpr int64_t kRows = 48;         // of a block; a multiple of any template's tile_rows
+constexpr int64_t kRowsOnTiles = 64;  // the same, for tile instructions
+constexpr int64_t kItemRows = 1536;   // that share what an item packs; of both
+constexpr int64_t kChunk = 384;       // columns of a strip's piece: of 48 and of any tile_columns
+constexpr int64_t kDepth = 64;        // of k in the first products
+constexpr int64_t kSumDepth = 128;    // of j in the last products: a panel of B stays in L1
+constexpr int64_t kSumOnTiles = 384;  // the same, for tile instructions; divides or is kChunk
+constexpr int64_t kOutColumns = 64;   // of a block of the last products
+constexpr int64_t kCacheLine = 64;    // bytes
+constexpr int kForever = 1 << 20;     // past every pass
 
 // A value over (i, j) that lies in a strip from pass `made_in` on.
 struct Stripped {
@@ -37,7 +43,9 @@ class AttentionWriter : BlockWriter {
   AttentionWriter(ChainAnalysis& chain, const TargetFacts& target, Emitter& out)
       : BlockWriter(chain.source, out),
         chain_(chain),
-        tiles_(tiles_of(chain.acc, chain.acc, target)),
+        tiles_(tiles_of(chain.acc, chain.packed, target)),
+        rows_(tiles_.for_tile_instructions() ? kRowsOnTiles : kRows),
+        sum_depth_(tiles_.for_tile_instructions() ? kSumOnTiles : kSumDepth),
         by_columns_(std::ranges::any_of(chain.last, &LastProduct::by_columns)) {}
 
   void run() {
@@ -50,10 +58,10 @@ class AttentionWriter : BlockWriter {
     const Range rows = by_columns_ ? Range{integer(0), to_.extent(chain_.i)}
                                    : range_of(at.back(), kItemRows, chain_.i);
     pack_columns(limit_of(rows));
-    const ExprId blocks = out_.let(out_.ceil_div(to_.sub(rows.end, rows.begin), kRows));
+    const ExprId blocks = out_.let(out_.ceil_div(to_.sub(rows.end, rows.begin), rows_));
     const AxisId block = out_.open_loop(ForKind::serial, integer(0), blocks, "block");
-    const ExprId begin = out_.let(to_.add(rows.begin, to_.mul(variable(block), integer(kRows))));
-    write_block({begin, out_.let(to_.min(to_.add(begin, integer(kRows)), rows.end))});
+    const ExprId begin = out_.let(to_.add(rows.begin, to_.mul(variable(block), integer(rows_))));
+    write_block({begin, out_.let(to_.min(to_.add(begin, integer(rows_)), rows.end))});
     out_.close();
     for (size_t p = 0; p < chain_.last.size(); ++p)
       if (chain_.last[p].by_columns) finish(p, {integer(0), to_.extent(chain_.j)});
@@ -149,40 +157,65 @@ class AttentionWriter : BlockWriter {
 
   // ---- Memory ----
 
-  LocalId local(Size size) { return to_.local(chain_.acc, std::move(size), LocalScope::thread); }
-  int64_t strip_row() const { return kChunk + tiles_.line; }
-  int64_t strip_chunk() const { return kRows * strip_row(); }
+  LocalId local(Dtype dtype, Size size) {
+    return to_.local(dtype, std::move(size), LocalScope::thread);
+  }
+  LocalId sums_local(Size size) { return local(chain_.acc, std::move(size)); }
+  LocalId packed_local(Size size) { return local(chain_.packed, std::move(size)); }
+  bool is_narrow() const { return chain_.packed != chain_.acc; }
+  // Of a strip of scores, or of weights as they are multiplied.
+  static int64_t strip_row(Dtype dtype) {
+    return kChunk + kCacheLine / static_cast<int64_t>(size_of(dtype));
+  }
+  // Of weights, in whole tiles of what turns them.
+  int64_t strip_chunk(Dtype dtype) const {
+    const int64_t tile = dtype == chain_.acc ? 1 : tiles_.lanes * tiles_.group;
+    return (rows_ + tile - 1) / tile * tile * strip_row(dtype);
+  }
   int64_t row_of_rows() const { return kDepth + tiles_.line; }
+  int64_t turned_row() const { return rows_ + tiles_.line; }
 
   void declare() {
     const int64_t width = tiles_.tile_columns;
     for (size_t p = 0; p < first_.size(); ++p) {
       const FirstProduct& product = chain_.first[p];
-      first_[p].rows = local({kRows * row_of_rows(), {{product.k, kDepth}}});
-      first_[p].columns = local({kDepth * width, {{product.k, kDepth}, {chain_.j, width}}});
-      first_[p].strip = local(whole_strip());
+      first_[p].rows = packed_local({rows_ * row_of_rows(), {{product.k, kDepth}}});
+      first_[p].columns = packed_local({kDepth * width, {{product.k, kDepth}, {chain_.j, width}}});
+      first_[p].strip = sums_local(whole_strip(chain_.acc));
       declare_strip(product.columns, product.k, chain_.j, kDepth);
     }
     place_strips();
     for (const LastProduct& p : chain_.last) {
-      const int64_t depth = p.by_columns ? kRows : kSumDepth;
+      const int64_t depth = p.by_columns ? rows_ : sum_depth_;
       Size other{depth * width, {{p.n, width}}};
       if (!p.by_columns) other.terms.push_back({chain_.j, depth});
-      Size sums{kRows * kOutColumns, {{p.n, kOutColumns}}};
-      if (p.by_columns) sums.terms.push_back({chain_.j, kRows});
+      Size sums{rows_ * kOutColumns, {{p.n, kOutColumns}}};
+      if (p.by_columns) sums.terms.push_back({chain_.j, rows_});
       const size_t weights = weights_of(p.weights, 0);
-      last_.push_back({local(std::move(other)), local(std::move(sums)), weights});
+      last_.push_back({packed_local(std::move(other)), sums_local(std::move(sums)), weights});
       declare_strip(p.other, p.by_columns ? chain_.i : chain_.j, p.n, depth);
       if (!p.by_columns) declare_rows(p);
     }
+    if (by_columns_ && is_narrow()) turned_ = packed_local({kChunk * turned_row(), {}});
+    if (strip_elements_ > 0) strip_ = packed_local({strip_elements_, {}});
   }
 
-  Size whole_strip() const { return {strip_chunk(), {{chain_.j, kChunk}}}; }
+  Size whole_strip(Dtype dtype) const { return {strip_chunk(dtype), {{chain_.j, kChunk}}}; }
 
-  // Where transposed packing passes through.
+  // Where packing passes through.
   void declare_strip(ExprId expr, AxisId k, AxisId n, int64_t depth) {
     if (lies_along(source_, expr, k, n))
-      transposed_ = std::max(transposed_, strip_size(tiles_, depth));
+      strip_elements_ = std::max(strip_elements_, strip_size(tiles_, depth));
+    else if (is_narrow() && !packed_place(expr, k, n))
+      strip_elements_ = std::max(strip_elements_, group_strip_size(tiles_, kOutColumns));
+  }
+
+  // Where the operand can be packed from as it is.
+  std::optional<Place> packed_place(ExprId expr, AxisId k, AxisId n) {
+    const std::optional<Place> place = place_of(source_, expr, n, k);
+    const bool fits = place && source_[place->load].dtype == chain_.packed &&
+                      place->free == kUnit && place->k != kNoTerm;
+    return fits ? place : std::nullopt;
   }
 
   // A value takes the strip of one that is not read after it is made.
@@ -190,16 +223,19 @@ class AttentionWriter : BlockWriter {
     struct Owner {
       LocalId local;
       int last_use;
+      Dtype dtype;
     };
     std::vector<Owner> owners;
-    for (const First& f : first_) owners.push_back({f.strip, f.last_use});
+    for (const First& f : first_) owners.push_back({f.strip, f.last_use, chain_.acc});
     std::ranges::stable_sort(stripped_, {}, &Stripped::made_in);
     for (Stripped& s : stripped_) {
-      const auto free = std::ranges::find_if(
-          owners, [&](const Owner& owner) { return owner.last_use <= s.made_in; });
+      const Dtype dtype = source_[s.expr].dtype;
+      const auto free = std::ranges::find_if(owners, [&](const Owner& owner) {
+        return owner.last_use <= s.made_in && owner.dtype == dtype;
+      });
       if (free == owners.end()) {
-        s.local = local(whole_strip());
-        owners.push_back({s.local, s.last_use});
+        s.local = local(dtype, whole_strip(dtype));
+        owners.push_back({s.local, s.last_use, dtype});
       } else {
         s.local = free->local;
         free->last_use = s.last_use;
@@ -217,7 +253,7 @@ class AttentionWriter : BlockWriter {
         if (source_[id].kind != ExprKind::ref || source_[id].id != f.fold->value || !f.rows.empty())
           continue;
         for (const FoldState& state : f.fold->states)
-          f.rows.push_back(to_.local(state.dtype, {kRows, {}}, LocalScope::thread));
+          f.rows.push_back(local(state.dtype, {rows_, {}}));
       }
       return true;
     });
@@ -225,14 +261,14 @@ class AttentionWriter : BlockWriter {
 
   // ---- What is seen ----
 
-  // The columns that any of these rows may see, a multiple of kRows or all.
+  // The columns that any of these rows may see, a multiple of rows_ or all.
   ExprId limit_of(Range rows) {
     const ExprId all = to_.extent(chain_.j);
     if (!chain_.limit) return all;
     const Limit& limit = *chain_.limit;
     if (ends_.empty()) make_ends();
-    const AxisId tile = out_.open_loop(ForKind::serial, integer(0), tiles(chain_.j, kRows), "tile");
-    const Range columns = range_of(variable(tile), kRows, chain_.j);
+    const AxisId tile = out_.open_loop(ForKind::serial, integer(0), tiles(chain_.j, rows_), "tile");
+    const Range columns = range_of(variable(tile), rows_, chain_.j);
     const auto before = [&](ExprId end) { return out_.let(to_.sub(end, integer(1))); };
     const ExprId at[] = {columns.begin, before(columns.end), rows.begin, before(rows.end)};
     std::vector<ExprId> made;
@@ -249,7 +285,7 @@ class AttentionWriter : BlockWriter {
                      {{Dtype::int64, integer(0), to_.select(seen, next, state),
                        to_.max(state, to_.other(0, Dtype::int64))}}});
     out_.close();
-    return out_.let(to_.min(to_.mul(to_.ref(count), integer(kRows)), all));
+    return out_.let(to_.min(to_.mul(to_.ref(count), integer(rows_)), all));
   }
 
   // The limit's sides at the first and last column of a tile, and row of a block.
@@ -270,11 +306,42 @@ class AttentionWriter : BlockWriter {
 
   // ---- Packing ----
 
-  void pack(ExprId expr, Panels to, AxisId k_axis, Range k, AxisId n_axis, Range n) {
-    if (!lies_along(source_, expr, k_axis, n_axis))
-      return pack_panels(tiles_, expr, to, k_axis, k, n_axis, n);
-    if (transposed_local_ == kNone) transposed_local_ = local({transposed_, {}});
-    pack_transposed(tiles_, expr, to, k_axis, k, n_axis, n, transposed_local_);
+  void pack(ExprId expr, const Panels& to, AxisId k_axis, Range k, AxisId n_axis, Range n) {
+    if (lies_along(source_, expr, k_axis, n_axis)) {
+      pack_transposed(tiles_, expr, to, k_axis, k, n_axis, n, strip_);
+    } else if (!is_narrow()) {
+      pack_panels(tiles_, expr, to, k_axis, k, n_axis, n);
+    } else if (const std::optional<Place> place = packed_place(expr, k_axis, n_axis)) {
+      pack_in_place(tiles_, *place, to, k_axis, k, n_axis, n);
+    } else {
+      pack_by_strips(expr, to, k_axis, k, n_axis, n);
+    }
+    if (!tiles_.for_tile_instructions()) return;
+    const int64_t width = tiles_.tile_columns;
+    const auto up_to = [&](int64_t multiple) {
+      return out_.let(to_.mul(out_.ceil_div(length_of(k), multiple), integer(multiple * width)));
+    };
+    clear(to.local, to.base, to.depth * width, out_.let(out_.ceil_div(length_of(n), width)),
+          up_to(tiles_.group), up_to(tiles_.step));
+  }
+
+  void pack_by_strips(ExprId expr, Panels to, AxisId k_axis, Range k, AxisId n_axis, Range n) {
+    const ExprId blocks = out_.let(out_.ceil_div(length_of(n), kOutColumns));
+    const AxisId block = out_.open_loop(ForKind::serial, integer(0), blocks, "block");
+    const ExprId skipped = out_.let(to_.mul(variable(block), integer(kOutColumns)));
+    const ExprId begin = out_.let(to_.add(n.begin, skipped));
+    to.base = out_.let(to_.add(to.base, to_.mul(skipped, integer(to.depth))));
+    to.columns = kOutColumns;
+    pack_panels(tiles_, expr, to, k_axis, k, n_axis,
+                {begin, out_.let(to_.min(to_.add(begin, integer(kOutColumns)), n.end))}, strip_);
+    out_.close();
+  }
+
+  // Zeros up to a whole step, after `end` elements of each row.
+  void pad(LocalId local, ExprId base, int64_t row, ExprId rows, ExprId end) {
+    if (!tiles_.for_tile_instructions()) return;
+    const ExprId whole = to_.mul(out_.ceil_div(end, tiles_.step), integer(tiles_.step));
+    clear(local, base, row, rows, end, out_.let(whole));
   }
 
   // What the rows of the item share; and sums by columns, from 0.
@@ -297,11 +364,11 @@ class AttentionWriter : BlockWriter {
             Store{{true, last_[p].sums}, {{variable(at), kUnit}}, to_.constant(chain_.acc, 0)});
       } else {
         const AxisId step = out_.open_loop(ForKind::serial, integer(0),
-                                           out_.let(out_.ceil_div(limit, kSumDepth)), "step");
-        const ExprId begin = out_.let(to_.mul(variable(step), integer(kSumDepth)));
-        const Range k{begin, out_.let(to_.min(to_.add(begin, integer(kSumDepth)), limit))};
+                                           out_.let(out_.ceil_div(limit, sum_depth_)), "step");
+        const ExprId begin = out_.let(to_.mul(variable(step), integer(sum_depth_)));
+        const Range k{begin, out_.let(to_.min(to_.add(begin, integer(sum_depth_)), limit))};
         const ExprId base = out_.let(to_.mul(variable(step), other_step(product)));
-        pack(product.other, {last_[p].other, base, kSumDepth}, chain_.j, k, product.n,
+        pack(product.other, {last_[p].other, base, sum_depth_}, chain_.j, k, product.n,
              whole(product.n));
       }
       out_.close();
@@ -319,12 +386,12 @@ class AttentionWriter : BlockWriter {
   }
   // Elements of a step of j in the packed operand of a last product.
   ExprId other_step(const LastProduct& p) {
-    return to_.mul(tiles(p.n, tiles_.tile_columns), integer(kSumDepth * tiles_.tile_columns));
+    return to_.mul(tiles(p.n, tiles_.tile_columns), integer(sum_depth_ * tiles_.tile_columns));
   }
   // Elements of kOutColumns columns of a last product's sums.
   ExprId sums_block(const LastProduct& p) {
-    return p.by_columns ? to_.mul(tiles(chain_.j, kRows), integer(kRows * kOutColumns))
-                        : integer(kRows * kOutColumns);
+    return p.by_columns ? to_.mul(tiles(chain_.j, rows_), integer(rows_ * kOutColumns))
+                        : integer(rows_ * kOutColumns);
   }
 
   // ---- A block of rows ----
@@ -357,47 +424,89 @@ class AttentionWriter : BlockWriter {
     const FirstProduct& product = chain_.first[p];
     AxisId step = open_steps(product.k, kDepth);
     const Range k = range_of(variable(step), kDepth, product.k);
-    const ExprId a_at = out_.let(to_.mul(variable(step), integer(kRows * row_of_rows())));
+    const ExprId a_at = out_.let(to_.mul(variable(step), integer(rows_ * row_of_rows())));
     copy(product.rows, {first_[p].rows, a_at, row_of_rows()}, chain_.i, rows, product.k, k);
+    pad(first_[p].rows, a_at, row_of_rows(), length_of(rows), length_of(k));
     const ExprId b_at = columns_at(variable(step));
     const AxisId chunk = out_.open_loop(ForKind::serial, integer(0), chunks, "chunk");
     const Range columns = chunk_of(variable(chunk), limit);
     const GemmMicro micro{.tile_rows = tiles_.tile_rows,
                           .tile_columns = tiles_.tile_columns,
-                          .a_column = 1,
+                          .a_column = tiles_.group,
                           .b_panel = kDepth * tiles_.tile_columns,
-                          .c_row = strip_row(),
+                          .c_row = strip_row(chain_.acc),
                           .c = {true, first_[p].strip},
                           .a = {true, first_[p].rows},
                           .b = {true, first_[p].columns},
                           .rows = length_of(rows),
                           .columns = length_of(columns),
                           .depth = length_of(k),
-                          .c_at = out_.let(to_.mul(variable(chunk), integer(strip_chunk()))),
+                          .c_at = strip_at(variable(chunk), chain_.acc),
                           .a_at = a_at,
                           .b_at = out_.let(to_.add(b_at, to_.mul(columns.begin, integer(kDepth)))),
                           .a_row = integer(row_of_rows()),
                           .add = variable(step)};
-    out_.append(micro.micro());
+    append(micro, row_of_rows());
     out_.close();
     out_.close();
+  }
+
+  // Where a chunk of a strip begins.
+  ExprId strip_at(ExprId chunk, Dtype dtype) {
+    return out_.let(to_.mul(chunk, integer(strip_chunk(dtype))));
+  }
+
+  void append(const GemmMicro& m, int64_t a_row) {
+    if (!tiles_.for_tile_instructions()) return out_.append(m.micro());
+    const TileGemmMicro tiled{.parts = 1,
+                              .a_part = rows_ * a_row,
+                              .a_panel = tiles_.tile_rows * a_row,
+                              .a_row = a_row,
+                              .a_step = tiles_.step,
+                              .b_part = m.b_panel,
+                              .b_panel = m.b_panel,
+                              .c_row = m.c_row,
+                              .c = m.c,
+                              .a = m.a,
+                              .b = m.b,
+                              .rows = m.rows,
+                              .columns = m.columns,
+                              .depth = m.depth,
+                              .c_at = m.c_at,
+                              .a_at = m.a_at,
+                              .b_at = m.b_at,
+                              .b_next = m.b_at,
+                              .add = m.add};
+    out_.append(tiled.micro());
+  }
+
+  // The product's value, of what its sum is.
+  void define(ExprId ref, ExprId sum, const std::vector<ExprId>& factors) {
+    for (ExprId factor : factors) sum = to_.mul(sum, out_.expr(factor));
+    out_.define(ref, sum);
   }
 
   // One pass over a row, piece by piece: folds of the pieces, merged in order.
   void write_pass(int pass, ExprId row, ExprId limit, ExprId chunks) {
     const AxisId chunk = out_.open_loop(ForKind::serial, integer(0), chunks, "chunk");
     const Range columns = chunk_of(variable(chunk), limit);
-    ExprId place = to_.add(to_.mul(variable(chunk), integer(strip_chunk())),
-                           to_.mul(row, integer(strip_row())));
-    place = out_.let(to_.sub(place, columns.begin));
+    const auto place_in = [&](Dtype dtype) {
+      const ExprId at =
+          to_.add(strip_at(variable(chunk), dtype), to_.mul(row, integer(strip_row(dtype))));
+      return out_.let(to_.sub(at, columns.begin));
+    };
+    const ExprId place = place_in(chain_.acc), packed_place = place_in(chain_.packed);
     const AxisId column = open(ForKind::lane, chain_.j, columns);
-    const Index here = {{place, kUnit}, {variable(column), kUnit}};
+    const auto here = [&](Dtype dtype) {
+      return Index{{dtype == chain_.acc ? place : packed_place, kUnit}, {variable(column), kUnit}};
+    };
     for (size_t p = 0; p < first_.size(); ++p)
       if (pass <= first_[p].last_use)
-        out_.define(chain_.first[p].ref, to_.load({true, first_[p].strip}, here));
+        define(chain_.first[p].ref, to_.load({true, first_[p].strip}, here(chain_.acc)),
+               chain_.first[p].factors);
     for (const Stripped& s : stripped_)
       if (s.made_in < pass && pass <= s.last_use)
-        out_.define(s.expr, to_.load({true, s.local}, here));
+        out_.define(s.expr, to_.load({true, s.local}, here(source_[s.expr].dtype)));
     std::vector<Fold> pieces;
     for (const FoldPass& f : folds_) {
       if (f.pass != pass) continue;
@@ -409,8 +518,13 @@ class AttentionWriter : BlockWriter {
     for (const Stripped& s : stripped_)
       if (s.made_in == pass) out_.name(s.expr);
     for (const Stripped& s : stripped_)
-      if (s.made_in == pass) out_.append(Store{{true, s.local}, here, out_.expr(s.expr)});
+      if (s.made_in == pass)
+        out_.append(Store{{true, s.local}, here(source_[s.expr].dtype), out_.expr(s.expr)});
     out_.close();
+    for (const Stripped& s : stripped_)
+      if (s.made_in == pass && is_weights(s))
+        pad(s.local, out_.let(to_.add(packed_place, columns.begin)), 1, integer(1),
+            length_of(columns));
     std::vector<ValueId> merged;
     for (const Fold& piece : pieces) merged.push_back(merge(piece, chunk));
     out_.close();
@@ -418,6 +532,10 @@ class AttentionWriter : BlockWriter {
     for (const FoldPass& f : folds_)
       if (f.pass == pass)
         out_.define(source_.builder().ref(f.fold->value), to_.ref(merged[next++]));
+  }
+
+  bool is_weights(const Stripped& s) const {
+    return std::ranges::find(chain_.last, s.expr, &LastProduct::weights) != chain_.last.end();
   }
 
   // The fold over pieces: a step merges one.
@@ -450,69 +568,88 @@ class AttentionWriter : BlockWriter {
 
   void sum_by_rows(size_t p, Range rows, ExprId limit) {
     const LastProduct& product = chain_.last[p];
-    const LocalId strip = stripped_[last_[p].weights].local;
+    const Dtype packed = chain_.packed;
     // At least one step, so that the sums are defined where nothing is seen.
-    const ExprId steps = to_.max(out_.ceil_div(limit, kSumDepth), integer(1));
+    const ExprId steps = to_.max(out_.ceil_div(limit, sum_depth_), integer(1));
     const AxisId step = out_.open_loop(ForKind::serial, integer(0), out_.let(steps), "step");
-    const ExprId begin = out_.let(to_.mul(variable(step), integer(kSumDepth)));
-    const ExprId depth = out_.let(to_.min(integer(kSumDepth), to_.sub(limit, begin)));
-    const ExprId a_at =
-        out_.let(to_.add(to_.mul(to_.div(begin, integer(kChunk)), integer(strip_chunk())),
-                         to_.rem(begin, integer(kChunk))));
+    const ExprId begin = out_.let(to_.mul(variable(step), integer(sum_depth_)));
+    const ExprId depth = out_.let(to_.min(integer(sum_depth_), to_.sub(limit, begin)));
+    const ExprId a_at = out_.let(to_.add(strip_at(to_.div(begin, integer(kChunk)), packed),
+                                         to_.rem(begin, integer(kChunk))));
     const ExprId b_at = out_.let(to_.mul(variable(step), other_step(product)));
     const AxisId block = open_steps(product.n, kOutColumns);
     const Range n = range_of(variable(block), kOutColumns, product.n);
     const GemmMicro micro{.tile_rows = tiles_.tile_rows,
                           .tile_columns = tiles_.tile_columns,
-                          .a_column = 1,
-                          .b_panel = kSumDepth * tiles_.tile_columns,
+                          .a_column = tiles_.group,
+                          .b_panel = sum_depth_ * tiles_.tile_columns,
                           .c_row = kOutColumns,
                           .c = {true, last_[p].sums},
-                          .a = {true, strip},
+                          .a = {true, strip_of(p)},
                           .b = {true, last_[p].other},
                           .rows = length_of(rows),
                           .columns = length_of(n),
                           .depth = depth,
                           .c_at = out_.let(to_.mul(variable(block), sums_block(product))),
                           .a_at = a_at,
-                          .b_at = out_.let(to_.add(b_at, to_.mul(n.begin, integer(kSumDepth)))),
-                          .a_row = integer(strip_row()),
+                          .b_at = out_.let(to_.add(b_at, to_.mul(n.begin, integer(sum_depth_)))),
+                          .a_row = integer(strip_row(packed)),
                           .add = variable(step)};
-    out_.append(micro.micro());
+    append(micro, strip_row(packed));
     out_.close();
     out_.close();
   }
 
   void sum_by_columns(size_t p, Range rows, ExprId limit, ExprId chunks) {
     const LastProduct& product = chain_.last[p];
-    const LocalId strip = stripped_[last_[p].weights].local;
-    pack(product.other, {last_[p].other, integer(0), kRows}, chain_.i, rows, product.n,
+    const Dtype packed = chain_.packed;
+    pack(product.other, {last_[p].other, integer(0), rows_}, chain_.i, rows, product.n,
          whole(product.n));
     const AxisId chunk = out_.open_loop(ForKind::serial, integer(0), chunks, "chunk");
     const Range columns = chunk_of(variable(chunk), limit);
+    const ExprId strip = strip_at(variable(chunk), packed);
+    if (is_narrow()) turn(strip_of(p), strip, rows, columns);
     const AxisId block = open_steps(product.n, kOutColumns);
     const Range n = range_of(variable(block), kOutColumns, product.n);
     const ExprId c_at = to_.add(to_.mul(variable(block), sums_block(product)),
                                 to_.mul(columns.begin, integer(kOutColumns)));
     const GemmMicro micro{.tile_rows = tiles_.tile_rows,
                           .tile_columns = tiles_.tile_columns,
-                          .a_column = strip_row(),
-                          .b_panel = kRows * tiles_.tile_columns,
+                          .a_column = is_narrow() ? tiles_.group : strip_row(packed),
+                          .b_panel = rows_ * tiles_.tile_columns,
                           .c_row = kOutColumns,
                           .c = {true, last_[p].sums},
-                          .a = {true, strip},
+                          .a = {true, is_narrow() ? turned_ : strip_of(p)},
                           .b = {true, last_[p].other},
                           .rows = length_of(columns),
                           .columns = length_of(n),
                           .depth = length_of(rows),
                           .c_at = out_.let(c_at),
-                          .a_at = out_.let(to_.mul(variable(chunk), integer(strip_chunk()))),
-                          .b_at = out_.let(to_.mul(n.begin, integer(kRows))),
-                          .a_row = integer(1),
+                          .a_at = is_narrow() ? integer(0) : strip,
+                          .b_at = out_.let(to_.mul(n.begin, integer(rows_))),
+                          .a_row = integer(is_narrow() ? turned_row() : 1),
                           .add = integer(1)};
+    append(micro, turned_row());
+    out_.close();
+    out_.close();
+  }
+
+  LocalId strip_of(size_t p) const { return stripped_[last_[p].weights].local; }
+
+  // The weights of a chunk, a row for each of its columns.
+  void turn(LocalId strip, ExprId strip_at, Range rows, Range columns) {
+    const TransposeMicro micro{.tile = tiles_.lanes * tiles_.group,
+                               .to_row = turned_row(),
+                               .from_row = strip_row(chain_.packed),
+                               .group = 1,
+                               .to = {true, turned_},
+                               .from = {true, strip},
+                               .rows = length_of(rows),
+                               .columns = length_of(columns),
+                               .to_at = integer(0),
+                               .from_at = strip_at};
     out_.append(micro.micro());
-    out_.close();
-    out_.close();
+    pad(turned_, integer(0), turned_row(), length_of(columns), length_of(rows));
   }
 
   // What follows a last product, for these rows (columns) of it.
@@ -533,14 +670,15 @@ class AttentionWriter : BlockWriter {
     const ExprId place = to_.sub(to_.add(skipped, to_.mul(index, integer(kOutColumns))), n.begin);
     const ExprId base = out_.let(place);
     const AxisId column = open(ForKind::lane, product.n, n);
-    out_.define(product.ref,
-                to_.load({true, last_[p].sums}, {{base, kUnit}, {variable(column), kUnit}}));
+    define(product.ref, to_.load({true, last_[p].sums}, {{base, kUnit}, {variable(column), kUnit}}),
+           product.factors);
     for (const Line& line : product.stores) write(line);
     for (int loops = 0; loops < 3; ++loops) out_.close();
   }
 
   ChainAnalysis& chain_;
   const Tiles tiles_;
+  const int64_t rows_, sum_depth_;  // of a block; of j in the last products
   const bool by_columns_;
   int passes_ = 0;
   std::vector<FoldPass> folds_;
@@ -548,9 +686,13 @@ class AttentionWriter : BlockWriter {
   std::vector<First> first_;
   std::vector<Last> last_;
   std::vector<End> ends_;
-  int64_t transposed_ = 0;
-  LocalId transposed_local_ = kNone;
+  int64_t strip_elements_ = 0;
+  LocalId strip_ = kNone, turned_ = kNone;
 };
+
+void take_operands(ChainAnalysis& chain, const TargetFacts& target) {
+  if (target.dot_bf16 || target.amx_bf16) chain.take_bfloat16();
+}
 
 }  // namespace
 
@@ -558,14 +700,19 @@ std::optional<Kernel> tile_attention(const Kernel& kernel, const TargetFacts& ta
   Source source(kernel);
   ChainAnalysis chain(source);
   if (!chain.run()) return std::nullopt;
+  take_operands(chain, target);
   Emitter out(source);
   AttentionWriter(chain, target, out).run();
   return out.take();
 }
 
-bool chains_products(const Kernel& kernel) {
+std::optional<Scheme> scheme_of_chain(const Kernel& kernel, const TargetFacts& target) {
   Source source(kernel);
-  return ChainAnalysis(source).run();
+  ChainAnalysis chain(source);
+  if (!chain.run()) return std::nullopt;
+  take_operands(chain, target);
+  if (chain.packed == chain.acc) return Scheme::fma;
+  return target.amx_bf16 ? Scheme::amx_bf16 : Scheme::dot_bf16;
 }
 
 }  // namespace cermet::ir

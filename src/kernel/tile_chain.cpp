@@ -154,7 +154,52 @@ bool ChainAnalysis::run() {
   const auto fit = [&](auto& product) { return fits(product); };
   if (!std::ranges::all_of(first, fit) || !std::ranges::all_of(last, fit)) return false;
   limit = find_limit(*this);
+  packed = acc;
   return true;
+}
+
+void ChainAnalysis::take_bfloat16() {
+  if (acc != Dtype::float32) return;
+  std::vector<FirstProduct> first_narrow = first;
+  std::vector<LastProduct> last_narrow = last;
+  for (FirstProduct& p : first_narrow) {
+    const AxisSet k = axis_bit(p.k);
+    if (!narrow(p.rows, axis_bit(i) | k, p.factors)) return;
+    if (!narrow(p.columns, axis_bit(j) | k, p.factors)) return;
+  }
+  for (LastProduct& p : last_narrow) {
+    if (!narrow(p.other, axis_bit(p.by_columns ? i : j) | axis_bit(p.n), p.factors)) return;
+    p.weights = narrowed(p.weights);
+  }
+  first = std::move(first_narrow);
+  last = std::move(last_narrow);
+  packed = Dtype::bfloat16;
+}
+
+// own: the axes that factors do not have.
+bool ChainAnalysis::narrow(ExprId& operand, AxisSet own, std::vector<ExprId>& factors) {
+  const Expr e = source[source.behind(operand)];
+  if (e.kind != ExprKind::op) return false;
+  if (e.code == Code::cast && source[e.operands[0]].dtype == Dtype::bfloat16) {
+    operand = e.operands[0];
+    return true;
+  }
+  if (e.code != Code::mul) return false;
+  for (const auto& [value, factor] :
+       {std::pair(e.operands[0], e.operands[1]), std::pair(e.operands[1], e.operands[0])}) {
+    if ((source.axes(factor) & own) != 0) continue;
+    operand = value;
+    factors.push_back(factor);
+    return narrow(operand, own, factors);
+  }
+  return false;
+}
+
+ExprId ChainAnalysis::narrowed(ExprId weights) {
+  const Expr e = source[source.behind(weights)];
+  const bool is = e.kind == ExprKind::op && e.code == Code::cast;
+  if (is && source[e.operands[0]].dtype == Dtype::bfloat16) return e.operands[0];
+  return source.builder().cast(weights, Dtype::bfloat16);
 }
 
 bool ChainAnalysis::needs(const std::vector<ExprId>& roots, Maker maker) {

@@ -11,8 +11,9 @@ namespace cermet::ir {
 // Scores = Σ_k rows(i, k) columns(j, k).
 struct FirstProduct {
   ExprId ref;            // the value in the source
-  ExprId rows, columns;  // operands, as the accumulator's dtype
+  ExprId rows, columns;  // operands, of the dtype `packed`
   AxisId k;
+  std::vector<ExprId> factors = {};  // of the sum
 };
 
 // By rows: out(i, n) = Σ_j weights(i, j) other(j, n). By columns: out(j, n) = Σ_i weights(i, j) other(i, n).
@@ -22,6 +23,7 @@ struct LastProduct {
   AxisId n;
   bool by_columns;
   std::vector<Line> stores = {};
+  std::vector<ExprId> factors = {};  // of the sum
 };
 
 // Where `low` (of j) is above `high` (of i) nothing is seen: all that follows is 0 there, or neutral.
@@ -35,9 +37,13 @@ struct ChainAnalysis {
 
   // False: the kernel is of another kind.
   bool run();
+  // From now on the operands are bfloat16, if all but the weights are values of that dtype, or products of
+  // such and a factor that the sum can take; weights are rounded to it.
+  void take_bfloat16();
 
   Source& source;
   Dtype acc = Dtype::float32;
+  Dtype packed = acc;  // of what is packed: that of the accumulators, or bfloat16
   std::vector<AxisId> batch;
   AxisId i = kNone, j = kNone;
   std::vector<FirstProduct> first;
@@ -54,6 +60,8 @@ struct ChainAnalysis {
   bool find_axes();
   bool fits(FirstProduct& p);
   bool fits(LastProduct& p);
+  bool narrow(ExprId& operand, AxisSet own, std::vector<ExprId>& factors);
+  ExprId narrowed(ExprId weights);
 
   std::vector<Maker> makers_;
   std::vector<const Contract*> contracts_;

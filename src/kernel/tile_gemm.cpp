@@ -446,7 +446,10 @@ std::string_view scheme_of(const Kernel& kernel, const TargetFacts& target) {
   if (!has_contract(kernel)) return "";
   Source source(kernel);
   ProductAnalysis analysis(source);
-  if (!analysis.run()) return chains_products(kernel) ? "fma" : "fold";
+  if (!analysis.run()) {
+    const std::optional<Scheme> chain = scheme_of_chain(kernel, target);
+    return chain ? text_of(*chain) : "fold";
+  }
   take_operands(analysis, target);
   if (analysis.packed != Dtype::bfloat16 || analysis.operand_parts > 1)
     return text_of(analysis.scheme);

@@ -230,6 +230,7 @@ void write_panels(Source& source, const ProductAnalysis& analysis, Emitter& out)
 
 // Products of products (tile_attention.cpp); nullopt: the kernel is not such.
 std::optional<Kernel> tile_attention(const Kernel& kernel, const TargetFacts& target);
-bool chains_products(const Kernel& kernel);  // it is
+// How they are made; nullopt: the same.
+std::optional<Scheme> scheme_of_chain(const Kernel& kernel, const TargetFacts& target);
 
 }  // namespace cermet::ir

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Products of products: causal attention and its gradient as kernels, in the interpreter before and after
 // `tile` and compiled against inaccessible pages, beside sums in double;
-// as AArch64 code, too.
+// as AArch64 code, too. The same of bfloat16 operands, by dot and tile instructions and by what stands for
+// these.
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <functional>
 #include <list>
 #include <random>
+#include <regex>
 #include <sstream>
 
 #include "codegen/target.h"
@@ -35,16 +37,22 @@ struct Sizes {
   int64_t batch, heads, queries, keys, features, outputs;
 };
 
-// One head: q[T, D], k[U, D], v[U, E], g[T, E], with what attention and its gradients are.
+uint32_t bits(float x) { return std::bit_cast<uint32_t>(x); }
+
+// One head: q[T, D], k[U, D], v[U, E], g[T, E], with what attention and its gradients are. narrow: these are
+// bfloat16.
 class Problem {
  public:
-  explicit Problem(const Sizes& sizes) : n(sizes) {
+  Problem(const Sizes& sizes, bool are_narrow) : n(sizes), narrow(are_narrow) {
     const int64_t all = n.batch * n.heads;
     std::mt19937 generator(7);
     std::normal_distribution<float> normal;
     const auto fill = [&](Numbers& to, int64_t size) {
       to.resize(static_cast<size_t>(all * size));
-      for (float& x : to) x = normal(generator);
+      for (float& x : to) {
+        x = normal(generator);
+        if (narrow) x = std::bit_cast<float>(bits(x) & 0xffff0000U);
+      }
     };
     fill(q, n.queries * n.features);
     fill(k, n.keys * n.features);
@@ -54,6 +62,7 @@ class Problem {
   }
 
   Sizes n;
+  bool narrow;
   Numbers q, k, v, g;
   std::vector<double> out, dq, dk, dv;
   static constexpr float kScale = 0.4f;
@@ -111,13 +120,26 @@ struct Launch {
   std::vector<std::pair<const Numbers*, uint64_t>> arguments;  // buffers in, or bits of scalars
   std::vector<const std::vector<double>*> results;             // of the last parameters
   std::vector<int64_t> extents, strides;
+  bool narrow = false;
 };
 
 void append(std::vector<int64_t>& to, const std::vector<int64_t>& more, std::vector<int> order) {
   for (int i : order) to.push_back(more[static_cast<size_t>(i)]);
 }
 
-uint64_t bits(float x) { return std::bit_cast<uint32_t>(x); }
+// The operands are read as bfloat16.
+void take_bfloat16(Launch& l) {
+  std::string text = print(l.kernel);
+  for (size_t i = 0; i < l.arguments.size(); ++i) {
+    if (l.arguments[i].first == nullptr) continue;
+    const std::regex param(fmt::format("param p{} float32", i));
+    const std::regex load(fmt::format(R"(load\(p{}\[[^\]]*\]\))", i));
+    text = std::regex_replace(text, param, fmt::format("param p{} bfloat16", i));
+    text = std::regex_replace(text, load, "cast.float32($&)");
+  }
+  l.kernel = parse(text);
+  l.narrow = true;
+}
 
 Launch forward(const Problem& p) {
   const Sizes& n = p.n;
@@ -129,6 +151,7 @@ Launch forward(const Problem& p) {
   append(l.strides, p.rows(n.keys, n.features), {0, 1, 2});
   append(l.strides, p.rows(n.keys, n.outputs), {0, 1, 2});
   append(l.strides, p.rows(n.queries, n.outputs), {0, 1, 2});
+  if (p.narrow) take_bfloat16(l);
   return l;
 }
 
@@ -142,25 +165,46 @@ Launch backward(const Problem& p) {
   const std::vector<int64_t> q = p.rows(n.queries, n.features), k = p.rows(n.keys, n.features);
   const std::vector<int64_t> v = p.rows(n.keys, n.outputs), g = p.rows(n.queries, n.outputs);
   for (const auto& rows : {q, k, g, g, v, k, v, k, q}) append(l.strides, rows, {0, 1, 2});
+  if (p.narrow) take_bfloat16(l);
   return l;
 }
 
-std::string fault(const Numbers& got, const std::vector<double>& want) {
+// Of bfloat16, weights (and their derivatives) are rounded to 2^-9 of themselves.
+std::string fault(const Numbers& got, const std::vector<double>& want, bool narrow) {
+  const double tolerance = narrow ? 0x1p-8 : 2e-6;
   double largest = 0;
   for (double x : want) largest = std::max(largest, std::abs(x));
   for (size_t i = 0; i < want.size(); ++i)
-    if (!(std::abs(got[i] - want[i]) <= 2e-6 * largest))
+    if (!(std::abs(got[i] - want[i]) <= tolerance * largest))
       return fmt::format("element {}: {} for {}", i, got[i], want[i]);
   return "";
 }
 
-void check_interpreted(const Launch& l, const Kernel& kernel) {
+std::vector<char> bytes_of(const Numbers& numbers, bool narrow) {
+  std::vector<char> bytes(numbers.size() * (narrow ? 2 : 4));
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (narrow) {
+      const auto upper = static_cast<uint16_t>(bits(numbers[i]) >> 16);
+      std::memcpy(&bytes[2 * i], &upper, 2);
+    } else {
+      std::memcpy(&bytes[4 * i], &numbers[i], 4);
+    }
+  }
+  return bytes;
+}
+
+void expect_results(const Launch& l, const std::vector<Numbers>& made) {
+  for (size_t i = 0; i < made.size(); ++i) EXPECT_EQ(fault(made[i], *l.results[i], l.narrow), "");
+}
+
+std::vector<Numbers> check_interpreted(const Launch& l, const Kernel& kernel) {
   std::vector<Argument> arguments;
+  std::list<std::vector<char>> inputs;
   for (const auto& [buffer, scalar] : l.arguments) {
     Argument a;
     a.bits = scalar;
     if (buffer != nullptr) {
-      a.data = const_cast<float*>(buffer->data());
+      a.data = inputs.emplace_back(bytes_of(*buffer, l.narrow)).data();
       a.elements = static_cast<int64_t>(buffer->size());
     }
     arguments.push_back(a);
@@ -169,69 +213,99 @@ void check_interpreted(const Launch& l, const Kernel& kernel) {
   for (const auto* result : l.results) made.emplace_back(result->size(), NAN);
   for (Numbers& one : made) arguments.push_back(argument(one));
   interpret(kernel, arguments, l.extents, l.strides);
-  for (size_t i = 0; i < made.size(); ++i) EXPECT_EQ(fault(made[i], *l.results[i]), "");
+  expect_results(l, made);
+  return made;
 }
 
 KernelInput input_of(const Launch& l) {
   KernelInput input;
   input.extents = l.extents;
   input.strides = l.strides;
-  const auto as_bytes = [](const Numbers& n) {
-    const char* data = reinterpret_cast<const char*>(n.data());
-    return std::vector<char>(data, data + n.size() * sizeof(float));
-  };
   for (const auto& [buffer, scalar] : l.arguments) {
-    input.bytes.push_back(buffer == nullptr ? std::vector<char>() : as_bytes(*buffer));
+    input.bytes.push_back(buffer == nullptr ? std::vector<char>() : bytes_of(*buffer, l.narrow));
     input.scalars.push_back(scalar);
   }
   for (const auto* result : l.results) {
-    input.bytes.push_back(as_bytes(Numbers(result->size(), NAN)));
+    input.bytes.push_back(bytes_of(Numbers(result->size(), NAN), false));
     input.scalars.push_back(0);
   }
   input.before.assign(input.bytes.size(), 0);
   return input;
 }
 
-void expect_results(const Launch& l, const KernelOutput& output) {
+std::vector<Numbers> check_output(const Launch& l, const KernelOutput& output) {
+  std::vector<Numbers> made;
   for (size_t i = 0; i < l.results.size(); ++i) {
-    Numbers got(l.results[i]->size());
+    Numbers& got = made.emplace_back(l.results[i]->size());
     std::memcpy(got.data(), output.bytes[l.arguments.size() + i].data(),
                 got.size() * sizeof(float));
-    EXPECT_EQ(fault(got, *l.results[i]), "");
   }
+  expect_results(l, made);
+  return made;
 }
 
-void check_compiled(const Launch& l, bool at_end) {
-  const KernelInput input = input_of(l);
-  for (CpuLevel level : host_levels()) {
-    SCOPED_TRACE(name_of(level));
-    const Kernel tiled = lower(l.kernel, cpu_facts(level));
-    const std::shared_ptr<LoadedKernel> code = load_kernel(compile_cpu(tiled, level));
-    expect_results(l, run_compiled(*code, tiled, input, at_end, at_end ? 1 : 3));
-  }
+std::vector<Numbers> check_compiled(const Launch& l, const Kernel& tiled, CpuLevel level,
+                                    bool at_end) {
+  SCOPED_TRACE(name_of(level));
+  const std::shared_ptr<LoadedKernel> code = load_kernel(compile_cpu(tiled, level));
+  return check_output(l, run_compiled(*code, tiled, input_of(l), at_end, at_end ? 1 : 3));
 }
 
 const TargetFacts kTargets[] = {
     {.name = "cpu", .vector_bytes = 16},
     {.name = "cpu", .vector_bytes = 64, .fma = true},
 };
+constexpr TargetFacts kDots = {.name = "cpu", .vector_bytes = 64, .fma = true, .dot_bf16 = true};
+constexpr TargetFacts kTiles = {.name = "cpu", .vector_bytes = 64, .fma = true, .amx_bf16 = true};
+
+bool is_small(const Sizes& n, int64_t limit) { return n.queries * n.keys < limit; }
 
 void check(const std::function<Launch(const Problem&)>& make, const Sizes& sizes) {
   SCOPED_TRACE(fmt::format("{} queries, {} keys, {} features, {} outputs", sizes.queries,
                            sizes.keys, sizes.features, sizes.outputs));
-  const Problem problem(sizes);
+  const Problem problem(sizes, false);
   const Launch launch = make(problem);
   verify(launch.kernel);
   ASSERT_EQ(form_of(simplify(launch.kernel), kTargets[0]), "attention");
-  if (sizes.queries * sizes.keys < 4000) check_interpreted(launch, launch.kernel);
+  if (is_small(sizes, 4000)) check_interpreted(launch, launch.kernel);
   for (const TargetFacts& target : kTargets) {
     const Kernel tiled = lower(launch.kernel, target);
     const std::string text = print(tiled);
     EXPECT_NE(text.find("micro gemm"), std::string::npos);
     EXPECT_EQ(print(parse(text)), text);
-    if (sizes.queries * sizes.keys < 40000) check_interpreted(launch, tiled);
+    if (is_small(sizes, 40000)) check_interpreted(launch, tiled);
   }
-  for (bool at_end : {false, true}) check_compiled(launch, at_end);
+  for (CpuLevel level : host_levels()) {
+    const Kernel tiled = lower(launch.kernel, cpu_facts(level));
+    for (bool at_end : {false, true}) check_compiled(launch, tiled, level, at_end);
+  }
+}
+
+// Products by tile instructions have one order, so that all give the same bits.
+void check_narrow(const std::function<Launch(const Problem&)>& make, const Sizes& sizes) {
+  SCOPED_TRACE(fmt::format("{} queries, {} keys, {} features, {} outputs", sizes.queries,
+                           sizes.keys, sizes.features, sizes.outputs));
+  const Problem problem(sizes, true);
+  const Launch launch = make(problem);
+  for (const TargetFacts& target : {kDots, kTiles}) {
+    EXPECT_EQ(scheme_of(simplify(launch.kernel), target),
+              target.amx_bf16 ? "amx_bf16" : "dot_bf16");
+    const Kernel tiled = lower(launch.kernel, target);
+    const std::string text = print(tiled);
+    EXPECT_EQ(text.find("micro tile_gemm") != std::string::npos, target.amx_bf16);
+    EXPECT_EQ(print(parse(text)), text);
+    std::vector<Numbers> expected;
+    if (is_small(sizes, 40000)) expected = check_interpreted(launch, tiled);
+    for (CpuLevel level : host_levels()) {
+      if (level < (target.amx_bf16 ? CpuLevel::avx512 : CpuLevel::avx512_bf16)) continue;
+      for (bool at_end : {false, true}) {
+        const std::vector<Numbers> made = check_compiled(launch, tiled, level, at_end);
+        if (!target.amx_bf16) continue;
+        if (expected.empty()) expected = made;
+        EXPECT_EQ(made, expected);
+      }
+    }
+  }
 }
 
 constexpr Sizes kSizes[] = {
@@ -291,12 +365,20 @@ TEST(Attention, Gradient) {
   for (const Sizes& sizes : kSizes) check(backward, sizes);
 }
 
+TEST(Attention, Bfloat16) {
+  for (const Sizes& sizes : kSizes) check_narrow(forward, sizes);
+}
+
+TEST(Attention, Bfloat16Gradient) {
+  for (const Sizes& sizes : kSizes) check_narrow(backward, sizes);
+}
+
 TEST(Attention, Aarch64) {
   Aarch64Batch batch;
   std::list<Problem> problems;
   std::vector<Launch> launches;
   for (const Sizes& sizes : kSizes) {
-    problems.emplace_back(sizes);
+    problems.emplace_back(sizes, false);
     for (Launch (*make)(const Problem&) : {forward, backward}) {
       launches.push_back(make(problems.back()));
       const Kernel tiled = lower(launches.back().kernel, cpu_facts(CpuLevel::neon));
@@ -307,7 +389,7 @@ TEST(Attention, Aarch64) {
   ASSERT_EQ(outputs.size(), launches.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
     SCOPED_TRACE(i);
-    expect_results(launches[i], outputs[i]);
+    check_output(launches[i], outputs[i]);
   }
 }
 
