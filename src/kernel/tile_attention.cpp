@@ -24,12 +24,13 @@ constexpr int64_t kRows = 48;         // of a block; a multiple of any template'
 constexpr int64_t kRowsOnTiles = 64;  // the same, for tile instructions
 constexpr int64_t kItemRows = 1536;   // that share what an item packs; of both
 constexpr int64_t kChunk = 384;       // columns of a strip's piece: of 48 and of any tile_columns
-constexpr int64_t kDepth = 64;        // of k in the first products
-constexpr int64_t kSumDepth = 128;    // of j in the last products: a panel of B stays in L1
-constexpr int64_t kSumOnTiles = 384;  // the same, for tile instructions; divides or is kChunk
-constexpr int64_t kOutColumns = 64;   // of a block of the last products
-constexpr int64_t kCacheLine = 64;    // bytes
-constexpr int kForever = 1 << 20;     // past every pass
+constexpr int64_t kChunkOnTiles = 1536;  // the same, for tile instructions; of kChunk
+constexpr int64_t kDepth = 64;           // of k in the first products
+constexpr int64_t kSumDepth = 128;       // of j in the last products: a panel of B stays in L1
+constexpr int64_t kSumOnTiles = 384;     // the same, for tile instructions
+constexpr int64_t kOutColumns = 64;      // of a block of the last products
+constexpr int64_t kCacheLine = 64;       // bytes
+constexpr int kForever = 1 << 20;        // past every pass
 
 // A value over (i, j) that lies in a strip from pass `made_in` on.
 struct Stripped {
@@ -45,6 +46,7 @@ class AttentionWriter : BlockWriter {
         chain_(chain),
         tiles_(tiles_of(chain.acc, chain.packed, target)),
         rows_(tiles_.for_tile_instructions() ? kRowsOnTiles : kRows),
+        chunk_(tiles_.for_tile_instructions() ? kChunkOnTiles : kChunk),
         sum_depth_(tiles_.for_tile_instructions() ? kSumOnTiles : kSumDepth),
         by_columns_(std::ranges::any_of(chain.last, &LastProduct::by_columns)) {}
 
@@ -164,8 +166,8 @@ class AttentionWriter : BlockWriter {
   LocalId packed_local(Size size) { return local(chain_.packed, std::move(size)); }
   bool is_narrow() const { return chain_.packed != chain_.acc; }
   // Of a strip of scores, or of weights as they are multiplied.
-  static int64_t strip_row(Dtype dtype) {
-    return kChunk + kCacheLine / static_cast<int64_t>(size_of(dtype));
+  int64_t strip_row(Dtype dtype) const {
+    return chunk_ + kCacheLine / static_cast<int64_t>(size_of(dtype));
   }
   // Of weights, in whole tiles of what turns them.
   int64_t strip_chunk(Dtype dtype) const {
@@ -200,7 +202,7 @@ class AttentionWriter : BlockWriter {
     if (strip_elements_ > 0) strip_ = packed_local({strip_elements_, {}});
   }
 
-  Size whole_strip(Dtype dtype) const { return {strip_chunk(dtype), {{chain_.j, kChunk}}}; }
+  Size whole_strip(Dtype dtype) const { return {strip_chunk(dtype), {{chain_.j, chunk_}}}; }
 
   // Where packing passes through.
   void declare_strip(ExprId expr, AxisId k, AxisId n, int64_t depth) {
@@ -398,7 +400,7 @@ class AttentionWriter : BlockWriter {
 
   void write_block(Range rows) {
     const ExprId limit = limit_of(rows);
-    const ExprId chunks = out_.let(out_.ceil_div(limit, kChunk));
+    const ExprId chunks = out_.let(out_.ceil_div(limit, chunk_));
     for (size_t p = 0; p < first_.size(); ++p) multiply_first(p, rows, limit, chunks);
     const AxisId row = open(ForKind::serial, chain_.i, rows);
     const ExprId index = out_.let(to_.sub(variable(row), rows.begin));
@@ -407,7 +409,7 @@ class AttentionWriter : BlockWriter {
     out_.close();
     for (size_t p = 0; p < last_.size(); ++p) {
       if (chain_.last[p].by_columns) {
-        sum_by_columns(p, rows, limit, chunks);
+        sum_by_columns(p, rows, limit);
       } else {
         sum_by_rows(p, rows, limit);
         finish(p, rows);
@@ -416,8 +418,8 @@ class AttentionWriter : BlockWriter {
   }
 
   Range chunk_of(ExprId chunk, ExprId limit) {
-    const ExprId begin = out_.let(to_.mul(chunk, integer(kChunk)));
-    return {begin, out_.let(to_.min(to_.add(begin, integer(kChunk)), limit))};
+    const ExprId begin = out_.let(to_.mul(chunk, integer(chunk_)));
+    return {begin, out_.let(to_.min(to_.add(begin, integer(chunk_)), limit))};
   }
 
   void multiply_first(size_t p, Range rows, ExprId limit, ExprId chunks) {
@@ -451,9 +453,13 @@ class AttentionWriter : BlockWriter {
     out_.close();
   }
 
-  // Where a chunk of a strip begins.
+  // Where a chunk of a strip begins, and a column of it.
   ExprId strip_at(ExprId chunk, Dtype dtype) {
     return out_.let(to_.mul(chunk, integer(strip_chunk(dtype))));
+  }
+  ExprId within_strip(ExprId column, Dtype dtype) {
+    const ExprId chunk = out_.let(to_.div(column, integer(chunk_)));
+    return out_.let(to_.add(strip_at(chunk, dtype), to_.rem(column, integer(chunk_))));
   }
 
   void append(const GemmMicro& m, int64_t a_row) {
@@ -574,8 +580,7 @@ class AttentionWriter : BlockWriter {
     const AxisId step = out_.open_loop(ForKind::serial, integer(0), out_.let(steps), "step");
     const ExprId begin = out_.let(to_.mul(variable(step), integer(sum_depth_)));
     const ExprId depth = out_.let(to_.min(integer(sum_depth_), to_.sub(limit, begin)));
-    const ExprId a_at = out_.let(to_.add(strip_at(to_.div(begin, integer(kChunk)), packed),
-                                         to_.rem(begin, integer(kChunk))));
+    const ExprId a_at = within_strip(begin, packed);
     const ExprId b_at = out_.let(to_.mul(variable(step), other_step(product)));
     const AxisId block = open_steps(product.n, kOutColumns);
     const Range n = range_of(variable(block), kOutColumns, product.n);
@@ -600,14 +605,16 @@ class AttentionWriter : BlockWriter {
     out_.close();
   }
 
-  void sum_by_columns(size_t p, Range rows, ExprId limit, ExprId chunks) {
+  void sum_by_columns(size_t p, Range rows, ExprId limit) {
     const LastProduct& product = chain_.last[p];
     const Dtype packed = chain_.packed;
     pack(product.other, {last_[p].other, integer(0), rows_}, chain_.i, rows, product.n,
          whole(product.n));
-    const AxisId chunk = out_.open_loop(ForKind::serial, integer(0), chunks, "chunk");
-    const Range columns = chunk_of(variable(chunk), limit);
-    const ExprId strip = strip_at(variable(chunk), packed);
+    const ExprId pieces = out_.let(out_.ceil_div(limit, kChunk));
+    const AxisId piece = out_.open_loop(ForKind::serial, integer(0), pieces, "piece");
+    const ExprId begin = out_.let(to_.mul(variable(piece), integer(kChunk)));
+    const Range columns{begin, out_.let(to_.min(to_.add(begin, integer(kChunk)), limit))};
+    const ExprId strip = within_strip(begin, packed);
     if (is_narrow()) turn(strip_of(p), strip, rows, columns);
     const AxisId block = open_steps(product.n, kOutColumns);
     const Range n = range_of(variable(block), kOutColumns, product.n);
@@ -678,7 +685,8 @@ class AttentionWriter : BlockWriter {
 
   ChainAnalysis& chain_;
   const Tiles tiles_;
-  const int64_t rows_, sum_depth_;  // of a block; of j in the last products
+  const int64_t rows_, chunk_,
+      sum_depth_;  // of a block; of a strip's piece; of j in the last products
   const bool by_columns_;
   int passes_ = 0;
   std::vector<FoldPass> folds_;
