@@ -140,7 +140,7 @@ llvm::Value* OpEmitter::op(Code code, Dtype result, Dtype operand,
   llvm::SmallVector<Value*, 4> v;
   for (Value* argument : arguments) v.push_back(splat(argument, width));
   if (code == Code::cast) return cast(result, operand, v[0]);
-  if (code == Code::select) return b_.CreateSelect(v[0], v[1], v[2]);
+  if (code == Code::select) return select(v[0], v[1], v[2]);
   if (code == Code::bitcast) {
     llvm::Type* to = with_width(register_type(result), width);
     return operand == Dtype::boolean ? b_.CreateZExt(v[0], to) : b_.CreateBitCast(v[0], to);
@@ -478,6 +478,22 @@ llvm::Value* OpEmitter::soft_float_to_bfloat16(Value* x) {
   Value* quiet = b_.CreateOr(bits, like_bits(bits, 0x400000));
   Value* high = b_.CreateSelect(b_.CreateFCmpUNO(x, x), quiet, rounded);
   return b_.CreateTrunc(b_.CreateLShr(high, 16), with_width(b_.getInt16Ty(), width_of(x)));
+}
+
+// AVX-512 clears the lanes where a mask is not set at no cost: zeros stand second.
+llvm::Value* OpEmitter::select(Value* condition, Value* yes, Value* no) {
+  auto* compare = llvm::dyn_cast<llvm::FCmpInst>(condition);
+  const auto* zero = llvm::dyn_cast<llvm::Constant>(yes);
+  if (!features_.avx512 || width_of(condition) == 1 || compare == nullptr || zero == nullptr ||
+      !zero->isNullValue())
+    return b_.CreateSelect(condition, yes, no);
+  Value* other =
+      b_.CreateFCmp(compare->getInversePredicate(), compare->getOperand(0), compare->getOperand(1));
+  // So are two conditions: the second comparison takes the first one's mask.
+  auto* inner = llvm::dyn_cast<llvm::SelectInst>(no);
+  if (inner != nullptr && inner->getFalseValue() == yes && inner->use_empty())
+    return b_.CreateSelect(b_.CreateAnd(inner->getCondition(), other), inner->getTrueValue(), yes);
+  return b_.CreateSelect(other, no, yes);
 }
 
 // The instruction takes subnormal numbers as zeros.

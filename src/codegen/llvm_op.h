@@ -63,6 +63,7 @@ class OpEmitter {
   Value* integer_div(ir::Code code, Dtype dtype, Value* x, Value* y);
   Value* wide_quotient(Dtype dtype, Value* x, Value* y);
   Value* floating(ir::Code code, Dtype dtype, std::span<Value* const> v);
+  Value* select(Value* condition, Value* yes, Value* no);
   Value* compare(ir::Code code, Dtype dtype, Value* x, Value* y);
   Value* float_min(Value* x, Value* y);
   Value* float_max(Value* x, Value* y);
