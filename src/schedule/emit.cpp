@@ -446,8 +446,15 @@ ContractShape contract_shape(const PlanNode& product, int64_t k) {
 }
 
 Lane Emitter::compute_contract(Id id, const Member& member) {
-  const Lane a = value(node(id).inputs[0], member.in[0], ir::kNone);
-  const Lane b = value(node(id).inputs[1], member.in[1], ir::kNone);
+  // Rounded to a half dtype, as if it were stored: products are made of the narrow operand.
+  const auto operand = [&](size_t i) {
+    Lane lane = value(node(id).inputs[i], member.in[i], ir::kNone);
+    const Dtype dtype = node(node(id).inputs[i]).node->dtype;
+    if (is_half(dtype))
+      lane.re = builder_.cast(builder_.cast(lane.re, dtype), builder_.dtype(lane.re));
+    return lane;
+  };
+  const Lane a = operand(0), b = operand(1);
   const Dtype acc = builder_.dtype(a.re);
   const std::vector<AxisId> summed = axes_of({r_.axes.normalize(member.in[0].back())});
   const AxisId k = summed.empty() ? -1 : summed[0];

@@ -581,3 +581,19 @@ def test_dear_values_of_inner_axes_are_a_table(f, shapes, stages):
     bound = 2.0**-8 if "f16" in shapes[0] else 2.0**-12
     assert np.all(np.abs(plain - exact) <= bound * (1 + np.abs(exact)))
     assert np.array_equal(plain, np.array(compiled.astype(mx.float32)))
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_products_round_what_is_made_before_them(dtype):
+    """A product takes what an op before it would have stored; its scheme is that of the dtype."""
+    x, w = make_input(f"{dtype}[200,160]", 1), make_input(f"{dtype}[160,300]", 2)
+    scale, bias = make_input(f"{dtype}[160]", 3), make_input(f"{dtype}[160,1]", 4)
+    report = mx.explain(lambda *a: (a[0] * a[2]) @ (a[1] + a[3]), x, w, scale, bias)
+    assert len(report.kernels) == 1
+    assert report.kernels[0].scheme == mx.explain(mx.matmul, x, w).kernels[0].scheme
+    left, right = x * scale, w + bias
+    mx.eval(left, right)
+    fused, apart = (x * scale) @ (w + bias), left @ right
+    mx.eval(fused, apart)
+    fused, apart = (np.array(a.astype(mx.float32)) for a in (fused, apart))
+    assert np.array_equal(fused, apart)
