@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "codegen/target.h"
 #include "fused/attention_step.h"
 #include "ops/rules.h"
 
@@ -246,12 +247,14 @@ array attention_graph(const OpCall& c) {
   return astype(result, c.inputs[0].dtype());
 }
 
-// Tiles of scores are for several queries and keys; a few queries are products of few rows.
+// Tiles of scores are for several queries and keys; a few queries are products of few rows, unless tile
+// instructions take them: 8 then cost what 2 do.
 bool has_tiles(const OpCall& c) {
-  constexpr int64_t kFewQueries = 8;
+  const bool by_tiles = c.inputs[0].dtype() == Dtype::bfloat16 && cpu_target().facts().amx_bf16;
+  const int64_t few_queries = by_tiles ? 1 : 8;
   const Shape &q = c.inputs[0].shape(), &v = c.inputs[2].shape();
   const auto more = [](const Dim& dim, int64_t than) { return is_less(than, dim); };
-  return more(q.dim(2), kFewQueries) && more(v.dim(2), 1) && more(q.dim(3), 1) && more(v.dim(3), 1);
+  return more(q.dim(2), few_queries) && more(v.dim(2), 1) && more(q.dim(3), 1) && more(v.dim(3), 1);
 }
 
 std::optional<Params> attention_kernel(const OpCall& c) {
