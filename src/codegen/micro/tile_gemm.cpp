@@ -395,7 +395,11 @@ class VectorCode : TileLoops {
 
 }  // namespace
 
-llvm::Function* tile_gemm_function(const MicroTarget& target, const ir::TileGemmMicro& m) {
+llvm::Function* tile_gemm_function(const MicroTarget& target, const ir::TileGemmMicro& given) {
+  ir::TileGemmMicro m = given;
+  if (m.parts > 1)  // from here on in bfloat16
+    for (int64_t* pairs : {&m.a_part, &m.a_panel, &m.a_row, &m.a_step, &m.b_part, &m.b_panel})
+      *pairs *= 2;
   const std::string name = fmt::format("tile_gemm_{}_{}_{}_{}_{}_{}_{}_{}", m.parts, m.a_part,
                                        m.a_panel, m.a_row, m.a_step, m.b_part, m.b_panel, m.c_row);
   if (llvm::Function* known = target.module.getFunction(name)) return known;
