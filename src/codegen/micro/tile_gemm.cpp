@@ -41,12 +41,13 @@ class TileLoops {
   // body(c, b, columns left, carried) for each panel of B gives what the next one, and the end, gets.
   template <typename F>
   MicroValues each_panel(const MicroValues& carried, F&& body) {
-    const MicroValues begin = {f_.argument(2), f_.argument(3)};
+    const MicroValues begin = {f_.argument(2)};
     return carry(columns(), begin, carried, [&](Value* j, const MicroValues& in, auto&& own) {
-      next_ = in[1];
-      const MicroValues made =
-          body(f_.at(f_.argument(0), j), in[0], b_.CreateSub(columns(), j), own);
-      return joined({f_.at(packed_, in[0], m_.b_panel), f_.at(packed_, in[1], m_.b_panel)}, made);
+      Value* following = f_.at(packed_, in[0], m_.b_panel);
+      Value* left = b_.CreateSub(columns(), j);
+      next_ = b_.CreateSelect(b_.CreateICmpSGT(left, f_.word(kBlock)), following, f_.argument(3));
+      const MicroValues made = body(f_.at(f_.argument(0), j), in[0], left, own);
+      return joined({following}, made);
     });
   }
   // body(c, a, rows left, carried) for each panel of A.
