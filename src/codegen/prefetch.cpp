@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "codegen/lane_analysis.h"
 #include "kernel/micro.h"
@@ -13,6 +14,8 @@ namespace cermet::codegen {
 using namespace ir;
 
 namespace {
+
+constexpr int64_t kRowsAhead = 4;
 
 class Planner {
  public:
@@ -40,6 +43,7 @@ class Planner {
     if (row.kind == ForKind::serial) around.push_back(row.axes[0]);
     around_ = around;
     for (const Stmt& stmt : row.body) {
+      if (std::holds_alternative<Micro>(stmt)) multiplied_.insert(row.axes[0]);
       const For* loop = std::get_if<For>(&stmt);
       if (loop == nullptr) continue;
       if (loop->kind == ForKind::serial) inner_.push_back({loop, around});
@@ -79,7 +83,7 @@ class Planner {
         ahead_[loop].push_back({unit.buffer, unit.index, loop->axes[0], kNone, 1, true});
         continue;
       }
-      const std::optional<int32_t> stride = row_stride(row, pass, *unit.index);
+      const std::optional<int32_t> stride = row_stride(row.axes[0], pass, *unit.index);
       if (!stride) continue;
       const size_t by = fetcher(pass);
       ahead_[passes_[by].loop].push_back(
@@ -97,32 +101,52 @@ class Planner {
     for (const UnitAccess& unit : units) {
       if (!unit.loaded || unit.buffer.local || !passes_[0].analysis.access(*unit.index).early)
         continue;
-      const std::optional<int32_t> stride = row_stride(row, 0, *unit.index);
+      const std::optional<int32_t> stride = row_stride(row.axes[0], 0, *unit.index);
       if (!fills) ahead_[&loop].push_back({unit.buffer, unit.index, loop.axes[0], kNone, 1, true});
       else if (stride)
         ahead_[&loop].push_back({unit.buffer, unit.index, loop.axes[0], *stride, tile_});
     }
   }
 
-  // The only loop over a row fetches for itself: the next tile of the row, or the next row.
+  // The only loop over a row fetches for itself: the next tile of the row, or the next row. Where a template
+  // works before the next tile, that would be gone from the cache by then: some rows ahead.
   void place_single(const For& row, const For& loop) {
     passes_.clear();
     passes_.push_back({&loop, LaneAnalysis(kernel_, loop)});
     for (const UnitAccess& unit : passes_[0].analysis.units()) {
       if (!unit.loaded || unit.buffer.local || !passes_[0].analysis.access(*unit.index).early)
         continue;
-      const std::optional<int32_t> stride = row_stride(row, 0, *unit.index);
-      if (is_tile(loop))
+      const std::optional<int32_t> stride = row_stride(row.axes[0], 0, *unit.index);
+      const AxisId tiles = tiles_by(loop);
+      const auto fetch = [&](int32_t next_row, int64_t rows) {
+        ahead_[&loop].push_back({unit.buffer, unit.index, loop.axes[0], next_row, rows});
+      };
+      if (tiles != kNone && multiplied_.contains(tiles)) {
+        if (stride) fetch(*stride, kRowsAhead);
+      } else if (const auto outer = tiles == row.axes[0] ? outer_stride(*unit.index) : std::nullopt;
+                 outer) {
+        fetch(*outer, 1);
+      } else if (tiles != kNone) {
         ahead_[&loop].push_back({unit.buffer, unit.index, loop.axes[0], kNone, 1, true});
-      else if (stride) ahead_[&loop].push_back({unit.buffer, unit.index, loop.axes[0], *stride});
+      } else if (stride) {
+        fetch(*stride, 1);
+      }
     }
+  }
+
+  // Of rows in tiles: the stride of the loop around the tiles.
+  std::optional<int32_t> outer_stride(const Index& index) const {
+    if (around_.size() < 2) return std::nullopt;
+    return row_stride(around_[around_.size() - 2], 0, index);
   }
 
   // Begins where a round before, of this loop's row or of a loop around it, ended: at a multiple of the
   // variable, or so far from there.
-  bool is_tile(const For& loop) const {
-    return std::ranges::any_of(around_,
-                               [&](AxisId variable) { return counts_tiles(loop.begin, variable); });
+  bool is_tile(const For& loop) const { return tiles_by(loop) != kNone; }
+  AxisId tiles_by(const For& loop) const {
+    const auto found = std::ranges::find_if(
+        around_, [&](AxisId variable) { return counts_tiles(loop.begin, variable); });
+    return found == around_.end() ? kNone : *found;
   }
   bool counts_tiles(ExprId id, AxisId variable) const {
     const Expr& e = kernel_[id];
@@ -145,25 +169,27 @@ class Planner {
   }
 
   // The stride of the term that goes from row to row, if all other terms stay.
-  std::optional<int32_t> row_stride(const For& row, size_t pass, const Index& index) const {
+  std::optional<int32_t> row_stride(AxisId row, size_t pass, const Index& index) const {
     std::optional<int32_t> stride;
     const AxisId variable = passes_[pass].loop->axes[0];
     for (const IndexTerm& term : index) {
       const Expr& e = kernel_[term.expr];
       if (e.kind == ExprKind::axis && e.id == variable) continue;
-      if (!counts_rows(term.expr, row.axes[0])) continue;
+      if (!counts_rows(term.expr, row)) continue;
       if (stride || term.stride == kUnit) return std::nullopt;
       stride = term.stride;
     }
     return stride;
   }
 
-  // Goes up by one from row to row, mostly: the loop's variable, or its remainder.
+  // Goes up by one from row to row, mostly: the loop's variable, or its remainder, or either from somewhere on.
   bool counts_rows(ExprId id, AxisId variable) const {
     const Expr& e = kernel_[id];
     if (e.kind == ExprKind::axis) return e.id == variable;
     if (e.kind == ExprKind::ref) return lets_[e.id] != kNone && counts_rows(lets_[e.id], variable);
-    return e.kind == ExprKind::op && e.code == Code::rem && counts_rows(e.operands[0], variable);
+    if (e.kind != ExprKind::op) return false;
+    if (e.code == Code::add && counts_rows(e.operands[1], variable)) return true;
+    return (e.code == Code::rem || e.code == Code::add) && counts_rows(e.operands[0], variable);
   }
 
   // The pass with the most work for each array that it fetches.
@@ -183,7 +209,8 @@ class Planner {
   std::vector<ExprId> lets_;
   std::vector<Pass> passes_;
   std::vector<Inner> inner_;
-  std::vector<AxisId> around_;  // of the row in hand
+  std::vector<AxisId> around_;   // of the row in hand
+  std::set<AxisId> multiplied_;  // of loops that hold a template
   std::map<const For*, std::vector<Ahead>> ahead_;
   int64_t tile_ = 0;  // rows of a transposing tile
 };

@@ -355,11 +355,18 @@ float tile_step(float sum, X&& x, Y&& y) {
 
 // The products over the depth, added to `start`; a and b are the places of the first ones.
 uint64_t Evaluator::tile_sum(const TileGemmMicro& m, int64_t a, int64_t b, uint64_t start) const {
+  // The bfloat16 at `at`, counted from `from` on: its cell.
+  const auto half = [&](BufferRef buffer, int64_t from, int64_t at) {
+    if (m.parts == 1) return read(buffer, from + at);
+    const uint64_t bits = read(buffer, from + at / 2) >> (16 * (at % 2)) & 0xffff;
+    return wide_ ? from_double(Dtype::float64, to_double(Dtype::bfloat16, bits)) : bits;
+  };
+  const int64_t step = m.parts == 1 ? m.a_step : 2 * m.a_step;
   const auto x = [&](PartPair pair, int64_t k) {
-    return read(m.a, a + pair.a * m.a_part + k / kTileDepth * m.a_step + k % kTileDepth);
+    return half(m.a, a + pair.a * m.a_part, k / kTileDepth * step + k % kTileDepth);
   };
   const auto y = [&](PartPair pair, int64_t k) {
-    return read(m.b, b + pair.b * m.b_part + k / 2 * 2 * kTileBlock + k % 2);
+    return half(m.b, b + pair.b * m.b_part, k / 2 * 2 * kTileBlock + k % 2);
   };
   const auto depth = static_cast<int64_t>(cells_[m.depth]);
   const std::span<const PartPair> products = products_of(m.parts);
@@ -372,11 +379,11 @@ uint64_t Evaluator::tile_sum(const TileGemmMicro& m, int64_t a, int64_t b, uint6
   }
   const auto before = std::bit_cast<float>(static_cast<uint32_t>(start));
   float sum = m.parts == 1 ? before : 0;
-  for (int64_t step = 0; step < depth; step += kTileDepth)
+  for (int64_t first = 0; first < depth; first += kTileDepth)
     for (PartPair p : products)
       sum = tile_step(
-          sum, [&](int64_t k) { return x(p, step + k); },
-          [&](int64_t k) { return y(p, step + k); });
+          sum, [&](int64_t k) { return x(p, first + k); },
+          [&](int64_t k) { return y(p, first + k); });
   if (m.parts > 1 && static_cast<int64_t>(cells_[m.add]) != 0)
     sum = flushed(flushed(before) + flushed(sum));
   return std::bit_cast<uint32_t>(sum);
@@ -390,7 +397,8 @@ void Evaluator::tile_gemm(const TileGemmMicro& m) {
     for (int64_t j = 0; j < round_up(columns, side); ++j) {
       const int64_t at = number(m.c_at) + i * m.c_row + j;
       const int64_t a = number(m.a_at) + i / kTileBlock * m.a_panel + i % kTileBlock * m.a_row;
-      const int64_t b = number(m.b_at) + j / kTileBlock * m.b_panel + j % kTileBlock * 2;
+      const int64_t b =
+          number(m.b_at) + j / kTileBlock * m.b_panel + j % kTileBlock * (m.parts > 1 ? 1 : 2);
       const uint64_t sum = tile_sum(m, a, b, number(m.add) != 0 ? read(m.c, at) : 0);
       write(m.c, at, i < rows && j < columns ? sum : undefined(m.c));
     }

@@ -153,7 +153,9 @@ std::string fault_of(const Kernel& kernel, const Micro& micro) {
   const bool tiles = micro.kind == MicroKind::tile_gemm;
   const bool product = tiles || micro.kind == MicroKind::gemm;
   const bool halves = own == Dtype::bfloat16 && (!product || dtype == Dtype::float32) && !panel;
-  if (tiles && !halves) return "tiles multiply bfloat16 to float32";
+  const bool pairs = tiles && micro.constants[0] > 1;
+  if (tiles && (own != (pairs ? Dtype::uint32 : Dtype::bfloat16) || dtype != Dtype::float32))
+    return "tiles multiply bfloat16, or pairs of it in several parts, to float32";
   if (tiles && micro.constants[0] > kMaxParts) return "an operand of more parts than float32 has";
   for (size_t i = 0; i < micro.buffers.size(); ++i) {
     const BufferRef b = micro.buffers[i];
@@ -162,7 +164,7 @@ std::string fault_of(const Kernel& kernel, const Micro& micro) {
     if (!b.local && !reads) return "a micro works on locals";
     if (!b.local && kernel.params[b.id].access != Access::in) return "a micro reads a buffer `in`";
     if ((b.local ? kernel.locals[b.id].dtype : kernel.params[b.id].dtype) !=
-        (halves && (i > 0 || !product) ? own : dtype))
+        ((halves || pairs) && (i > 0 || !product) ? own : dtype))
       return "a micro's locals are of one dtype";
   }
   const bool moves = micro.kind == MicroKind::transpose;

@@ -78,7 +78,7 @@ void OperandBlocks::find_rows(Operand& operand, AxisId free) {
 
 void OperandBlocks::need_strip(const Operand& operand, int64_t columns) {
   if (operand.place.load != kNone) return;
-  const int64_t elements = operand.along_k   ? strip_size(size_, size_.depth)
+  const int64_t elements = operand.along_k   ? strip_size(size_, size_.packed_depth())
                            : size_.group > 1 ? group_strip_size(size_, columns)
                                              : 0;
   strip_elements_ = std::max(strip_elements_, elements * size_.parts);
@@ -93,8 +93,13 @@ ExprId OperandBlocks::up_to(ExprId n, int64_t multiple) {
 BlockWriter::Packed OperandBlocks::packed(const Operand& operand, LocalId range, ExprId at,
                                           AxisId free) {
   if (!in_parts()) return operand.expr;
-  return {parts_of(operand.expr, static_cast<int>(size_.parts)),
-          {range, at, magnitude_bits(operand.expr), free, peaks_}};
+  return {operand.expr, size_.parts, {range, at, free, peaks_}};
+}
+
+std::pair<ExprId, ExprId> OperandBlocks::packed_of(Range k, int64_t group) {
+  if (!in_parts()) return {up_to(length_of(k), group), up_to(length_of(k), size_.step)};
+  const Pairs pairs = pairs_of(k);
+  return {pairs.count, pairs.distance};
 }
 
 void OperandBlocks::pack_b(ExprId base, Range n, Range k, ExprId range) {
@@ -104,10 +109,11 @@ void OperandBlocks::pack_b(ExprId base, Range n, Range k, ExprId range) {
     const Packed from =
         packed(b, whole ? b_ranges_ : b_range_, whole ? range : integer(0), roles_.n);
     clear_peaks(b, n);
-    pack_operand(b, from, size_, {b.local, base, size_.depth, size_.columns}, k, roles_.n, n);
+    pack_operand(b, from, size_, {b.local, base, size_.packed_depth(), size_.columns}, k, roles_.n,
+                 n);
     add_peaks(b, from, n);
     if (!is_tiled()) continue;
-    const ExprId begin = up_to(length_of(k), size_.group), end = up_to(length_of(k), size_.step);
+    const auto [begin, end] = packed_of(k, size_.group);
     const ExprId panels = out_.let(out_.ceil_div(length_of(n), size_.tile_columns));
     const AxisId p = out_.open_loop(ForKind::serial, integer(0), integer(size_.parts), "part");
     clear(b.local, out_.let(to_.add(base, to_.mul(variable(p), integer(size_.b_part())))),
@@ -150,17 +156,19 @@ void OperandBlocks::pack_a(Range m, Range k) {
 
 void OperandBlocks::pack_rows(const Operand& a, const Packed& from, Range m, Range k) {
   const Rows rows{a.local, kNone, a_row(), a_part()};
-  if (a.along_k) {
+  if (a.along_k && in_parts()) {
+    copy_pairs(from, rows, roles_.m, m, roles_.k, k);
+  } else if (a.along_k) {
     copy(from, rows, roles_.m, m, roles_.k, k);
   } else {
     clear_peaks(a, m);
     pack_turned(size_, from, rows, roles_.k, k, roles_.m, m, turned_row(), strip_);
     add_peaks(a, from, m);
   }
-  const ExprId end = up_to(length_of(k), size_.step);
+  const auto [begin, end] = packed_of(k, 1);
   const AxisId p = out_.open_loop(ForKind::serial, integer(0), integer(size_.parts), "part");
-  clear(a.local, out_.let(to_.mul(variable(p), integer(a_part()))), a_row(), length_of(m),
-        length_of(k), end);
+  clear(a.local, out_.let(to_.mul(variable(p), integer(a_part()))), a_row(), length_of(m), begin,
+        end);
   out_.close();
 }
 
@@ -170,7 +178,7 @@ void OperandBlocks::multiply(const std::vector<LocalId>& c, int64_t c_row, Range
                              Range k, ExprId b_at, ExprId b_next, ExprId c_at, ExprId add) {
   const ExprId rows = out_.let(to_.sub(m.end, m.begin));
   const ExprId columns = out_.let(to_.sub(n.end, n.begin));
-  const ExprId depth = out_.let(to_.sub(k.end, k.begin));
+  const ExprId depth = in_parts() ? up_to(length_of(k), kTileDepth) : length_of(k);
   for (size_t i = 0; i < c.size(); ++i) {
     const Product& p = analysis_.products[i];
     const Operand& a = *std::ranges::find(a_, p.a, &Operand::expr);

@@ -11,16 +11,17 @@
 
 namespace cermet::ir {
 
-// Sizes in elements. A packed block of B (depth x columns, in panels of tile_columns) stays in L2
+// Sizes in elements of what is packed, `depth` those of k. A packed block of B (depth x columns, in panels of tile_columns) stays in L2
 // while a thread takes the blocks of C below each other; one panel, and tile_rows of A, stay in L1.
 struct Blocking : Tiles {
   int64_t rows, columns, depth;
   int64_t parts;                     // of each operand
   int64_t packed_columns = columns;  // that an item packs, of B packed whole
 
-  int64_t b_part() const { return depth * tile_columns; }
+  int64_t packed_depth() const { return parts > 1 ? depth / 2 : depth; }
+  int64_t b_part() const { return packed_depth() * tile_columns; }
   int64_t b_panel() const { return b_part() * parts; }
-  int64_t b_block() const { return depth * columns * parts; }
+  int64_t b_block() const { return packed_depth() * columns * parts; }
   int64_t c_row() const { return columns + (for_tile_instructions() ? line / group : line); }
 };
 
@@ -82,10 +83,12 @@ class OperandBlocks : BlockWriter {
                     Range k, AxisId free, Range range);
   void pack_rows(const Operand& a, const Packed& from, Range m, Range k);
   ExprId up_to(ExprId n, int64_t multiple);
+  // Elements of k that are packed, and as many as the template takes: the latter ones are 0.
+  std::pair<ExprId, ExprId> packed_of(Range k, int64_t group);
   TileGemmMicro by_tiles(const GemmMicro& m, ExprId b_next) const;
 
-  int64_t a_row() const { return size_.depth + size_.line; }      // along k
-  int64_t a_part() const { return size_.rows * a_row(); }         // for tile instructions
+  int64_t a_row() const { return size_.packed_depth() + size_.line; }  // along k
+  int64_t a_part() const { return size_.rows * a_row(); }              // for tile instructions
   int64_t turned_row() const { return size_.rows + size_.line; }  // along m, before it is turned
   // Of a row along m: whole vectors, if templates fill it.
   int64_t a_width() const {

@@ -136,7 +136,7 @@ Kernel with_folds(const Kernel& kernel, bool fma) {
 // --- As blocks.
 
 bool takes_tiles(const ProductAnalysis& analysis, const TargetFacts& target) {
-  return analysis.packed == Dtype::bfloat16 && target.amx_bf16;
+  return (analysis.packed == Dtype::bfloat16 || analysis.operand_parts > 1) && target.amx_bf16;
 }
 
 class GemmWriter : ProductWriter {
@@ -232,7 +232,7 @@ class GemmWriter : ProductWriter {
     const ExprId block = block_of_b(at, to_.div(n_part, parts), k_block);
     const ExprId skipped = out_.let(to_.mul(to_.rem(n_part, parts), packed));
     const ExprId base = to_.add(times(block, size_.b_block()),
-                                to_.mul(skipped, integer(size_.depth * size_.parts)));
+                                to_.mul(skipped, integer(size_.packed_depth() * size_.parts)));
     const ExprId range = to_.add(times(block, parts_of_block()), to_.rem(n_part, parts));
     blocks_.pack_b(out_.let(base), n, k, in_parts() ? times(range, OperandBlocks::kRange) : kNone);
     out_.close();

@@ -67,7 +67,7 @@ void ProductAnalysis::take_parts() {
     return is_cast_from(p.a, Dtype::float16) && is_cast_from(p.b, Dtype::float16);
   });
   operand_parts = halves ? 2 : kMaxParts;
-  packed = Dtype::bfloat16;
+  packed = Dtype::uint32;
 }
 
 bool ProductAnalysis::is_cast_from(ExprId id, Dtype dtype) {
@@ -173,6 +173,12 @@ Tiles tiles_of(Dtype acc, Dtype packed, const TargetFacts& target) {
             .line = kLine / static_cast<int64_t>(size_of(packed)),
             .group = group_of(packed),
             .step = kTileDepth};
+  if (packed == Dtype::uint32)
+    return {.tile_rows = kTileBlock,
+            .tile_columns = kTileBlock,
+            .lanes = lanes,
+            .line = kLine / static_cast<int64_t>(size_of(packed)),
+            .step = kTileDepth / 2};
   // Tiles of 6 x 4 vectors fill 32 registers, 6 x 2 fill 16; without a fused multiply-add the product
   // needs one more.
   return {.tile_rows = target.fma ? 6 : 4,
@@ -201,25 +207,70 @@ AxisId BlockWriter::open(ForKind kind, AxisId axis, Range range) {
   return loop;
 }
 
-ExprId BlockWriter::magnitude_bits(ExprId expr) {
-  Builder& b = source_.builder();
-  const ExprId but_sign = b.integer(Dtype::int32, kNoMagnitude);
-  return b.op(Code::bit_and, Dtype::int32, {b.bitcast(expr, Dtype::int32), but_sign});
+ExprId BlockWriter::magnitude_bits(ExprId made) {
+  const ExprId but_sign = to_.integer(Dtype::int32, kNoMagnitude);
+  return to_.op(Code::bit_and, Dtype::int32, {to_.bitcast(made, Dtype::int32), but_sign});
+}
+
+BlockWriter::Pairs BlockWriter::pairs_of(Range k) {
+  const ExprId depth = length_of(k);
+  const ExprId distance =
+      out_.let(to_.mul(out_.ceil_div(depth, kTileDepth), integer(kTileDepth / 2)));
+  return {distance, out_.let(to_.max(to_.sub(depth, distance), integer(0))),
+          out_.let(to_.min(depth, distance))};
 }
 
 // The upper half of the bits, half of its last place added before; both differences are exact.
-std::vector<ExprId> BlockWriter::parts_of(ExprId expr, int count) {
-  Builder& b = source_.builder();
-  const ExprId half = b.integer(Dtype::int32, 0x8000), kept = b.integer(Dtype::int32, -0x10000);
+std::vector<ExprId> BlockWriter::parts_of(ExprId first, ExprId second, ExprId second_half,
+                                          int64_t count) {
+  const ExprId half = to_.integer(Dtype::int32, 0x8000);
+  const ExprId kept = to_.integer(Dtype::int32, -0x10000);
+  const auto rounded = [&](ExprId value) {
+    return to_.add(to_.bitcast(value, Dtype::int32), half);
+  };
+  const auto upper = [&](ExprId bits, ExprId mask) {
+    return to_.op(Code::bit_and, Dtype::int32, {bits, mask});
+  };
+  const auto rest = [&](ExprId value, ExprId bits) {
+    return to_.sub(value, to_.bitcast(upper(bits, kept), Dtype::float32));
+  };
   std::vector<ExprId> parts;
-  for (int i = 0; i < count; ++i) {
-    const ExprId rounded = b.add(b.bitcast(expr, Dtype::int32), half);
-    const ExprId upper = b.op(Code::shr, Dtype::int32, {rounded, b.integer(Dtype::int32, 16)});
-    parts.push_back(b.bitcast(b.cast(upper, Dtype::uint16), Dtype::bfloat16));
-    const ExprId part = b.op(Code::bit_and, Dtype::int32, {rounded, kept});
-    expr = b.sub(expr, b.bitcast(part, Dtype::float32));
+  for (int64_t i = 0; i < count; ++i) {
+    const ExprId low = rounded(first), high = rounded(second);
+    const ExprId lower = to_.op(Code::shr, Dtype::uint32,
+                                {to_.bitcast(low, Dtype::uint32), to_.integer(Dtype::uint32, 16)});
+    parts.push_back(to_.op(Code::bit_or, Dtype::uint32,
+                           {lower, to_.bitcast(upper(high, second_half), Dtype::uint32)}));
+    first = rest(first, low), second = rest(second, high);
   }
   return parts;
+}
+
+BlockWriter::PairRow BlockWriter::pair_row(const Pairs& pairs, ExprId t) {
+  const ExprId has_both = to_.compare(Code::lt, t, pairs.both);
+  const auto bits = [&](int64_t v) { return to_.integer(Dtype::int32, v); };
+  return {out_.let(to_.select(has_both, pairs.distance, integer(0))),
+          out_.let(to_.select(has_both, bits(-0x10000), bits(0)))};
+}
+
+ExprId BlockWriter::store_pair(const Packed& from, LocalId to, const std::vector<ExprId>& places,
+                               ExprId at, AxisId k_axis, ExprId k, ExprId distance,
+                               ExprId second_half, AxisId lane, ExprId lane_at) {
+  const auto value_at = [&](ExprId place) {
+    out_.bind_again({k_axis}, place);
+    if (lane != kNone) out_.bind(lane, lane_at);
+    return out_.expr(from.expr);
+  };
+  const ExprId first = value_at(k), second = value_at(to_.add(k, distance));
+  const std::vector<ExprId> parts = parts_of(first, second, second_half, from.parts);
+  for (size_t p = 0; p < parts.size(); ++p)
+    out_.append(Store{{true, to}, {{places[p], kUnit}, {at, kUnit}}, parts[p]});
+  return to_.max(magnitude_bits(first), magnitude_bits(second));
+}
+
+void BlockWriter::store_peak(const Peaks& peaks, Range free_range, ExprId at, ExprId bits) {
+  const Index peak = {{out_.let(to_.sub(integer(0), free_range.begin)), kUnit}, {at, kUnit}};
+  out_.append(Store{{true, peaks.inner}, peak, to_.max(to_.load({true, peaks.inner}, peak), bits)});
 }
 
 void BlockWriter::widen(LocalId range, ExprId at, ExprId largest, ExprId least) {
@@ -235,50 +286,82 @@ ExprId BlockWriter::least_of(ExprId peak) {
 
 void BlockWriter::copy(const Packed& from, const Rows& to, AxisId outer, Range outer_range,
                        AxisId inner, Range inner_range) {
-  const Peaks& peaks = from.peaks;
   const AxisId i = open(ForKind::serial, outer, outer_range);
   ExprId place = to_.sub(row_at(variable(i), outer_range.begin, to.row), inner_range.begin);
   if (to.base != kNone) place = to_.add(place, to.base);
-  std::vector<ExprId> places;
-  for (size_t p = 0; p < from.parts.size(); ++p)
-    places.push_back(out_.let(to_.add(place, integer(static_cast<int64_t>(p) * to.part))));
+  place = out_.let(place);
   const AxisId j = open(ForKind::lane, inner, inner_range);
-  for (size_t p = 0; p < from.parts.size(); ++p) {
-    const ExprId value = out_.expr(from.parts[p]);
-    out_.append(Store{{true, to.local}, {{places[p], kUnit}, {variable(j), kUnit}}, value});
-  }
-  if (peaks.range != kNone && peaks.free == inner) {
-    const ExprId zero = out_.let(to_.sub(integer(0), inner_range.begin));
-    const Index peak = {{zero, kUnit}, {variable(j), kUnit}};
-    const ExprId before = to_.load({true, peaks.inner}, peak);
-    out_.append(Store{{true, peaks.inner}, peak, to_.max(before, out_.expr(peaks.bits))});
-  }
+  const ExprId value = out_.expr(from.expr);
+  out_.append(Store{{true, to.local}, {{place, kUnit}, {variable(j), kUnit}}, value});
   out_.close();
-  if (peaks.range != kNone && peaks.free == outer) {
-    // A loop of its own, whose state stays in registers.
-    const AxisId again = open(ForKind::lane, inner, inner_range);
-    const ValueId value = to_.value({Dtype::int32}, "peak");
-    const ExprId state = to_.state(0, Dtype::int32);
-    out_.append(
-        Fold{value,
-             {again},
-             Emit::last,
-             Order::lanes,
-             {{Dtype::int32, to_.integer(Dtype::int32, 0), to_.max(state, out_.expr(peaks.bits)),
-               to_.max(state, to_.other(0, Dtype::int32))}}});
-    out_.close();
-    widen(peaks.range, peaks.at, to_.ref(value), least_of(to_.ref(value)));
-  }
-  for (size_t p = 0; to.padded && p < from.parts.size(); ++p)
+  if (to.padded)
     out_.append(Store{{true, to.local},
-                      {{places[p], kUnit}, {inner_range.end, kUnit}},
-                      to_.constant(source_[from.parts[p]].dtype, 0)});
+                      {{place, kUnit}, {inner_range.end, kUnit}},
+                      to_.constant(source_[from.expr].dtype, 0)});
+  out_.close();
+}
+
+void BlockWriter::copy_pairs(const Packed& from, const Rows& to, AxisId free, Range free_range,
+                             AxisId k_axis, Range k) {
+  const Pairs pairs = pairs_of(k);
+  // Two runs of a row: the pairs of two values, those of one.
+  const auto is_some = [&](ExprId n) { return to_.compare(Code::lt, integer(0), n); };
+  const ExprId of_one = to_.sub(pairs.count, pairs.both);
+  const ExprId first_run = out_.let(to_.select(is_some(pairs.both), integer(0), integer(1)));
+  const ExprId end_run = out_.let(to_.select(is_some(of_one), integer(2), integer(1)));
+  const AxisId i = open(ForKind::serial, free, free_range);
+  const ExprId row = row_at(variable(i), free_range.begin, to.row);
+  std::vector<ExprId> places;
+  for (int64_t p = 0; p < from.parts; ++p)
+    places.push_back(out_.let(to_.add(row, integer(p * to.part))));
+  const AxisId run = out_.open_loop(ForKind::serial, first_run, end_run, "run");
+  const ExprId is_second = to_.compare(Code::lt, integer(0), variable(run));
+  const ExprId begin = out_.let(to_.select(is_second, pairs.both, integer(0)));
+  const ExprId end = out_.let(to_.select(is_second, pairs.count, pairs.both));
+  const PairRow kind = pair_row(pairs, begin);
+  const AxisId t = out_.open_loop(ForKind::lane, begin, end, "pair");
+  store_pair(from, to.local, places, variable(t), k_axis, to_.add(k.begin, variable(t)),
+             kind.distance, kind.second_half);
+  out_.close();
+  out_.close();
+  // A loop of its own, whose state stays in registers.
+  const AxisId again = open(ForKind::lane, k_axis, k);
+  const ValueId value = to_.value({Dtype::int32}, "peak");
+  const ExprId state = to_.state(0, Dtype::int32);
+  out_.append(Fold{value,
+                   {again},
+                   Emit::last,
+                   Order::lanes,
+                   {{Dtype::int32, to_.integer(Dtype::int32, 0),
+                     to_.max(state, magnitude_bits(out_.expr(from.expr))),
+                     to_.max(state, to_.other(0, Dtype::int32))}}});
+  out_.close();
+  widen(from.peaks.range, from.peaks.at, to_.ref(value), least_of(to_.ref(value)));
+  out_.close();
+}
+
+void BlockWriter::copy_pair_rows(const Packed& from, const Rows& to, AxisId k_axis, Range k,
+                                 Range t, AxisId free, Range free_range) {
+  const Pairs pairs = pairs_of(k);
+  const AxisId i = out_.open_loop(ForKind::serial, t.begin, t.end, "pair");
+  const PairRow kind = pair_row(pairs, variable(i));
+  const ExprId row = to_.sub(row_at(variable(i), t.begin, to.row), free_range.begin);
+  std::vector<ExprId> places;
+  for (int64_t p = 0; p < from.parts; ++p)
+    places.push_back(out_.let(to_.add(row, integer(p * to.part))));
+  const ExprId first = out_.let(to_.add(k.begin, variable(i)));
+  const AxisId j = out_.open_loop(ForKind::lane, free_range.begin, free_range.end, "at");
+  const ExprId peak = store_pair(from, to.local, places, variable(j), k_axis, first, kind.distance,
+                                 kind.second_half, free, variable(j));
+  store_peak(from.peaks, free_range, variable(j), peak);
+  out_.close();
   out_.close();
 }
 
 void BlockWriter::pack_panels(const Tiles& tiles, const Packed& from, Panels to, AxisId k_axis,
                               Range k, AxisId n_axis, Range n, LocalId strip) {
   const int64_t width = tiles.tile_columns;
+  if (from.parts > 1) return pack_pairs(tiles, from, to, k_axis, k, n_axis, n);
   if (tiles.group > 1) return pack_groups(tiles, from, to, k_axis, k, n_axis, n, strip);
   const ExprId panels = out_.ceil_div(to_.sub(n.end, n.begin), width);
   const AxisId i = open(ForKind::serial, k_axis, k);
@@ -289,36 +372,54 @@ void BlockWriter::pack_panels(const Tiles& tiles, const Packed& from, Panels to,
   const ExprId place =
       out_.let(to_.sub(to_.add(row, to_.mul(variable(p), integer(to.depth * width))), first));
   const AxisId j = open(ForKind::lane, n_axis, {first, end});
-  const ExprId value = out_.expr(from.parts[0]);
+  const ExprId value = out_.expr(from.expr);
   out_.append(Store{{true, to.local}, {{place, kUnit}, {variable(j), kUnit}}, value});
+  for (int loops = 0; loops < 3; ++loops) out_.close();
+}
+
+void BlockWriter::pack_pairs(const Tiles& tiles, const Packed& from, Panels to, AxisId k_axis,
+                             Range k, AxisId n_axis, Range n) {
+  const int64_t width = tiles.tile_columns, part = to.depth * width;
+  const Pairs pairs = pairs_of(k);
+  const ExprId panels = out_.let(out_.ceil_div(length_of(n), width));
+  const AxisId i = out_.open_loop(ForKind::serial, integer(0), pairs.count, "pair");
+  const PairRow kind = pair_row(pairs, variable(i));
+  const ExprId row = out_.let(to_.add(to.base, to_.mul(variable(i), integer(width))));
+  const ExprId at = out_.let(to_.add(k.begin, variable(i)));
+  const AxisId p = out_.open_loop(ForKind::serial, integer(0), panels, "panel");
+  const ExprId first = out_.let(to_.add(n.begin, to_.mul(variable(p), integer(width))));
+  const ExprId end = out_.let(to_.min(to_.add(first, integer(width)), n.end));
+  const ExprId panel = to_.add(row, to_.mul(variable(p), integer(part * from.parts)));
+  std::vector<ExprId> places;
+  for (int64_t x = 0; x < from.parts; ++x)
+    places.push_back(out_.let(to_.sub(to_.add(panel, integer(x * part)), first)));
+  const AxisId j = out_.open_loop(ForKind::lane, first, end, "at");
+  const ExprId peak = store_pair(from, to.local, places, variable(j), k_axis, at, kind.distance,
+                                 kind.second_half, n_axis, variable(j));
+  store_peak(from.peaks, n, variable(j), peak);
   for (int loops = 0; loops < 3; ++loops) out_.close();
 }
 
 void BlockWriter::pack_groups(const Tiles& tiles, const Packed& from, Panels to, AxisId k_axis,
                               Range k, AxisId n_axis, Range n, LocalId strip) {
-  const auto parts = static_cast<int64_t>(from.parts.size());
   const AxisId s = out_.open_loop(ForKind::serial, integer(0),
                                   out_.ceil_div(length_of(k), kGroupedRows), "strip");
   const ExprId first = out_.let(to_.mul(variable(s), integer(kGroupedRows)));
   const ExprId begin = out_.let(to_.add(k.begin, first));
   const Range rows = {begin, out_.let(to_.min(to_.add(begin, integer(kGroupedRows)), k.end))};
-  const int64_t row = to.columns + tiles.line, part = kGroupedRows * row;
-  copy(from, {strip, kNone, row, part}, k_axis, rows, n_axis, n);
-  const ExprId place = to_.add(to.base, to_.mul(first, integer(tiles.tile_columns)));
-  PackMicro micro{.tile_columns = tiles.tile_columns,
-                  .to_panel = to.depth * tiles.tile_columns * parts,
-                  .to = {true, to.local},
-                  .from = {true, strip},
-                  .rows = length_of(rows),
-                  .columns = length_of(n),
-                  .to_at = kNone,
-                  .from_at = kNone,
-                  .from_row = integer(row)};
-  for (int64_t p = 0; p < parts; ++p) {
-    micro.to_at = out_.let(to_.add(place, integer(p * to.depth * tiles.tile_columns)));
-    micro.from_at = integer(p * part);
-    out_.append(micro.micro());
-  }
+  const int64_t row = to.columns + tiles.line;
+  copy(from, {strip, kNone, row}, k_axis, rows, n_axis, n);
+  const PackMicro micro{
+      .tile_columns = tiles.tile_columns,
+      .to_panel = to.depth * tiles.tile_columns,
+      .to = {true, to.local},
+      .from = {true, strip},
+      .rows = length_of(rows),
+      .columns = length_of(n),
+      .to_at = out_.let(to_.add(to.base, to_.mul(first, integer(tiles.tile_columns)))),
+      .from_at = integer(0),
+      .from_row = integer(row)};
+  out_.append(micro.micro());
   out_.close();
 }
 
@@ -339,15 +440,16 @@ void BlockWriter::pack_in_place(const Tiles& tiles, const Place& place, Panels t
 // A strip lies in one panel.
 void BlockWriter::pack_transposed(const Tiles& tiles, const Packed& from, Panels to, AxisId k_axis,
                                   Range k, AxisId n_axis, Range n, LocalId strip) {
-  const auto parts = static_cast<int64_t>(from.parts.size());
   const int64_t width = tiles.tile_columns, rows = strip_rows(tiles), row = to.depth + tiles.line;
-  const int64_t panel_size = to.depth * width * parts;
+  const int64_t panel_size = to.depth * width * from.parts;
   const AxisId s = out_.open_loop(ForKind::serial, integer(0),
                                   out_.ceil_div(to_.sub(n.end, n.begin), rows), "strip");
   const ExprId first = out_.let(to_.mul(variable(s), integer(rows)));
   const ExprId begin = out_.let(to_.add(n.begin, first));
   const ExprId end = out_.let(to_.min(to_.add(begin, integer(rows)), n.end));
-  copy(from, {strip, kNone, row, rows * row, tiles.group > 1}, n_axis, {begin, end}, k_axis, k);
+  const Rows lines{strip, kNone, row, rows * row, tiles.group > 1};
+  if (from.parts > 1) copy_pairs(from, lines, n_axis, {begin, end}, k_axis, k);
+  else copy(from, lines, n_axis, {begin, end}, k_axis, k);
   const ExprId panel =
       to_.mul(to_.op(Code::div, Dtype::int64, {first, integer(width)}), integer(panel_size));
   const ExprId column =
@@ -360,10 +462,10 @@ void BlockWriter::pack_transposed(const Tiles& tiles, const Packed& from, Panels
                        .to = {true, to.local},
                        .from = {true, strip},
                        .rows = out_.let(to_.sub(end, begin)),
-                       .columns = out_.let(to_.sub(k.end, k.begin)),
+                       .columns = from.parts > 1 ? pairs_of(k).count : length_of(k),
                        .to_at = kNone,
                        .from_at = kNone};
-  for (int64_t p = 0; p < parts; ++p) {
+  for (int64_t p = 0; p < from.parts; ++p) {
     micro.to_at = out_.let(to_.add(place, integer(p * to.depth * width)));
     micro.from_at = integer(p * rows * row);
     out_.append(micro.micro());
@@ -388,23 +490,30 @@ void BlockWriter::clear(LocalId local, ExprId base, int64_t row, ExprId rows, Ex
 void BlockWriter::pack_turned(const Tiles& tiles, const Packed& from, const Rows& to, AxisId k_axis,
                               Range k, AxisId m_axis, Range m, int64_t strip_row, LocalId strip) {
   const int64_t part = tiles.step * strip_row;
+  const bool in_pairs = from.parts > 1;
+  const ExprId count = in_pairs ? pairs_of(k).count : length_of(k);
   const AxisId s =
-      out_.open_loop(ForKind::serial, integer(0), out_.ceil_div(length_of(k), tiles.step), "strip");
+      out_.open_loop(ForKind::serial, integer(0), out_.ceil_div(count, tiles.step), "strip");
   const ExprId first = out_.let(to_.mul(variable(s), integer(tiles.step)));
-  const ExprId begin = out_.let(to_.add(k.begin, first));
-  const Range rows = {begin, out_.let(to_.min(to_.add(begin, integer(tiles.step)), k.end))};
-  copy(from, {strip, kNone, strip_row, part}, k_axis, rows, m_axis, m);
+  const ExprId end = out_.let(to_.min(to_.add(first, integer(tiles.step)), count));
+  const Rows lines{strip, kNone, strip_row, part};
+  if (in_pairs) {
+    copy_pair_rows(from, lines, k_axis, k, {first, end}, m_axis, m);
+  } else {
+    const auto in_k = [&](ExprId at) { return out_.let(to_.add(k.begin, at)); };
+    copy(from, lines, k_axis, {in_k(first), in_k(end)}, m_axis, m);
+  }
   TransposeMicro micro{.tile = tiles.lanes * tiles.group,
                        .to_row = to.row,
                        .from_row = strip_row,
                        .group = 1,
                        .to = {true, to.local},
                        .from = {true, strip},
-                       .rows = length_of(rows),
+                       .rows = length_of({first, end}),
                        .columns = length_of(m),
                        .to_at = kNone,
                        .from_at = kNone};
-  for (int64_t p = 0; p < static_cast<int64_t>(from.parts.size()); ++p) {
+  for (int64_t p = 0; p < from.parts; ++p) {
     micro.to_at = out_.let(to_.add(first, integer(p * to.part)));
     micro.from_at = integer(p * part);
     out_.append(micro.micro());

@@ -60,9 +60,10 @@ class ProductAnalysis {
   Parts parts;
   Roles roles;
   std::vector<Product> products;
-  Scheme scheme = Scheme::fma;    // of all products
-  Dtype packed = Dtype::float32;  // of what is packed: that of the accumulators, or bfloat16
-  int operand_parts = 1;          // what each operand is the sum of
+  Scheme scheme = Scheme::fma;  // of all products
+  // Of what is packed: that of the accumulators, bfloat16, or pairs of it (uint32).
+  Dtype packed = Dtype::float32;
+  int operand_parts = 1;  // what each operand is the sum of
 
  private:
   bool needs(const Line& line, bool (*wanted)(const Stmt&));
@@ -114,21 +115,36 @@ class BlockWriter {
   // `range` holds from `at` on the largest and the least, but zeros, of these.
   struct Peaks {
     LocalId range = kNone;
-    ExprId at = kNone, bits = kNone;
+    ExprId at = kNone;
     AxisId free = kNone;
     LocalId inner = kNone;  // where `free` is the inner axis: those of its indices, from 0 on
   };
-  // What is packed: an expression of the source, or the parts whose sum it is.
+  // What is packed: an expression of the source; or, of a float32 one, several bfloat16 whose sum it is, the
+  // parts, in pairs.
   struct Packed {
-    Packed(ExprId expr) : parts{expr} {}
-    Packed(std::vector<ExprId> exprs, Peaks where) : parts(std::move(exprs)), peaks(where) {}
-    std::vector<ExprId> parts;
+    Packed(ExprId value) : expr(value) {}
+    Packed(ExprId value, int64_t count, Peaks where) : expr(value), parts(count), peaks(where) {}
+    ExprId expr;
+    int64_t parts = 1;
     Peaks peaks = {};
   };
-  // The parts of a float32 expression: each is the bfloat16 nearest to what the ones before leave.
-  std::vector<ExprId> parts_of(ExprId expr, int count);
+  // A pair holds the parts at t and t + distance of k, counted from the block's begin; those from `both` up
+  // to `count` have none at the second place, where 0 stands for it. The distance is half the depth in whole
+  // steps of tile instructions: so two vectors along k make one, and no lane moves.
+  struct Pairs {
+    ExprId distance, both, count;
+  };
+  Pairs pairs_of(Range k);
+  // The parts of two values, in pairs: each part is the bfloat16 nearest to what the ones before leave.
+  // second_half: the bits of a pair that are of the second value.
+  std::vector<ExprId> parts_of(ExprId first, ExprId second, ExprId second_half, int64_t count);
+  // Stores pair t at `at` of each place, in a loop whose lanes run along `lane` if that is not k. Gives the
+  // larger one's magnitude_bits.
+  ExprId store_pair(const Packed& from, LocalId to, const std::vector<ExprId>& places, ExprId at,
+                    AxisId k_axis, ExprId k, ExprId distance, ExprId second_half,
+                    AxisId lane = kNone, ExprId lane_at = kNone);
   // The bits of its magnitude, int32: ordered as the magnitudes, infinity and NaN above all.
-  ExprId magnitude_bits(ExprId expr);
+  ExprId magnitude_bits(ExprId made);
   static constexpr int64_t kNoMagnitude = std::numeric_limits<int32_t>::max();
   // Peaks from `largest` down to `least` are of the range, too.
   void widen(LocalId range, ExprId at, ExprId largest, ExprId least);
@@ -145,9 +161,21 @@ class BlockWriter {
   };
   void copy(const Packed& from, const Rows& to, AxisId outer, Range outer_range, AxisId inner,
             Range inner_range);
+  // The same of pairs: rows of the free axis along k, and rows of pairs (the range `t`) along the free axis.
+  void copy_pairs(const Packed& from, const Rows& to, AxisId free, Range free_range, AxisId k_axis,
+                  Range k);
+  void copy_pair_rows(const Packed& from, const Rows& to, AxisId k_axis, Range k, Range t,
+                      AxisId free, Range free_range);
+  // What a row of pairs is: all of it has two values, or all has one.
+  struct PairRow {
+    ExprId distance, second_half;
+  };
+  PairRow pair_row(const Pairs& pairs, ExprId t);
+  // In a loop along the rows' free axis.
+  void store_peak(const Peaks& peaks, Range free_range, ExprId at, ExprId bits);
 
-  // Packs the block k x n of B, k no longer than `depth`, into panels of tile_columns from `base` on; the
-  // parts of a panel follow each other.
+  // Packs the block k x n of B, k no longer than `depth` (of pairs: twice that), into panels of tile_columns
+  // from `base` on; the parts of a panel follow each other.
   struct Panels {
     LocalId local;
     ExprId base;
@@ -158,6 +186,8 @@ class BlockWriter {
   // through the thread's Local `strip`.
   void pack_panels(const Tiles& tiles, const Packed& from, Panels to, AxisId k_axis, Range k,
                    AxisId n_axis, Range n, LocalId strip = kNone);
+  void pack_pairs(const Tiles& tiles, const Packed& from, Panels to, AxisId k_axis, Range k,
+                  AxisId n_axis, Range n);
   void pack_groups(const Tiles& tiles, const Packed& from, Panels to, AxisId k_axis, Range k,
                    AxisId n_axis, Range n, LocalId strip);
   // The same of an operand that lies along n in memory, all rows at once.

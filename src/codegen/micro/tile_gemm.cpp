@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A packed block of A times a packed block of B by tile instructions: for each panel of B, which stays in
 // L1, all rows of A, which are in L2 and go past L1. Two by two tiles of C are kept over the depth; those of
-// operands in several parts are added to C by vectors, so that no chain is longer than the depth. Tiles are
+// operands in several parts are added to C by vectors, so that no chain is longer than the depth, while the
+// tiles of the next block are multiplied. Tiles are
 // configured for each call and released at its end, so a thread has no state outside it: nothing for
 // forks, signal handlers and switches between threads to keep. Tile registers have fixed numbers: LLVM
 // would put them on the stack and configure them itself.
@@ -12,7 +13,9 @@
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
+#include <algorithm>
 #include <array>
+#include <utility>
 
 #include "codegen/micro/micro.h"
 
@@ -35,26 +38,44 @@ class TileLoops {
   Value* steps() { return b_.CreateAShr(b_.CreateAdd(f_.argument(6), f_.word(kDepth - 1)), 5); }
   Value* adds() { return b_.CreateICmpNE(f_.argument(7), f_.word(0)); }
 
-  // body(c, b, columns left) for each panel of B.
+  // body(c, b, columns left, carried) for each panel of B gives what the next one, and the end, gets.
   template <typename F>
-  void each_panel(F&& body) {
-    const MicroValues begin = {f_.argument(2), f_.argument(3)};
-    f_.loop(columns(), kBlock, begin, [&](Value* j, const MicroValues& in) {
-      next_ = in[1];
-      body(f_.at(f_.argument(0), j), in[0], b_.CreateSub(columns(), j));
-      return MicroValues{f_.at(packed_, in[0], m_.b_panel), f_.at(packed_, in[1], m_.b_panel)};
+  MicroValues each_panel(const MicroValues& carried, F&& body) {
+    const MicroValues begin = {f_.argument(2)};
+    return carry(columns(), begin, carried, [&](Value* j, const MicroValues& in, auto&& own) {
+      Value* following = f_.at(packed_, in[0], m_.b_panel);
+      Value* left = b_.CreateSub(columns(), j);
+      next_ = b_.CreateSelect(b_.CreateICmpSGT(left, f_.word(kBlock)), following, f_.argument(3));
+      const MicroValues made = body(f_.at(f_.argument(0), j), in[0], left, own);
+      return joined({following}, made);
     });
   }
-  // body(c, a, rows left) for each panel of A.
+  // body(c, a, rows left, carried) for each panel of A.
   template <typename F>
-  void each_rows(Value* c, F&& body) {
+  MicroValues each_rows(Value* c, const MicroValues& carried, F&& body) {
     Value* fetched = b_.CreateMul(steps(), f_.word(fetched_step()));
-    f_.loop(rows(), kBlock, {c, f_.argument(1), next_}, [&](Value* i, const MicroValues& in) {
+    const MicroValues begin = {c, f_.argument(1), next_};
+    return carry(rows(), begin, carried, [&](Value* i, const MicroValues& in, auto&& own) {
       next_ = in[2];
-      body(in[0], in[1], b_.CreateSub(rows(), i));
-      return MicroValues{f_.at(in[0], kBlock * m_.c_row), f_.at(packed_, in[1], m_.a_panel),
-                         b_.CreateGEP(packed_, in[2], fetched)};
+      const MicroValues made = body(in[0], in[1], b_.CreateSub(rows(), i), own);
+      return joined({f_.at(in[0], kBlock * m_.c_row), f_.at(packed_, in[1], m_.a_panel),
+                     b_.CreateGEP(packed_, in[2], fetched)},
+                    made);
     });
+  }
+  static MicroValues joined(MicroValues first, const MicroValues& rest) {
+    first.append(rest.begin(), rest.end());
+    return first;
+  }
+  // Blocks of a loop whose body gets what `first` becomes, and what was carried; gives the latter.
+  template <typename F>
+  MicroValues carry(Value* end, const MicroValues& first, const MicroValues& carried, F&& body) {
+    const size_t own = first.size();
+    const auto rest = [&](const MicroValues& all) {
+      return MicroValues(all.begin() + own, all.end());
+    };
+    return rest(f_.loop(end, kBlock, joined(first, carried),
+                        [&](Value* i, const MicroValues& in) { return body(i, in, rest(in)); }));
   }
   // Elements of the next panel of B that a step fetches: with kTiledRows rows, all of it.
   int64_t fetched_step() const { return m_.parts * kDepth * kBlock * kBlock / ir::kTiledRows; }
@@ -77,11 +98,9 @@ class TileLoops {
     b_.CreateIntrinsic(id, {}, arguments);
   }
 
-  // body(1) if no more than a tile is left, else body(2). Operands in parts come in large blocks, and code of
-  // many products takes long to compile: for these it is always body(2).
+  // body(1) if no more than a tile is left, else body(2).
   template <typename F>
   void by_tiles(Value* left, F&& body) {
-    if (in_parts()) return body(2);
     f_.when(b_.CreateICmpSGT(left, f_.word(kSide)), [&] { body(2); });
     f_.when(b_.CreateICmpSLE(left, f_.word(kSide)), [&] { body(1); });
   }
@@ -99,25 +118,30 @@ class TileCode : TileLoops {
 
   void emit() {
     Value* before = in_parts() ? flush() : nullptr;
-    if (in_parts()) sums_ = aligned_sums();
     call(llvm::Intrinsic::x86_ldtilecfg, {configuration()});
-    each_panel([&](Value* c_panel, Value* b, Value* columns_left) {
-      by_tiles(columns_left, [&](int across) {
-        each_rows(c_panel, [&](Value* c, Value* a, Value* rows_left) {
-          by_tiles(rows_left, [&](int down) { block(down, across, c, a, b); });
-        });
-      });
-    });
+    in_parts() ? each_in_parts() : each_block();
     call(llvm::Intrinsic::x86_tilerelease, {});
     if (before != nullptr) restore(before);
   }
 
  private:
-  // In the frame, on a cache line. LLVM 19 fails on a frame that is itself so aligned.
-  Value* aligned_sums() {
-    constexpr int64_t kLine = 64, kElements = 4 * kSide * kSide;
+  void each_block() {
+    each_panel({}, [&](Value* c_panel, Value* b, Value* columns_left, auto&&) {
+      by_tiles(columns_left, [&](int across) {
+        each_rows(c_panel, {}, [&](Value* c, Value* a, Value* rows_left, auto&&) {
+          by_tiles(rows_left, [&](int down) { block(down, across, c, a, b); });
+          return MicroValues();
+        });
+      });
+      return MicroValues();
+    });
+  }
+
+  // On a cache line of the frame. LLVM 19 fails on a frame that is itself so aligned.
+  Value* aligned(int64_t elements, const char* name) {
+    constexpr int64_t kLine = 64;
     Value* frame =
-        b_.CreateAlloca(llvm::ArrayType::get(f_.element(), kElements + kLine / 4), nullptr, "sums");
+        b_.CreateAlloca(llvm::ArrayType::get(f_.element(), elements + kLine / 4), nullptr, name);
     Value* past = b_.CreateGEP(b_.getInt8Ty(), frame, f_.word(kLine - 1));
     return b_.CreateIntrinsic(llvm::Intrinsic::ptrmask, {past->getType(), b_.getInt64Ty()},
                               {past, f_.word(-kLine)});
@@ -144,35 +168,71 @@ class TileCode : TileLoops {
   }
 
   void block(int down, int across, Value* c, Value* a, Value* b) {
-    if (in_parts()) return block_in_parts(down, across, c, a, b);
     f_.when(adds(), [&] {
       each_c(down, across, c, [&](int number, Value* at) {
         call(llvm::Intrinsic::x86_tileloadd64, {tile(number), at, stride(m_.c_row, 4)});
       });
     });
     f_.when(b_.CreateNot(adds()), [&] { clear(down, across); });
-    multiply(down, across, a, b);
-    store(down, across, c);
+    f_.loop(steps(), 1, {a, b, next_},
+            [&](Value*, const MicroValues& at) { return multiply(down, across, at); });
+    each_c(down, across, c, [&](int number, Value* at) {
+      call(llvm::Intrinsic::x86_tilestored64, {tile(number), at, stride(m_.c_row, 4)});
+    });
   }
 
-  void block_in_parts(int down, int across, Value* c, Value* a, Value* b) {
-    clear(down, across);
-    multiply(down, across, a, b);
-    f_.when(b_.CreateNot(adds()), [&] { store(down, across, c); });
-    f_.when(adds(), [&] {
-      const int64_t row = across * kSide;
-      each_sum(down, across, [&](int number, int64_t at) {
-        call(llvm::Intrinsic::x86_tilestored64, {tile(number), f_.at(sums_, at), stride(row, 4)});
-      });
-      f_.loop(f_.word(down * kSide), 1, {c, sums_}, [&](Value*, const MicroValues& at) {
-        for (int64_t j = 0; j < row; j += kSide) {
-          Value* place = f_.at(at[0], j);
-          Value* sum = f_.load(f_.vector(kSide), f_.at(at[1], j));
-          f_.store(b_.CreateFAdd(f_.load(f_.vector(kSide), place), sum), place);
-        }
-        return MicroValues{f_.at(at[0], m_.c_row), f_.at(at[1], row)};
+  // Blocks of 2 x 2 tiles only: code of many products takes long to compile, and such operands come in
+  // large blocks.
+  void each_in_parts() {
+    start_ = aligned(kBlock, "start");
+    for (int64_t j = 0; j < kBlock; j += kSide)
+      f_.store(llvm::ConstantFP::getNegativeZero(f_.vector(kSide)), f_.at(start_, j));
+    Value* some = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umax, steps(), f_.word(1));
+    each_step_ = b_.CreateUDiv(f_.word(kBlock), some);
+    rest_ = b_.CreateSub(f_.word(kBlock), b_.CreateMul(each_step_, steps()));
+    MicroValues sums = {f_.argument(0), aligned(kBlock * kBlock, "sums"),
+                        aligned(kBlock * kBlock, "other_sums"), f_.word(0)};
+    sums = each_panel(sums, [&](Value* c_panel, Value* b, Value*, auto&& carried) {
+      return each_rows(c_panel, carried, [&](Value* c, Value* a, Value*, auto&& before) {
+        return block_in_parts(c, a, b, before);
       });
     });
+    add(b_.CreateMul(sums[3], f_.word(kBlock)), sums[0], sums[1], sums[0]);
+  }
+
+  // before: where in C the sums of the block before belong, where they are, where there is room for others;
+  // 1, or 0 if there is no block before. Each step of the depth adds some rows of them.
+  MicroValues block_in_parts(Value* c, Value* a, Value* b, const MicroValues& before) {
+    clear(2, 2);
+    Value* some = b_.CreateMul(before[3], each_step_);
+    const MicroValues begin = {a, b, next_, before[0], before[1], c};
+    const MicroValues left = f_.loop(steps(), 1, begin, [&](Value*, const MicroValues& at) {
+      return joined(multiply(2, 2, at), add(some, at[3], at[4], at[5]));
+    });
+    add(b_.CreateMul(before[3], rest_), left[3], left[4], left[5]);
+    for (int i = 0; i < 2; ++i)
+      for (int j = 0; j < 2; ++j)
+        call(llvm::Intrinsic::x86_tilestored64,
+             {tile(of_c(i, j)), f_.at(before[2], (i * kBlock + j) * kSide), stride(kBlock, 4)});
+    return {c, before[2], before[1], f_.word(1)};
+  }
+
+  // Rows of sums onto those of C, or in their place; gives where the next ones are. As many are fetched.
+  MicroValues add(Value* rows, Value* c, Value* sums, Value* fetched) {
+    Value* first = b_.CreateSelect(adds(), c, start_);
+    Value* row = b_.CreateSelect(adds(), f_.word(m_.c_row), f_.word(0));
+    const MicroValues begin = {c, sums, first, fetched};
+    const MicroValues end = f_.loop(rows, 1, begin, [&](Value*, const MicroValues& at) {
+      for (int64_t j = 0; j < kBlock; j += kSide) {
+        b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {at[3]->getType()},
+                           {f_.at(at[3], j), b_.getInt32(1), b_.getInt32(3), b_.getInt32(1)});
+        Value* sum = f_.load(f_.vector(kSide), f_.at(at[1], j));
+        f_.store(b_.CreateFAdd(f_.load(f_.vector(kSide), f_.at(at[2], j)), sum), f_.at(at[0], j));
+      }
+      return MicroValues{f_.at(at[0], m_.c_row), f_.at(at[1], kBlock), f_.at(at[2], row),
+                         f_.at(at[3], m_.c_row)};
+    });
+    return {end[0], end[1], end[3]};
   }
 
   void clear(int down, int across) {
@@ -180,13 +240,12 @@ class TileCode : TileLoops {
       for (int j = 0; j < across; ++j) call(llvm::Intrinsic::x86_tilezero, {tile(of_c(i, j))});
   }
 
-  void multiply(int down, int across, Value* a, Value* b) {
-    f_.loop(steps(), 1, {a, b, next_}, [&](Value*, const MicroValues& at) {
-      step(down, across, at[0], at[1]);
-      fetch(at[2]);
-      return MicroValues{f_.at(packed_, at[0], m_.a_step), f_.at(packed_, at[1], kDepth * kBlock),
-                         f_.at(packed_, at[2], fetched_step())};
-    });
+  // kDepth of k, from {a, b, what is to be fetched} on; gives where the next ones are.
+  MicroValues multiply(int down, int across, const MicroValues& at) {
+    step(down, across, at[0], at[1]);
+    fetch(at[2]);
+    return {f_.at(packed_, at[0], m_.a_step), f_.at(packed_, at[1], kDepth * kBlock),
+            f_.at(packed_, at[2], fetched_step())};
   }
 
   // Into L2.
@@ -198,46 +257,61 @@ class TileCode : TileLoops {
           {f_.at(packed_, from, at), b_.getInt32(0), b_.getInt32(2), b_.getInt32(1)});
   }
 
-  void store(int down, int across, Value* c) {
-    each_c(down, across, c, [&](int number, Value* at) {
-      call(llvm::Intrinsic::x86_tilestored64, {tile(number), at, stride(m_.c_row, 4)});
-    });
-  }
-
   template <typename F>
   void each_c(int down, int across, Value* c, F&& body) {
     for (int i = 0; i < down; ++i)
       for (int j = 0; j < across; ++j) body(of_c(i, j), f_.at(c, i * kSide * m_.c_row + j * kSide));
   }
-  // The same of a block without gaps.
-  template <typename F>
-  void each_sum(int down, int across, F&& body) {
-    for (int i = 0; i < down; ++i)
-      for (int j = 0; j < across; ++j) body(of_c(i, j), (i * across * kSide + j) * kSide);
+
+  // One instruction: tile (i, j) of C and a pair of parts.
+  struct Use {
+    int i, j;
+    ir::PartPair pair;
+  };
+  // Where only the part of B changes after a pair its products go down first, else across: so a tile is free
+  // for what the next pair takes while others are used.
+  std::vector<Use> uses(int down, int across) const {
+    const std::span<const ir::PartPair> pairs = ir::products_of(m_.parts);
+    std::vector<Use> uses;
+    for (size_t p = 0; p < pairs.size(); ++p) {
+      const bool goes_down = p + 1 < pairs.size() && pairs[p].a == pairs[p + 1].a;
+      for (int x = 0; x < (goes_down ? across : down); ++x)
+        for (int y = 0; y < (goes_down ? down : across); ++y)
+          uses.push_back({goes_down ? y : x, goes_down ? x : y, pairs[p]});
+    }
+    return uses;
   }
 
-  // kDepth of k. A part that the next product takes as well stays where it is.
+  // A part is loaded when its tile is free, and stays if the next product takes it as well.
   void step(int down, int across, Value* a, Value* b) {
-    ir::PartPair loaded = {-1, -1};
-    for (ir::PartPair pair : ir::products_of(m_.parts)) {
-      for (int i = 0; i < down; ++i) {
-        if (pair.a != loaded.a)
-          call(llvm::Intrinsic::x86_tileloaddt164,
-               {tile(of_a(i)), f_.at(packed_, a, pair.a * m_.a_part + i * kSide * m_.a_row),
-                stride(m_.a_row, 2)});
-        for (int j = 0; j < across; ++j) {
-          if (i == 0 && pair.b != loaded.b)
-            call(llvm::Intrinsic::x86_tileloadd64,
-                 {tile(of_b(j)), f_.at(packed_, b, pair.b * m_.b_part + j * kSide * 2),
-                  stride(kBlock * 2, 2)});
-          call(llvm::Intrinsic::x86_tdpbf16ps, {tile(of_c(i, j)), tile(of_a(i)), tile(of_b(j))});
-        }
-      }
-      loaded = pair;
+    int a_parts[2] = {-1, -1}, b_parts[2] = {-1, -1};
+    const auto load_a = [&](const Use& use) {
+      if (std::exchange(a_parts[use.i], use.pair.a) == use.pair.a) return;
+      call(llvm::Intrinsic::x86_tileloaddt164,
+           {tile(of_a(use.i)), f_.at(packed_, a, use.pair.a * m_.a_part + use.i * kSide * m_.a_row),
+            stride(m_.a_row, 2)});
+    };
+    const auto load_b = [&](const Use& use) {
+      if (std::exchange(b_parts[use.j], use.pair.b) == use.pair.b) return;
+      call(llvm::Intrinsic::x86_tileloadd64,
+           {tile(of_b(use.j)), f_.at(packed_, b, use.pair.b * m_.b_part + use.j * kSide * 2),
+            stride(kBlock * 2, 2)});
+    };
+    const std::vector<Use> all = uses(down, across);
+    for (auto use = all.begin(); use != all.end(); ++use) {
+      load_a(*use), load_b(*use);
+      call(llvm::Intrinsic::x86_tdpbf16ps,
+           {tile(of_c(use->i, use->j)), tile(of_a(use->i)), tile(of_b(use->j))});
+      const auto next_a = std::find_if(use + 1, all.end(), [&](auto& u) { return u.i == use->i; });
+      const auto next_b = std::find_if(use + 1, all.end(), [&](auto& u) { return u.j == use->j; });
+      if (next_a != all.end()) load_a(*next_a);
+      if (next_b != all.end()) load_b(*next_b);
     }
   }
 
-  Value* sums_ = nullptr;  // of a block, on their way to C
+  Value* start_ = nullptr;      // of what is not added to C: zeros that change no sum
+  Value* each_step_ = nullptr;  // rows of sums that a step of the depth adds to C
+  Value* rest_ = nullptr;       // rows of a block that are left after
 };
 
 // The same in vectors, a row of C at a time.
@@ -251,9 +325,9 @@ class VectorCode : TileLoops {
 
   void emit() {
     Value* before = x86_ ? flush() : nullptr;
-    each_panel([&](Value* c_panel, Value* b, Value* columns_left) {
+    each_panel({}, [&](Value* c_panel, Value* b, Value* columns_left, auto&&) {
       Value* width = at_most(columns_left, kBlock);
-      each_rows(c_panel, [&](Value* c_block, Value* a_block, Value* rows_left) {
+      each_rows(c_panel, {}, [&](Value* c_block, Value* a_block, Value* rows_left, auto&&) {
         f_.loop(at_most(rows_left, kBlock), 1, {c_block, a_block},
                 [&](Value*, const MicroValues& in) {
                   f_.loop(width, lanes_, {}, [&](Value* j, const MicroValues&) {
@@ -264,7 +338,9 @@ class VectorCode : TileLoops {
                   });
                   return MicroValues{f_.at(in[0], m_.c_row), f_.at(packed_, in[1], m_.a_row)};
                 });
+        return MicroValues();
       });
+      return MicroValues();
     });
     if (before != nullptr) restore(before);
   }
@@ -320,7 +396,11 @@ class VectorCode : TileLoops {
 
 }  // namespace
 
-llvm::Function* tile_gemm_function(const MicroTarget& target, const ir::TileGemmMicro& m) {
+llvm::Function* tile_gemm_function(const MicroTarget& target, const ir::TileGemmMicro& given) {
+  ir::TileGemmMicro m = given;
+  if (m.parts > 1)  // from here on in bfloat16
+    for (int64_t* pairs : {&m.a_part, &m.a_panel, &m.a_row, &m.a_step, &m.b_part, &m.b_panel})
+      *pairs *= 2;
   const std::string name = fmt::format("tile_gemm_{}_{}_{}_{}_{}_{}_{}_{}", m.parts, m.a_part,
                                        m.a_panel, m.a_row, m.a_step, m.b_part, m.b_panel, m.c_row);
   if (llvm::Function* known = target.module.getFunction(name)) return known;
