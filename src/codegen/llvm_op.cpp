@@ -33,6 +33,7 @@ CpuFeatures features_of(CpuLevel level) {
   f.sse41 = f.avx2 = level >= CpuLevel::avx2 || level == CpuLevel::neon;
   f.avx512 = level >= CpuLevel::avx512;
   f.vector_bytes = f.avx512 ? 64 : level >= CpuLevel::avx2 ? 32 : 16;
+  f.vnni = level >= CpuLevel::avx512_bf16;
   f.tiles = level >= CpuLevel::amx;
   f.x86 = level != CpuLevel::neon;
   return f;

@@ -440,15 +440,19 @@ ContractShape contract_shape(const PlanNode& product, int64_t k) {
   if (const auto scheme = scheme_in_parts(dtype, {batch, m, n, k}, is_long)) return {*scheme};
   if (is_long) return {ir::Scheme::fma_split_k};
   if (m <= kLocalRows && batch >= kBatch) return {ir::Scheme::fma_local};
-  if (m <= ir::kTiledRows && dtype == Dtype::bfloat16 && cpu_target().facts().amx_bf16)
-    return {ir::Scheme::fma_local};
+  const ir::TargetFacts facts = cpu_target().facts();
+  const bool bytes = is_integer(dtype) &&
+                     std::ranges::all_of(product.node->inputs,
+                                         [](auto& input) { return size_of(input->dtype) == 1; });
+  const bool by_tiles = bytes ? facts.amx_int8 : dtype == Dtype::bfloat16 && facts.amx_bf16;
+  if (m <= ir::kTiledRows && by_tiles) return {ir::Scheme::fma_local};
   return {};
 }
 
 Lane Emitter::compute_contract(Id id, const Member& member) {
   const Lane a = value(node(id).inputs[0], member.in[0], ir::kNone);
   const Lane b = value(node(id).inputs[1], member.in[1], ir::kNone);
-  const Dtype acc = builder_.dtype(a.re);
+  const Dtype acc = compute_dtype(node(id).node->dtype);
   const std::vector<AxisId> summed = axes_of({r_.axes.normalize(member.in[0].back())});
   const AxisId k = summed.empty() ? -1 : summed[0];
   Coords all = member.at;
@@ -459,7 +463,7 @@ Lane Emitter::compute_contract(Id id, const Member& member) {
       region_.kernel >= 0 ? ContractShape{} : contract_shape(node(id), terms[terms.ndim() - 1]);
   auto product = [&](ir::ExprId x, ir::ExprId y) {
     if (sizes.exchanged) std::swap(x, y);
-    if (k < 0) return builder_.mul(x, y);
+    if (k < 0) return builder_.mul(builder_.cast(x, acc), builder_.cast(y, acc));
     const ir::ValueId value = builder_.value({acc});
     append(axes, ir::Contract{value, {axes_.in_kernel(k)}, x, y, acc, sizes.scheme});
     return builder_.ref(value);

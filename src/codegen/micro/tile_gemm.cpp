@@ -6,7 +6,7 @@
 // forks, signal handlers and switches between threads to keep. Tile registers have fixed numbers: LLVM
 // would put them on the stack and configure them itself.
 //
-// For processors without them, loops over vectors give the same bits. MXCSR is set for the call to flush
+// For processors without them, loops over vectors give the same bits. Of bfloat16, MXCSR is set for the call to flush
 // subnormal numbers wherever vectors add, as tile instructions do whatever it says.
 #include <fmt/format.h>
 #include <llvm/IR/Constants.h>
@@ -20,19 +20,36 @@ namespace cermet::codegen {
 
 namespace {
 
-constexpr int64_t kSide = ir::kTileSide, kDepth = ir::kTileDepth, kBlock = ir::kTileBlock;
+constexpr int64_t kSide = ir::kTileSide, kBlock = ir::kTileBlock;
 
 using Value = llvm::Value;
+
+// Dtypes of the operands.
+struct Operands {
+  Dtype a, b;
+  bool are_integers() const { return is_integer(a); }
+  bool a_signed() const { return is_signed(a); }
+  bool b_signed() const { return is_signed(b); }
+};
 
 // What both kinds of code walk through.
 class TileLoops {
  protected:
-  TileLoops(const ir::TileGemmMicro& micro, MicroFunction& f)
-      : m_(micro), f_(f), b_(f.builder()), packed_(f.builder().getInt16Ty()) {}
+  TileLoops(const ir::TileGemmMicro& micro, Operands operands, MicroFunction& f)
+      : m_(micro),
+        operands_(operands),
+        size_(static_cast<int64_t>(size_of(operands.a))),
+        depth_(ir::tile_depth_of(operands.a)),
+        group_(ir::group_of(operands.a)),
+        f_(f),
+        b_(f.builder()),
+        packed_(f.builder().getIntNTy(static_cast<unsigned>(8 * size_))) {}
 
   Value* rows() { return f_.argument(4); }
   Value* columns() { return f_.argument(5); }
-  Value* steps() { return b_.CreateAShr(b_.CreateAdd(f_.argument(6), f_.word(kDepth - 1)), 5); }
+  Value* steps() {
+    return b_.CreateUDiv(b_.CreateAdd(f_.argument(6), f_.word(depth_ - 1)), f_.word(depth_));
+  }
   Value* adds() { return b_.CreateICmpNE(f_.argument(7), f_.word(0)); }
 
   // body(c, b, columns left) for each panel of B.
@@ -57,7 +74,7 @@ class TileLoops {
     });
   }
   // Elements of the next panel of B that a step fetches: with kTiledRows rows, all of it.
-  int64_t fetched_step() const { return m_.parts * kDepth * kBlock * kBlock / ir::kTiledRows; }
+  int64_t fetched_step() const { return m_.parts * depth_ * kBlock * kBlock / ir::kTiledRows; }
 
   bool in_parts() const { return m_.parts > 1; }
 
@@ -87,6 +104,8 @@ class TileLoops {
   }
 
   const ir::TileGemmMicro& m_;
+  const Operands operands_;
+  const int64_t size_, depth_, group_;  // of an element; of a tile; what stands side by side in B
   MicroFunction& f_;
   llvm::IRBuilder<>& b_;
   llvm::Type* const packed_;
@@ -95,7 +114,8 @@ class TileLoops {
 
 class TileCode : TileLoops {
  public:
-  TileCode(const ir::TileGemmMicro& micro, MicroFunction& f) : TileLoops(micro, f) {}
+  TileCode(const ir::TileGemmMicro& micro, Operands operands, MicroFunction& f)
+      : TileLoops(micro, operands, f) {}
 
   void emit() {
     Value* before = in_parts() ? flush() : nullptr;
@@ -184,15 +204,15 @@ class TileCode : TileLoops {
     f_.loop(steps(), 1, {a, b, next_}, [&](Value*, const MicroValues& at) {
       step(down, across, at[0], at[1]);
       fetch(at[2]);
-      return MicroValues{f_.at(packed_, at[0], m_.a_step), f_.at(packed_, at[1], kDepth * kBlock),
+      return MicroValues{f_.at(packed_, at[0], m_.a_step), f_.at(packed_, at[1], depth_ * kBlock),
                          f_.at(packed_, at[2], fetched_step())};
     });
   }
 
   // Into L2.
   void fetch(Value* from) {
-    constexpr int64_t kLine = 32;  // elements
-    for (int64_t at = 0; at < fetched_step(); at += kLine)
+    const int64_t line = ir::kTileRow / size_;
+    for (int64_t at = 0; at < fetched_step(); at += line)
       b_.CreateIntrinsic(
           llvm::Intrinsic::prefetch, {from->getType()},
           {f_.at(packed_, from, at), b_.getInt32(0), b_.getInt32(2), b_.getInt32(1)});
@@ -216,7 +236,7 @@ class TileCode : TileLoops {
       for (int j = 0; j < across; ++j) body(of_c(i, j), (i * across * kSide + j) * kSide);
   }
 
-  // kDepth of k. A part that the next product takes as well stays where it is.
+  // A tile's depth of k. A part that the next product takes as well stays where it is.
   void step(int down, int across, Value* a, Value* b) {
     ir::PartPair loaded = {-1, -1};
     for (ir::PartPair pair : ir::products_of(m_.parts)) {
@@ -224,17 +244,24 @@ class TileCode : TileLoops {
         if (pair.a != loaded.a)
           call(llvm::Intrinsic::x86_tileloaddt164,
                {tile(of_a(i)), f_.at(packed_, a, pair.a * m_.a_part + i * kSide * m_.a_row),
-                stride(m_.a_row, 2)});
+                stride(m_.a_row, size_)});
         for (int j = 0; j < across; ++j) {
           if (i == 0 && pair.b != loaded.b)
             call(llvm::Intrinsic::x86_tileloadd64,
-                 {tile(of_b(j)), f_.at(packed_, b, pair.b * m_.b_part + j * kSide * 2),
-                  stride(kBlock * 2, 2)});
-          call(llvm::Intrinsic::x86_tdpbf16ps, {tile(of_c(i, j)), tile(of_a(i)), tile(of_b(j))});
+                 {tile(of_b(j)), f_.at(packed_, b, pair.b * m_.b_part + j * kSide * group_),
+                  stride(kBlock * group_, size_)});
+          call(product(), {tile(of_c(i, j)), tile(of_a(i)), tile(of_b(j))});
         }
       }
       loaded = pair;
     }
+  }
+
+  llvm::Intrinsic::ID product() const {
+    using namespace llvm::Intrinsic;
+    if (!operands_.are_integers()) return x86_tdpbf16ps;
+    if (operands_.a_signed()) return operands_.b_signed() ? x86_tdpbssd : x86_tdpbsud;
+    return operands_.b_signed() ? x86_tdpbusd : x86_tdpbuud;
   }
 
   Value* sums_ = nullptr;  // of a block, on their way to C
@@ -243,14 +270,16 @@ class TileCode : TileLoops {
 // The same in vectors, a row of C at a time.
 class VectorCode : TileLoops {
  public:
-  VectorCode(const MicroTarget& target, const ir::TileGemmMicro& micro, MicroFunction& f)
-      : TileLoops(micro, f),
+  VectorCode(const MicroTarget& target, const ir::TileGemmMicro& micro, Operands operands,
+             MicroFunction& f)
+      : TileLoops(micro, operands, f),
         lanes_(target.lanes()),
         fma_(target.features.avx2),
-        x86_(target.features.x86) {}
+        flushes_(target.features.x86 && !operands.are_integers()),
+        dots_(target) {}
 
   void emit() {
-    Value* before = x86_ ? flush() : nullptr;
+    Value* before = flushes_ ? flush() : nullptr;
     each_panel([&](Value* c_panel, Value* b, Value* columns_left) {
       Value* width = at_most(columns_left, kBlock);
       each_rows(c_panel, [&](Value* c_block, Value* a_block, Value* rows_left) {
@@ -258,7 +287,7 @@ class VectorCode : TileLoops {
                 [&](Value*, const MicroValues& in) {
                   f_.loop(width, lanes_, {}, [&](Value* j, const MicroValues&) {
                     Value* place = f_.at(in[0], j);
-                    Value* b_at = b_.CreateGEP(packed_, b, b_.CreateShl(j, 1));
+                    Value* b_at = b_.CreateGEP(packed_, b, b_.CreateMul(j, f_.word(group_)));
                     f_.store(row(place, in[1], b_at), place);
                     return MicroValues{};
                   });
@@ -273,7 +302,7 @@ class VectorCode : TileLoops {
   Value* at_most(Value* n, int64_t limit) {
     return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, n, f_.word(limit));
   }
-  llvm::Type* pairs() { return with_width(b_.getInt32Ty(), static_cast<int>(lanes_)); }
+  llvm::Type* groups() { return with_width(b_.getInt32Ty(), static_cast<int>(lanes_)); }
 
   // What a vector of C gets.
   Value* row(Value* c, Value* a, Value* b) {
@@ -286,23 +315,33 @@ class VectorCode : TileLoops {
             sum = product(sum, f_.at(packed_, at[0], pair.a * m_.a_part),
                           f_.at(packed_, at[1], pair.b * m_.b_part));
           return MicroValues{f_.at(packed_, at[0], m_.a_step),
-                             f_.at(packed_, at[1], kDepth * kBlock), sum};
+                             f_.at(packed_, at[1], depth_ * kBlock), sum};
         })[2];
     return in_parts() ? b_.CreateSelect(adds(), b_.CreateFAdd(start, sum), sum) : sum;
   }
 
-  // kDepth of k, added to `sum`.
+  // A tile's depth of k, added to `sum`.
   Value* product(Value* sum, Value* a, Value* b) {
     Value* zero = llvm::Constant::getNullValue(f_.vector(lanes_));
-    const MicroValues chains =
-        f_.loop(f_.word(kDepth / 2), 1, {a, b, zero, zero}, [&](Value*, const MicroValues& p) {
-          Value* x = b_.CreateAlignedLoad(b_.getInt32Ty(), p[0], llvm::Align(2));
+    const bool integers = operands_.are_integers();
+    const MicroValues begin = integers ? MicroValues{a, b, sum} : MicroValues{a, b, zero, zero};
+    const MicroValues end =
+        f_.loop(f_.word(depth_ / group_), 1, begin, [&](Value*, const MicroValues& p) {
+          const llvm::Align align(static_cast<uint64_t>(size_));
+          Value* x = b_.CreateAlignedLoad(b_.getInt32Ty(), p[0], align);
           x = b_.CreateVectorSplat(static_cast<unsigned>(lanes_), x);
-          Value* y = b_.CreateAlignedLoad(pairs(), p[1], llvm::Align(2));
-          return MicroValues{f_.at(packed_, p[0], 2), f_.at(packed_, p[1], 2 * kBlock),
-                             chain(even(x), even(y), p[2]), chain(odd(x), odd(y), p[3])};
+          Value* y = b_.CreateAlignedLoad(groups(), p[1], align);
+          MicroValues next = {f_.at(packed_, p[0], group_), f_.at(packed_, p[1], group_ * kBlock)};
+          if (integers) {
+            next.push_back(
+                dots_.of_bytes(b_, p[2], x, y, operands_.a_signed(), operands_.b_signed()));
+          } else {
+            next.push_back(chain(even(x), even(y), p[2]));
+            next.push_back(chain(odd(x), odd(y), p[3]));
+          }
+          return next;
         });
-    return b_.CreateFAdd(sum, b_.CreateFAdd(chains[2], chains[3]));
+    return integers ? end[2] : b_.CreateFAdd(sum, b_.CreateFAdd(end[2], end[3]));
   }
 
   // The lower and the upper one of pairs.
@@ -315,20 +354,23 @@ class VectorCode : TileLoops {
   }
 
   const int64_t lanes_;
-  const bool fma_, x86_;
+  const bool fma_, flushes_;
+  const Dots dots_;
 };
 
 }  // namespace
 
-llvm::Function* tile_gemm_function(const MicroTarget& target, const ir::TileGemmMicro& m) {
-  const std::string name = fmt::format("tile_gemm_{}_{}_{}_{}_{}_{}_{}_{}", m.parts, m.a_part,
-                                       m.a_panel, m.a_row, m.a_step, m.b_part, m.b_panel, m.c_row);
+llvm::Function* tile_gemm_function(const MicroTarget& target, const ir::TileGemmMicro& m, Dtype a,
+                                   Dtype b) {
+  const std::string name =
+      fmt::format("tile_gemm_{}_{}_{}_{}_{}_{}_{}_{}_{}_{}", name_of(a), name_of(b), m.parts,
+                  m.a_part, m.a_panel, m.a_row, m.a_step, m.b_part, m.b_panel, m.c_row);
   if (llvm::Function* known = target.module.getFunction(name)) return known;
   MicroFunction f(target, name, 4, 4);
   if (target.features.tiles) {
-    TileCode(m, f).emit();
+    TileCode(m, {a, b}, f).emit();
   } else {
-    VectorCode(target, m, f).emit();
+    VectorCode(target, m, {a, b}, f).emit();
   }
   return f.finish();
 }
