@@ -85,8 +85,7 @@ constinit const OpRow rows::matmul = {
     .doc =
         "The matrix product over the last two axes; batch axes broadcast. Vectors are rows on the "
         "left, columns on the right. Halves accumulate in float32; integers multiply exactly, "
-        "those "
-        "below 32 bits into 32 bits.",
+        "those below 32 bits into 32 bits.",
 };
 
 array matmul(const array& a, const array& b, const S& s) {

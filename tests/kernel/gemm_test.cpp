@@ -17,13 +17,17 @@ const TargetFacts kTargets[] = {
     {.name = "cpu", .vector_bytes = 64, .fma = true, .dot_bf16 = true},
     {.name = "cpu", .vector_bytes = 64, .fma = true, .dot_bf16 = true, .amx_bf16 = true},
     {.name = "cpu", .vector_bytes = 32, .fma = true, .amx_bf16 = true},
+};
+// Of what multiplies narrow integers.
+const TargetFacts kIntegerTargets[] = {
     {.name = "cpu", .vector_bytes = 64, .fma = true, .dot_int8 = true, .dot_int16 = true},
     {.name = "cpu", .vector_bytes = 32, .fma = true, .dot_int16 = true},
     {.name = "cpu", .vector_bytes = 64, .fma = true, .dot_int16 = true, .amx_int8 = true},
 };
 constexpr const TargetFacts &kDots = kTargets[3], &kTiles = kTargets[4],
-                            &kTilesOfAvx2 = kTargets[5], &kDotsOfBytes = kTargets[6],
-                            &kDotsOfInt16 = kTargets[7], &kTilesOfBytes = kTargets[8];
+                            &kTilesOfAvx2 = kTargets[5], &kDotsOfBytes = kIntegerTargets[0],
+                            &kDotsOfInt16 = kIntegerTargets[1],
+                            &kTilesOfBytes = kIntegerTargets[2];
 
 constexpr const char* kTemplates[] = {"gemm constants", "micro panel_"};
 
