@@ -433,8 +433,12 @@ ContractShape contract_shape(const PlanNode& product, int64_t k) {
   const int64_t few = std::min(m, n), many = std::max(m, n);
   if (is_floating(real_of(dtype)) && few <= kFewRows && (few > 1 || is_half(dtype)) && many > 1)
     return {ir::Scheme::panel, n < m};
-  if (is_complex(dtype) || shape.size() == 0) return {};
+  if (shape.size() == 0) return {};
   const int64_t batch = shape.size() / (m * n);
+  if (is_complex(dtype)) {
+    const auto scheme = scheme_in_parts(real_of(dtype), {batch, m, n, k}, false);
+    return {scheme.value_or(ir::Scheme::fma)};
+  }
   const bool is_long =
       k >= kLongSum && k <= kLongestSum && k >= 4 * many && m * n <= kPiece * (m + n);
   if (const auto scheme = scheme_in_parts(dtype, {batch, m, n, k}, is_long)) return {*scheme};

@@ -521,3 +521,39 @@ def test_matmul_of_complex_and_real(rng, kinds, size):
     limit = 1e-4 if "c8" in kinds else 1e-11
     np.testing.assert_allclose(np.array(x @ y), a @ b, limit, limit)
     np.testing.assert_allclose(np.array(x[0] @ y[0, 0]), a[0] @ b[0, 0], limit, limit)
+
+
+@pytest.mark.parametrize("level", ["amx_emulated", ""])
+def test_complex_matmul_is_as_exact_as_by_fma(level):
+    """Products of bfloat16 parts beside fused multiply-adds: the error from complex128, infinities
+    and NaNs."""
+    script = """
+    import numpy as np
+    import cermet.core as mx
+    rng = np.random.default_rng(0)
+    def values(*shape):
+        x = rng.standard_normal((2, *shape)) * np.exp2(rng.integers(-20, 20, (2, *shape)))
+        return (x[0] + 1j * x[1]).astype(np.complex64)
+    cases = ((140, 300), (300, 264)), ((2, 130, 70), (2, 70, 131)), ((257, 129), (129, 150))
+    for shapes in cases:
+        x, y = (values(*s) for s in shapes)
+        want = x.astype(np.complex128) @ y
+        size = np.abs(x).astype(np.float64) @ np.abs(y)
+        turned = mx.conj(mx.contiguous(mx.conj(mx.swapaxes(mx.array(y), -1, -2))))
+        for b in (mx.array(y), mx.swapaxes(turned, -1, -2)):
+            error = np.abs(np.array(mx.array(x) @ b) - want) / size
+            print(np.sqrt(np.mean(error**2)), error.max())
+    x[3, 5], x[200, 7], y[9, 140] = np.inf, complex(0, np.nan), 1e38 + 1e38j
+    got = np.array(mx.array(x) @ mx.array(y))
+    print(np.isnan(got).sum(), np.isinf(got).sum())
+    print(mx.explain(lambda x, y: x @ y, mx.array(x), mx.array(y)).kernels[0].scheme)
+    """
+    (*by_fma, fma), (*in_parts, scheme) = (
+        own_process.run(script, CERMET_CPU_FEATURES=level, CERMET_MATMUL_F32=f).split()
+        for f in ("fma", "auto")
+    )
+    assert fma == "fma" and (scheme == "amx_split" or not level)
+    by_fma, in_parts = np.array(by_fma, float), np.array(in_parts, float)
+    assert (in_parts[:-2] <= 1.1 * by_fma[:-2]).all()
+    assert in_parts[:-2].max() < 8 * 2.0**-24
+    assert (in_parts[-2:] == by_fma[-2:]).all()
