@@ -35,6 +35,7 @@ CpuFeatures features_of(CpuLevel level) {
   f.avx512 = level >= CpuLevel::avx512;
   f.vector_bytes = f.avx512 ? 64 : level >= CpuLevel::avx2 ? 32 : 16;
   f.bf16 = level >= CpuLevel::avx512_bf16;
+  f.vnni = level >= CpuLevel::avx512_bf16;
   f.tiles = level >= CpuLevel::amx;
   f.x86 = level != CpuLevel::neon;
   return f;

@@ -20,7 +20,8 @@ struct CpuFeatures {
   bool avx2 = false;    // with F16C and FMA
   bool avx512 = false;  // F, BW, DQ, VL
   bool bf16 = false;    // conversion to bfloat16
-  bool tiles = false;   // AMX for bfloat16
+  bool vnni = false;    // dot instructions for bytes and int16
+  bool tiles = false;   // AMX for bfloat16 and int8
   bool x86 = true;
 };
 CpuFeatures features_of(CpuLevel level);

@@ -37,7 +37,7 @@ std::string feature_string(CpuLevel level) {
   std::string features;
   if (level >= CpuLevel::avx2) features += "+fast-gather";
   if (level >= CpuLevel::avx512) features += ",-prefer-256-bit";
-  if (level >= CpuLevel::avx512_bf16) features += ",+avx512bf16";
+  if (level >= CpuLevel::avx512_bf16) features += ",+avx512bf16,+avx512vnni";
   if (level >= CpuLevel::avx512_fp16) features += ",+avx512fp16";
   if (level >= CpuLevel::amx) features += ",+amx-tile,+amx-bf16,+amx-int8";
   return features;

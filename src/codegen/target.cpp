@@ -38,7 +38,8 @@ CpuLevel processor_level() {
                       __builtin_cpu_supports("avx512cd");
   if (!avx512) return CpuLevel::avx2;
   unsigned a = 0, b = 0, c = 0, d = 0;
-  const bool bf16 = __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 5 & 1) != 0;
+  const bool bf16 = __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 5 & 1) != 0 &&
+                    __builtin_cpu_supports("avx512vnni");
   if (!bf16) return CpuLevel::avx512;
   __get_cpuid_count(7, 0, &a, &b, &c, &d);
   const bool fp16 = (d >> 23 & 1) != 0;
@@ -64,7 +65,7 @@ int64_t cache_bytes(int name, int64_t fallback) {
 ir::TargetFacts host_facts() {
   static const ir::TargetFacts facts = [] {
     ir::TargetFacts f = cpu_facts(cpu_level());
-    f.amx_bf16 = f.amx_bf16 || emulates_amx();
+    if (emulates_amx()) f.amx_bf16 = f.amx_int8 = true;
     return f;
   }();
   return facts;
@@ -105,7 +106,9 @@ ir::TargetFacts cpu_facts(CpuLevel level) {
   facts.vector_bytes = level >= CpuLevel::avx512 ? 64 : level >= CpuLevel::avx2 ? 32 : 16;
   facts.fma = level >= CpuLevel::avx2 || level == CpuLevel::neon;
   facts.dot_bf16 = level >= CpuLevel::avx512_bf16 && outruns_fma();
-  facts.amx_bf16 = level >= CpuLevel::amx;
+  facts.dot_int8 = level >= CpuLevel::avx512_bf16;
+  facts.dot_int16 = level != CpuLevel::neon;
+  facts.amx_bf16 = facts.amx_int8 = level >= CpuLevel::amx;
   facts.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, facts.l1_bytes);
   facts.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, facts.l2_bytes);
   return facts;

@@ -11,7 +11,7 @@
 
 namespace cermet {
 
-// The levels of x86-64, each with all before it; neon is AArch64, for which kernels are compiled here but
+// The levels of x86-64, each with all before it, avx512_bf16 with VNNI; neon is AArch64, for which kernels are compiled here but
 // not run.
 enum class CpuLevel : int8_t { neon = -1, generic, avx2, avx512, avx512_bf16, avx512_fp16, amx };
 

@@ -19,7 +19,7 @@ namespace {
 // Of a processor of 2020 or later with the data in its caches.
 constexpr double kVectorOpNs = 0.2;
 constexpr double kScalarOpNs = 0.5;
-constexpr double kTileShare = 1.0 / 12;  // of that, by tile instructions
+constexpr double kTileShare = 1.0 / 24;  // of that, by tile instructions, of a byte
 constexpr int64_t kUnknownTrips = 64;
 
 class Estimator {
@@ -55,9 +55,13 @@ class Estimator {
     const auto [rows, counts] = counts_of(micro);
     const size_t size = size_of(kernel_.locals[micro.buffers[0].id].dtype);
     factor *= kVectorOpNs * static_cast<double>(rows) * static_cast<double>(size) / vector_bytes_;
-    if (micro.kind == MicroKind::tile_gemm)
-      factor *=
-          kTileShare * static_cast<double>(products_of(TileGemmMicro::of(micro).parts).size());
+    if (micro.kind == MicroKind::tile_gemm) {
+      const TileGemmMicro m = TileGemmMicro::of(micro);
+      const auto bytes = static_cast<double>(size_of(kernel_.locals[m.b.id].dtype));
+      factor *= kTileShare * bytes * static_cast<double>(products_of(m.parts).size());
+    }
+    if (micro.kind == MicroKind::gemm)
+      factor /= static_cast<double>(group_of(kernel_.locals[micro.buffers[2].id].dtype));
     for (ExprId count : counts) add(trip_of(count), factor, trips);
     work_.push_back({factor, trips});
   }

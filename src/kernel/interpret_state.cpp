@@ -313,17 +313,21 @@ void Evaluator::gemm(const GemmMicro& m) {
   const Dtype acc = wide(kernel_.locals[m.c.id].dtype);
   const int64_t rows = number(m.rows), columns = number(m.columns), depth = number(m.depth);
   const int64_t g = group_of(kernel_.locals[m.b.id].dtype);
-  const Dtype given = wide(kernel_.locals[m.b.id].dtype);
+  const Dtype of_b = wide(kernel_.locals[m.b.id].dtype);
+  const Dtype of_a = wide(m.a.local ? kernel_.locals[m.a.id].dtype : kernel_.params[m.a.id].dtype);
   for (int64_t i = 0; i < round_up(rows, m.tile_rows); ++i)
     for (int64_t j = 0; j < round_up(columns, m.tile_columns); ++j) {
       ContractSum sum(acc);
       const int64_t row = m.a.local ? i : std::min(i, rows - 1);
-      for (int64_t k = 0; k < depth; ++k)
-        sum.add(given,
+      for (int64_t k = 0; k < depth; ++k) {
+        const uint64_t b =
+            read(m.b, number(m.b_at) + j / m.tile_columns * m.b_panel + k / g * g * m.tile_columns +
+                          j % m.tile_columns * g + k % g);
+        sum.add(of_a,
                 read(m.a, number(m.a_at) + row * number(m.a_row) + k / g * m.a_column + k % g),
-                given,
-                read(m.b, number(m.b_at) + j / m.tile_columns * m.b_panel +
-                              k / g * g * m.tile_columns + j % m.tile_columns * g + k % g));
+                of_b, b);
+        if (m.a_zero != 0) sum.add(Dtype::int64, static_cast<uint64_t>(-m.a_zero), of_b, b);
+      }
       const int64_t at = number(m.c_at) + i * m.c_row + j;
       const uint64_t terms[2] = {read(m.c, at), sum.result()};
       uint64_t cell = number(m.add) != 0 ? apply(Code::add, acc, acc, terms) : terms[1];
@@ -340,11 +344,11 @@ float from_bfloat16(uint64_t bits) {
   return flushed(std::bit_cast<float>(static_cast<uint32_t>(bits) << 16));
 }
 
-// `sum` and kTileDepth products: x(k), y(k) are bfloat16.
+// `sum` and the products of a tile's depth: x(k), y(k) are bfloat16.
 template <typename X, typename Y>
 float tile_step(float sum, X&& x, Y&& y) {
   float chains[2] = {0, 0};
-  for (int64_t k = 0; k < kTileDepth; ++k) {
+  for (int64_t k = 0; k < tile_depth_of(Dtype::bfloat16); ++k) {
     float& chain = chains[k % 2];
     chain = flushed(std::fma(from_bfloat16(x(k)), from_bfloat16(y(k)), chain));
   }
@@ -355,31 +359,36 @@ float tile_step(float sum, X&& x, Y&& y) {
 
 // The products over the depth, added to `start`; a and b are the places of the first ones.
 uint64_t Evaluator::tile_sum(const TileGemmMicro& m, int64_t a, int64_t b, uint64_t start) const {
-  // The bfloat16 at `at`, counted from `from` on: its cell.
-  const auto half = [&](BufferRef buffer, int64_t from, int64_t at) {
+  const Dtype stored = kernel_.locals[m.a.id].dtype;
+  const Dtype of_a = m.parts == 1 ? stored : Dtype::bfloat16;
+  const Dtype of_b = m.parts == 1 ? kernel_.locals[m.b.id].dtype : Dtype::bfloat16;
+  const int64_t d = tile_depth_of(of_a), g = group_of(of_a);
+  // The element at `at`, counted from `from` on: its cell.
+  const auto element = [&](BufferRef buffer, int64_t from, int64_t at) {
     if (m.parts == 1) return read(buffer, from + at);
     const uint64_t bits = read(buffer, from + at / 2) >> (16 * (at % 2)) & 0xffff;
     return wide_ ? from_double(Dtype::float64, to_double(Dtype::bfloat16, bits)) : bits;
   };
   const int64_t step = m.parts == 1 ? m.a_step : 2 * m.a_step;
   const auto x = [&](PartPair pair, int64_t k) {
-    return half(m.a, a + pair.a * m.a_part, k / kTileDepth * step + k % kTileDepth);
+    return element(m.a, a + pair.a * m.a_part, k / d * step + k % d);
   };
   const auto y = [&](PartPair pair, int64_t k) {
-    return half(m.b, b + pair.b * m.b_part, k / 2 * 2 * kTileBlock + k % 2);
+    return element(m.b, b + pair.b * m.b_part, k / g * g * kTileBlock + k % g);
   };
   const auto depth = static_cast<int64_t>(cells_[m.depth]);
   const std::span<const PartPair> products = products_of(m.parts);
-  if (wide_) {
-    ContractSum sum(Dtype::float64);
+  if (wide_ || is_integer(of_a)) {
+    const Dtype acc = wide(kernel_.locals[m.c.id].dtype);
+    ContractSum sum(acc);
     for (int64_t k = 0; k < depth; ++k)
-      for (PartPair p : products) sum.add(Dtype::float64, x(p, k), Dtype::float64, y(p, k));
+      for (PartPair p : products) sum.add(wide(of_a), x(p, k), wide(of_b), y(p, k));
     const uint64_t terms[2] = {start, sum.result()};
-    return apply(Code::add, Dtype::float64, Dtype::float64, terms);
+    return apply(Code::add, acc, acc, terms);
   }
   const auto before = std::bit_cast<float>(static_cast<uint32_t>(start));
   float sum = m.parts == 1 ? before : 0;
-  for (int64_t first = 0; first < depth; first += kTileDepth)
+  for (int64_t first = 0; first < depth; first += d)
     for (PartPair p : products)
       sum = tile_step(
           sum, [&](int64_t k) { return x(p, first + k); },
@@ -393,12 +402,12 @@ void Evaluator::tile_gemm(const TileGemmMicro& m) {
   const auto number = [&](ExprId id) { return static_cast<int64_t>(cells_[id]); };
   const int64_t rows = number(m.rows), columns = number(m.columns);
   const int64_t side = m.parts > 1 ? kTileBlock : kTileSide;
+  const int64_t g = group_of(kernel_.locals[m.b.id].dtype);
   for (int64_t i = 0; i < round_up(rows, side); ++i)
     for (int64_t j = 0; j < round_up(columns, side); ++j) {
       const int64_t at = number(m.c_at) + i * m.c_row + j;
       const int64_t a = number(m.a_at) + i / kTileBlock * m.a_panel + i % kTileBlock * m.a_row;
-      const int64_t b =
-          number(m.b_at) + j / kTileBlock * m.b_panel + j % kTileBlock * (m.parts > 1 ? 1 : 2);
+      const int64_t b = number(m.b_at) + j / kTileBlock * m.b_panel + j % kTileBlock * g;
       const uint64_t sum = tile_sum(m, a, b, number(m.add) != 0 ? read(m.c, at) : 0);
       write(m.c, at, i < rows && j < columns ? sum : undefined(m.c));
     }

@@ -15,7 +15,7 @@ struct Counts {
 
 Counts counts_of(MicroKind kind) {
   switch (kind) {
-    case MicroKind::gemm: return {5, 3, 8};
+    case MicroKind::gemm: return {6, 3, 8};
     case MicroKind::transpose: return {4, 2, 4};
     case MicroKind::pack: return {2, 2, 5};
     case MicroKind::panel_n:
@@ -29,15 +29,15 @@ Counts counts_of(MicroKind kind) {
 
 Micro GemmMicro::micro() const {
   return {MicroKind::gemm,
-          {tile_rows, tile_columns, a_column, b_panel, c_row},
+          {tile_rows, tile_columns, a_column, b_panel, c_row, a_zero},
           {c, a, b},
           {rows, columns, depth, c_at, a_at, b_at, a_row, add}};
 }
 
 GemmMicro GemmMicro::of(const Micro& m) {
   const auto& [k, b, e] = std::tie(m.constants, m.buffers, m.operands);
-  return {k[0], k[1], k[2], k[3], k[4], b[0], b[1], b[2],
-          e[0], e[1], e[2], e[3], e[4], e[5], e[6], e[7]};
+  return {k[0], k[1], k[2], k[3], k[4], b[0], b[1], b[2], e[0],
+          e[1], e[2], e[3], e[4], e[5], e[6], e[7], k[5]};
 }
 
 Micro TransposeMicro::micro() const {
@@ -110,6 +110,12 @@ std::span<const PartPair> products_of(int64_t parts) {
 
 namespace {
 
+// Whether a product of narrow operands is summed in `acc`.
+bool takes(Dtype acc, Dtype narrow) {
+  return narrow == Dtype::bfloat16 ? acc == Dtype::float32
+                                   : acc == Dtype::int32 || acc == Dtype::uint32;
+}
+
 // Of what is packed for a product: the groups are whole.
 std::string fault_of_groups(const Micro& micro, int64_t group) {
   std::vector<int64_t> distances;
@@ -143,39 +149,57 @@ std::string fault_of(const Kernel& kernel, const Micro& micro) {
   if (micro.constants.size() != counts.constants || micro.buffers.size() != counts.buffers ||
       micro.operands.size() != counts.operands)
     return "a micro with another number of constants, buffers or operands";
-  if (std::ranges::any_of(micro.constants, [](int64_t c) { return c < 1; }))
+  const bool gemm = micro.kind == MicroKind::gemm;
+  // The zero point of a product stands last.
+  if (std::ranges::any_of(std::span(micro.constants).first(counts.constants - (gemm ? 1 : 0)),
+                          [](int64_t c) { return c < 1; }))
     return "a micro's constants are sizes and strides, at least 1";
   const bool panel = micro.kind == MicroKind::panel_n || micro.kind == MicroKind::panel_k;
+  const auto dtype_of = [&](BufferRef b) {
+    return b.local ? kernel.locals[b.id].dtype : kernel.params[b.id].dtype;
+  };
   const Dtype dtype = kernel.locals[micro.buffers[0].id].dtype;
   // Of the operands: the last buffer is one in every template.
-  const BufferRef last = micro.buffers.back();
-  const Dtype own = last.local ? kernel.locals[last.id].dtype : kernel.params[last.id].dtype;
-  const bool tiles = micro.kind == MicroKind::tile_gemm;
-  const bool product = tiles || micro.kind == MicroKind::gemm;
-  const bool halves = own == Dtype::bfloat16 && (!product || dtype == Dtype::float32) && !panel;
+  const Dtype own = dtype_of(micro.buffers.back());
+  const bool tiles = micro.kind == MicroKind::tile_gemm, product = tiles || gemm;
+  const bool narrow = !panel && group_of(own) > 1 && (!product || takes(dtype, own));
+  const bool bytes = narrow && product && size_of(own) == 1;
   const bool pairs = tiles && micro.constants[0] > 1;
-  if (tiles && (own != (pairs ? Dtype::uint32 : Dtype::bfloat16) || dtype != Dtype::float32))
-    return "tiles multiply bfloat16, or pairs of it in several parts, to float32";
-  if (tiles && micro.constants[0] > kMaxParts) return "an operand of more parts than float32 has";
+  if (tiles && (pairs ? own != Dtype::uint32 || dtype != Dtype::float32
+                      : !(narrow && (bytes || own == Dtype::bfloat16))))
+    return "tiles multiply bfloat16, or pairs of it in several parts, to float32, bytes to "
+           "integers of "
+           "4 bytes";
+  if (tiles && micro.constants[0] > (bytes ? 1 : kMaxParts))
+    return "an operand of more parts than it has";
+  if (gemm) {
+    const Dtype of_a = dtype_of(micro.buffers[1]);
+    if (bytes && !(micro.buffers[1].local && of_a != own))
+      return "a product of bytes is one of a local by one of the other sign";
+    if (const int64_t zero = micro.constants.back();
+        zero < 0 || zero > (bytes && of_a == Dtype::uint8 ? 255 : 0))
+      return "the zero point of uint8 is one of its values, any other is 0";
+  }
   for (size_t i = 0; i < micro.buffers.size(); ++i) {
     const BufferRef b = micro.buffers[i];
     if (panel && i == 2) continue;
     const bool reads = i == 1 && micro.kind != MicroKind::transpose && !panel && !tiles;
     if (!b.local && !reads) return "a micro works on locals";
     if (!b.local && kernel.params[b.id].access != Access::in) return "a micro reads a buffer `in`";
-    if ((b.local ? kernel.locals[b.id].dtype : kernel.params[b.id].dtype) !=
-        ((halves || pairs) && (i > 0 || !product) ? own : dtype))
+    const bool is_packed = (narrow || pairs) && (i > 0 || !product);
+    if (dtype_of(b) != (is_packed ? own : dtype) &&
+        !(is_packed && bytes && size_of(dtype_of(b)) == 1 && is_integer(dtype_of(b))))
       return "a micro's locals are of one dtype";
   }
   const bool moves = micro.kind == MicroKind::transpose;
-  if (size_of(dtype) < 4 && !halves && !moves)
+  if (size_of(dtype) < 4 && !narrow && !moves)
     return "a micro's locals have elements of 4 or 8 bytes";
-  const int64_t group = moves ? micro.constants[3] : halves ? group_of(own) : 1;
+  const int64_t group = moves ? micro.constants[3] : narrow ? group_of(own) : 1;
   if (moves && group != 1 && group != group_of(own)) return "a group of so many elements";
   if (const std::string fault = fault_of_groups(micro, group); !fault.empty()) return fault;
   for (ExprId id : micro.operands)
     if (kernel.exprs[id].dtype != Dtype::int64) return "a micro's operands are int64";
-  if (micro.kind == MicroKind::gemm && micro.buffers[1].local &&
+  if (gemm && micro.buffers[1].local &&
       kernel.exprs[GemmMicro::of(micro).a_row].kind != ExprKind::constant)
     return "the rows of a product's local lie at a constant distance";
   return panel ? fault_of_panel(kernel, micro.buffers[2], dtype) : "";

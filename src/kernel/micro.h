@@ -3,9 +3,9 @@
 // knows their order; tiler, verifier, interpreter and code generators go through it.
 //
 // All buffers are thread or kernel Locals of one dtype, but for b of a panel, a of a product and what is
-// packed; strides and offsets count elements. Operands of a product may be bfloat16 beside a float32 c:
-// packed, g = 2 of them that follow each other in k lie side by side (group_of; else g = 1), and a target
-// may take subnormal ones as zeros. A template works in tiles: what it computes past the wanted rows and
+// packed; strides and offsets count elements. Operands of a product may be narrow: bfloat16 beside a float32
+// c, int16, or int8 and uint8, beside a c of 4-byte integers. Packed, g of them that follow each other in k
+// lie side by side (group_of: 4 bytes; else g = 1). A target may take subnormal ones as zeros; integers wrap. A template works in tiles: what it computes past the wanted rows and
 // columns, up to the next whole tile, is left undefined in the target, and Locals are read there,
 // whatever they hold.
 #pragma once
@@ -18,11 +18,13 @@
 namespace cermet::ir {
 
 // For i < rows, j < columns:
-//   c[c_at + i·c_row + j] = (add ? c[...] : 0) + Σ_k<depth a[a_at + i·a_row + (k / g)·a_column + k % g]
+//   c[c_at + i·c_row + j] = (add ? c[...] : 0)
+//       + Σ_k<depth (a[a_at + i·a_row + (k / g)·a_column + k % g] - a_zero)
 //       · b[b_at + (j / tile_columns)·b_panel + (k / g)·g·tile_columns + (j % tile_columns)·g + k % g]
 // B lies in panels of tile_columns, so that the panel in use fills few pages and no more of L1 than it
-// has to. A may be a parameter that is read: nothing of it outside rows x depth is. B is 0 from depth up
-// to a multiple of g. The order of the sum, and fma in it, are free.
+// has to. A may be a parameter that is read, but not of bytes: nothing of it outside rows x depth is. B is 0
+// from depth up to a multiple of g. Of bytes, one is uint8 and the other int8; a_zero is 0 if A is not uint8.
+// The order of the sum, and fma in it, are free.
 struct GemmMicro {
   // Constants.
   int64_t tile_rows, tile_columns;
@@ -31,6 +33,7 @@ struct GemmMicro {
   BufferRef c, a, b;
   // Operands, int64; add: not 0; a_row: a constant if A is a Local.
   ExprId rows, columns, depth, c_at, a_at, b_at, a_row, add;
+  int64_t a_zero = 0;  // constant
 
   Micro micro() const;
   static GemmMicro of(const Micro& micro);
@@ -89,20 +92,21 @@ struct PanelMicro {
 };
 
 // The same sum as GemmMicro's with operands of bfloat16 and c of float32, in the order of the processor's
-// tile instructions. Each operand is the sum of `parts` such, the largest first; for i < rows, j < columns:
+// tile instructions, or with operands each of int8 or uint8 and c of 4-byte integers. Each operand is the sum
+// of `parts` such, the largest first; integers are one. With d = tile_depth_of(a), for i < rows, j < columns:
 //   c[c_at + i·c_row + j] = (add ? c[...] : 0) + Σ_(x, y) Σ_k<depth
-//         a[a_at + x·a_part + (i / kTileBlock)·a_panel + (i % kTileBlock)·a_row + (k / kTileDepth)·a_step
-//           + k % kTileDepth]
-//       · b[b_at + y·b_part + (j / kTileBlock)·b_panel + (k / 2)·2·kTileBlock + (j % kTileBlock)·2 + k % 2]
-// with (x, y) from products_of(parts). Of one part the elements are bfloat16; of several they are pairs of them,
-// uint32, the first one in the lower half: places, but the half that k % 2 tells, count pairs, and their terms
-// of k, and kTileDepth in them, are halved. a and b are 0 from depth up to a multiple of kTileDepth. For each
-// kTileDepth of k, ascending, and each (x, y), two chains of fused multiply-adds start from 0, over the
+//         a[a_at + x·a_part + (i / kTileBlock)·a_panel + (i % kTileBlock)·a_row + (k / d)·a_step + k % d]
+//       · b[b_at + y·b_part + (j / kTileBlock)·b_panel + (k / g)·g·kTileBlock + (j % kTileBlock)·g + k % g]
+// with (x, y) from products_of(parts). In several parts the elements are pairs of bfloat16, uint32, the first one
+// in the lower half: places, but the half that k % 2 tells, count pairs, and their terms of k, and d in them, are
+// halved. a and b are 0 from depth up to a multiple of d. Of bfloat16, for each d of k, ascending, and each
+// (x, y), two chains of fused multiply-adds start from 0, over the
 // even and the odd k; the sum takes the sum of both. It starts from c where there is one part, else from
 // 0, and c is added at the end. Every operation rounds to the nearest even, takes subnormal numbers as zeros
 // and gives zeros for them. What is computed past the wanted rows and columns, up to a multiple of
 // kTileSide or, of operands in several parts, kTileBlock, is left undefined. b_next: where the b of a later product begins, if it is to be fetched.
-inline constexpr int64_t kTileSide = 16, kTileDepth = 32, kTileBlock = 2 * kTileSide;
+inline constexpr int64_t kTileSide = 16, kTileBlock = 2 * kTileSide;
+inline constexpr int64_t kTileRow = 64;     // bytes
 inline constexpr int64_t kTiledRows = 256;  // of a block of A that stays in L2
 struct TileGemmMicro {
   // Constants.
@@ -122,10 +126,18 @@ struct PartPair {
   int a, b;
 };
 inline constexpr int kMaxParts = 3;
+inline constexpr int64_t kPairedDepth = 32;  // of k in a tile of pairs of bfloat16
 std::span<const PartPair> products_of(int64_t parts);
 
-// g of what is packed for a product.
-inline int64_t group_of(Dtype dtype) { return dtype == Dtype::bfloat16 ? 2 : 1; }
+// g of what is packed for a product: of bfloat16 and narrow integers so many make up 4 bytes.
+inline int64_t group_of(Dtype dtype) {
+  if (dtype == Dtype::int8 || dtype == Dtype::uint8) return 4;
+  return dtype == Dtype::bfloat16 || dtype == Dtype::int16 ? 2 : 1;
+}
+// How much of k a tile holds.
+inline int64_t tile_depth_of(Dtype dtype) {
+  return kTileRow / static_cast<int64_t>(size_of(dtype));
+}
 
 // Empty, or what is wrong with a template's constants, buffers or operands. Buffers must exist.
 std::string fault_of(const Kernel& kernel, const Micro& micro);

@@ -14,11 +14,14 @@ namespace cermet::ir {
 
 // What lowering must know of a target; codegen/target.h gives one row for each.
 struct TargetFacts {
-  std::string name;       // "cpu" or "cuda"
-  int vector_bytes = 16;  // width of one vector register
-  bool fma = false;       // fused multiply-add in one instruction
-  bool dot_bf16 = false;  // a dot instruction for bfloat16, and faster than fma
-  bool amx_bf16 = false;  // tile instructions for bfloat16, or code that stands for them
+  std::string name;        // "cpu" or "cuda"
+  int vector_bytes = 16;   // width of one vector register
+  bool fma = false;        // fused multiply-add in one instruction
+  bool dot_bf16 = false;   // a dot instruction for bfloat16, and faster than fma
+  bool dot_int8 = false;   // a dot instruction for uint8 by int8
+  bool dot_int16 = false;  // the same for int16
+  bool amx_bf16 = false;   // tile instructions for bfloat16, or code that stands for them
+  bool amx_int8 = false;   // the same for int8 and uint8
   int64_t l1_bytes = 32 << 10;
   int64_t l2_bytes = 1 << 20;
   uint64_t native_math = 0;  // bit (code - Code::exp) set: that math code needs no expansion

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // How the products of a Contract are made. The schedule chooses by sizes (`contract_shape`); the tiler takes
-// bfloat16 operands by the processor's own instructions where it has them (dot_bf16, amx_bf16), and makes the
-// fma of its kind of what a target cannot do.
+// bfloat16 and narrow integer operands by the processor's own instructions where it has them (dot_..., amx_bf16,
+// amx_int8), and makes the fma of its kind of what a target cannot do.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,10 @@ enum class Scheme : uint8_t {
   fma_split_k,      // the same, for pieces of the sum
   panel,            // few rows, the other operand read in place
   dot_bf16,         // pairs of bfloat16 by a dot instruction
+  dot_int8,         // fours of int8 by a dot instruction
+  dot_int16,        // pairs of int16, and of what it holds, by one
   amx_bf16,         // bfloat16 by tile instructions
+  amx_int8,         // int8 and uint8 by tile instructions
   amx_split,        // float32 and float16 in bfloat16 parts by tile instructions, as fma
   amx_split_local,  // ..., as fma_local
   amx_split_k,      // ..., as fma_split_k

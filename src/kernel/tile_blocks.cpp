@@ -16,6 +16,7 @@ OperandBlocks::OperandBlocks(Source& source, const ProductAnalysis& analysis, Em
 
 bool OperandBlocks::can_be_in_place(Source& source, const ProductAnalysis& analysis, Dtype packed) {
   const Roles& roles = analysis.roles;
+  if (size_of(packed) == 1) return false;  // groups of bytes are read whole
   return std::ranges::all_of(analysis.products, [&](const Product& p) {
     const std::optional<Place> place = place_of(source, p.a, roles.m, roles.k);
     return place && source[place->load].dtype == packed && place->k == kUnit &&
@@ -36,7 +37,7 @@ void OperandBlocks::declare(const std::optional<Size>& whole) {
   }
   for (Operand& b : b_) {
     b.local =
-        whole ? to_.local(packed_, *whole, LocalScope::kernel) : local(packed_, size_.b_block());
+        whole ? to_.local(b.dtype, *whole, LocalScope::kernel) : local(b.dtype, size_.b_block());
     find_rows(b, roles_.n);
     need_strip(b, size_.columns);
   }
@@ -46,17 +47,19 @@ void OperandBlocks::declare(const std::optional<Size>& whole) {
       continue;
     }
     if (is_tiled()) {
-      a.local = local(packed_, a_part() * size_.parts);
+      a.local = local(a.dtype, a_part() * size_.parts);
       if (!a.along_k)
         strip_elements_ = std::max(strip_elements_, size_.step * turned_row() * size_.parts);
       continue;
     }
-    a.local = local(packed_, a.along_k ? size_.rows * a_row() : size_.depth * a_width());
+    a.local = local(a.dtype, a.along_k ? size_.rows * a_row() : size_.depth * a_width());
     if (a.along_k || size_.group == 1) continue;
     find_rows(a, roles_.m);
     need_strip(a, size_.rows);
   }
-  if (strip_elements_ > 0) strip_ = local(packed_, strip_elements_);
+  if (strip_elements_ == 0) return;
+  strip_ = local(b_[0].dtype, strip_elements_);
+  if (a_[0].dtype != b_[0].dtype) a_strip_ = local(a_[0].dtype, strip_elements_);
 }
 
 void OperandBlocks::declare_operand(std::vector<Operand>& list, ExprId expr, AxisId free) {
@@ -65,14 +68,15 @@ void OperandBlocks::declare_operand(std::vector<Operand>& list, ExprId expr, Axi
   const bool by_default = free == roles_.m;
   const bool along_k = lies_along(source_, expr, roles_.k, free) ||
                        (by_default && !lies_along(source_, expr, free, roles_.k));
-  list.push_back({expr, along_k});
+  list.push_back({expr, in_parts() ? packed_ : source_[expr].dtype, along_k});
 }
 
 // Whether rows of the operand along `free` can be packed from where they lie.
 void OperandBlocks::find_rows(Operand& operand, AxisId free) {
   if (in_parts()) return;
   const std::optional<Place> place = place_of(source_, operand.expr, free, roles_.k);
-  if (place && source_[place->load].dtype == packed_ && place->free == kUnit && place->k != kNoTerm)
+  if (place && source_[place->load].dtype == operand.dtype && place->free == kUnit &&
+      place->k != kNoTerm)
     operand.place = *place;
 }
 
@@ -128,9 +132,9 @@ void OperandBlocks::pack_operand(const Operand& operand, const Packed& from, con
   if (operand.place.load != kNone) {
     pack_in_place(tiles, operand.place, to, roles_.k, k, free, range);
   } else if (operand.along_k) {
-    pack_transposed(tiles, from, to, roles_.k, k, free, range, strip_);
+    pack_transposed(tiles, from, to, roles_.k, k, free, range, strip_of(operand));
   } else {
-    pack_panels(tiles, from, to, roles_.k, k, free, range, strip_);
+    pack_panels(tiles, from, to, roles_.k, k, free, range, strip_of(operand));
   }
 }
 
@@ -162,7 +166,7 @@ void OperandBlocks::pack_rows(const Operand& a, const Packed& from, Range m, Ran
     copy(from, rows, roles_.m, m, roles_.k, k);
   } else {
     clear_peaks(a, m);
-    pack_turned(size_, from, rows, roles_.k, k, roles_.m, m, turned_row(), strip_);
+    pack_turned(size_, from, rows, roles_.k, k, roles_.m, m, turned_row(), strip_of(a));
     add_peaks(a, from, m);
   }
   const auto [begin, end] = packed_of(k, 1);
@@ -178,7 +182,7 @@ void OperandBlocks::multiply(const std::vector<LocalId>& c, int64_t c_row, Range
                              Range k, ExprId b_at, ExprId b_next, ExprId c_at, ExprId add) {
   const ExprId rows = out_.let(to_.sub(m.end, m.begin));
   const ExprId columns = out_.let(to_.sub(n.end, n.begin));
-  const ExprId depth = in_parts() ? up_to(length_of(k), kTileDepth) : length_of(k);
+  const ExprId depth = in_parts() ? up_to(length_of(k), kPairedDepth) : length_of(k);
   for (size_t i = 0; i < c.size(); ++i) {
     const Product& p = analysis_.products[i];
     const Operand& a = *std::ranges::find(a_, p.a, &Operand::expr);
@@ -198,7 +202,8 @@ void OperandBlocks::multiply(const std::vector<LocalId>& c, int64_t c_row, Range
                     .a_at = integer(0),
                     .b_at = b_at,
                     .a_row = integer(a.along_k ? a_row() : size_.group),
-                    .add = add};
+                    .add = add,
+                    .a_zero = analysis_.a_zero};
     if (in_place_) {
       micro.a = source_[a.place.load].buffer;
       micro.a_at = first_of(a.place, roles_.m, m.begin, roles_.k, k.begin);

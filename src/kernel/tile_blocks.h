@@ -64,6 +64,7 @@ class OperandBlocks : BlockWriter {
   // With a place: A is read there, B packed from there as it is.
   struct Operand {
     ExprId expr;
+    Dtype dtype;   // packed
     bool along_k;  // how it lies in memory
     LocalId local = kNone;
     Place place = {};
@@ -74,6 +75,9 @@ class OperandBlocks : BlockWriter {
   void declare_operand(std::vector<Operand>& list, ExprId expr, AxisId free);
   void find_rows(Operand& operand, AxisId free);
   void need_strip(const Operand& operand, int64_t columns);
+  LocalId strip_of(const Operand& operand) const {
+    return operand.dtype == b_[0].dtype ? strip_ : a_strip_;
+  }
   Packed packed(const Operand& operand, LocalId range, ExprId at, AxisId free);
   // Around the packing of an operand that lies along its free axis.
   void clear_peaks(const Operand& operand, Range range);
@@ -101,7 +105,7 @@ class OperandBlocks : BlockWriter {
   const bool in_place_;
   const Dtype packed_;
   std::vector<Operand> a_, b_;
-  LocalId strip_ = kNone, peaks_ = kNone;
+  LocalId strip_ = kNone, a_strip_ = kNone, peaks_ = kNone;
   LocalId a_range_ = kNone, b_range_ = kNone, b_ranges_ = kNone;
   int64_t strip_elements_ = 0;
 };

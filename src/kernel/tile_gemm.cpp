@@ -10,9 +10,10 @@
 // fma_split_k  So does this, for pieces of k; a last entry point adds the pieces up. For few rows and columns
 //              with long sums, which would be too few blocks.
 //
-// Operands of bfloat16 stay so where the processor multiplies them: in pairs of k by its dot instruction
-// (dot_bf16), or by its tile instructions (amx_bf16). For these both operands are packed, into larger
-// blocks that stay in L2: a panel of B lies in L1, rows of A go past it.
+// Operands of bfloat16 and narrow integers stay so where the processor multiplies them: in pairs or fours of k
+// by its dot instruction (dot_bf16, dot_int8, dot_int16), or by its tile instructions (amx_bf16, amx_int8).
+// For these both operands are packed, into larger blocks that stay in L2: a panel of B lies in L1, rows of A
+// go past it. Integers that no instruction takes are multiplied in the accumulators' dtype.
 //
 // amx_split, _local, _k: float32 operands as sums of bfloat16 parts, by tile instructions; float16 ones
 // likewise. Packing notes the largest magnitudes; where they lie outside what the parts can hold
@@ -52,9 +53,9 @@ constexpr int64_t kPiece = 512;         // of k that an item of a split sum take
 constexpr int64_t kTiledPiece = 1024;   // the same, of operands in parts
 constexpr int64_t kTiledColumns = 512;  // of a block for tile instructions
 constexpr int64_t kTiledLocal = 256;    // the same, of items that pack both operands
-constexpr int64_t kTiledDepth = 512;
-constexpr int64_t kSplitDepth = 128;  // as kTiledDepth, of operands in parts: no chain is longer
-constexpr int64_t kTiledPack = 128;   // columns of it that an item packs
+constexpr int64_t kTiledDepth = 1024;   // bytes of k
+constexpr int64_t kSplitDepth = 128;    // of k, of operands in parts: no chain is longer
+constexpr int64_t kTiledPack = 128;     // columns of it that an item packs
 
 bool is_whole(Scheme scheme) { return scheme == Scheme::fma || scheme == Scheme::amx_split; }
 
@@ -66,7 +67,7 @@ Blocking blocking_of(Scheme scheme, bool in_place, int parts, Dtype acc, Dtype p
   if (tiles.for_tile_instructions()) {
     const int64_t columns = local ? kTiledLocal : kTiledColumns;
     return {tiles,   kTiledRows,
-            columns, parts > 1 ? kSplitDepth : kTiledDepth,
+            columns, parts > 1 ? kSplitDepth : kTiledDepth / static_cast<int64_t>(size_of(packed)),
             parts,   local ? columns : kTiledPack};
   }
   const int64_t bytes = in_place ? kPlaceBytes : local ? kLocalBytes : kBlockBytes;
@@ -135,16 +136,12 @@ Kernel with_folds(const Kernel& kernel, bool fma) {
 
 // --- As blocks.
 
-bool takes_tiles(const ProductAnalysis& analysis, const TargetFacts& target) {
-  return (analysis.packed == Dtype::bfloat16 || analysis.operand_parts > 1) && target.amx_bf16;
-}
-
 class GemmWriter : ProductWriter {
  public:
   GemmWriter(Source& source, const ProductAnalysis& analysis, const TargetFacts& target,
              Emitter& out)
       : ProductWriter(source, analysis, out),
-        in_place_(!takes_tiles(analysis, target) &&
+        in_place_(!takes_tiles(acc(), analysis.packed, target) &&
                   OperandBlocks::can_be_in_place(source, analysis, analysis.packed)),
         size_(blocking_of(analysis.scheme, in_place_, analysis.operand_parts, acc(),
                           analysis.packed, target)),
@@ -436,8 +433,17 @@ void take_operands(ProductAnalysis& analysis, const TargetFacts& target) {
     if (target.amx_bf16) return analysis.take_parts();
     scheme = fused;
   }
-  const bool takes = target.dot_bf16 || target.amx_bf16;
-  if (takes && scheme != Scheme::panel) analysis.take_bfloat16();
+  if (scheme == Scheme::panel) return;
+  if (target.dot_bf16 || target.amx_bf16) analysis.take_bfloat16();
+  analysis.take_integers(target);
+}
+
+// How operands of the dtype `packed` are multiplied.
+Scheme scheme_of_packed(Dtype acc, Dtype packed, const TargetFacts& target) {
+  const bool tiles = takes_tiles(acc, packed, target);
+  if (packed == Dtype::bfloat16) return tiles ? Scheme::amx_bf16 : Scheme::dot_bf16;
+  if (packed == Dtype::int16) return Scheme::dot_int16;
+  return tiles ? Scheme::amx_int8 : Scheme::dot_int8;
 }
 
 }  // namespace
@@ -451,9 +457,11 @@ std::string_view scheme_of(const Kernel& kernel, const TargetFacts& target) {
     return chain ? text_of(*chain) : "fold";
   }
   take_operands(analysis, target);
-  if (analysis.packed != Dtype::bfloat16 || analysis.operand_parts > 1)
-    return text_of(analysis.scheme);
-  return text_of(target.amx_bf16 ? Scheme::amx_bf16 : Scheme::dot_bf16);
+  const Dtype acc = analysis.products[0].contract->acc;
+  const bool as_given = analysis.packed == acc;
+  return text_of(as_given || analysis.operand_parts > 1
+                     ? analysis.scheme
+                     : scheme_of_packed(acc, analysis.packed, target));
 }
 
 void write_gemm(Source& source, const ProductAnalysis& analysis, const TargetFacts& target,

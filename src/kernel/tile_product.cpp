@@ -70,6 +70,54 @@ void ProductAnalysis::take_parts() {
   packed = Dtype::uint32;
 }
 
+// Tile instructions take signed and unsigned bytes; a dot instruction multiplies unsigned by signed ones, so
+// of two signed operands A is moved up by half its range.
+bool ProductAnalysis::takes_bytes(const TargetFacts& target, std::vector<Product>& given) {
+  const auto uniform = [&](ExprId Product::* operand) {
+    const Dtype dtype = source_[given[0].*operand].dtype;
+    return size_of(dtype) == 1 && std::ranges::all_of(given, [&](const Product& p) {
+             return source_[p.*operand].dtype == dtype;
+           });
+  };
+  if (!uniform(&Product::a) || !uniform(&Product::b)) return false;
+  if (target.amx_int8) return true;
+  const Dtype of_a = source_[given[0].a].dtype, of_b = source_[given[0].b].dtype;
+  if (!target.dot_int8 || of_a != of_b) return target.dot_int8;
+  if (of_a != Dtype::int8) return false;
+  constexpr int64_t kHalf = 128;
+  Builder& b = source_.builder();
+  for (Product& p : given)
+    p.a = b.op(Code::bit_xor, Dtype::uint8,
+               {b.bitcast(p.a, Dtype::uint8), b.integer(Dtype::uint8, kHalf)});
+  a_zero = kHalf;
+  return true;
+}
+
+void ProductAnalysis::take_integers(const TargetFacts& target) {
+  if (packed != Dtype::int32 && packed != Dtype::uint32) return;
+  Builder& b = source_.builder();
+  std::vector<Product> given = products;
+  for (Product& p : given)
+    for (ExprId* operand : {&p.a, &p.b}) {
+      const Expr e = source_[source_.behind(*operand)];
+      if (e.kind != ExprKind::op || e.code != Code::cast) return;
+      const Dtype dtype = source_[e.operands[0]].dtype;
+      if (dtype != Dtype::boolean && dtype != Dtype::int16 &&
+          !(is_integer(dtype) && size_of(dtype) == 1))
+        return;
+      *operand = dtype == Dtype::boolean ? b.cast(e.operands[0], Dtype::uint8) : e.operands[0];
+    }
+  if (takes_bytes(target, given)) {
+    packed = Dtype::int8;
+  } else if (target.dot_int16) {
+    for (Product& p : given) p.a = b.cast(p.a, Dtype::int16), p.b = b.cast(p.b, Dtype::int16);
+    packed = Dtype::int16;
+  } else {
+    return;
+  }
+  products = std::move(given);
+}
+
 bool ProductAnalysis::is_cast_from(ExprId id, Dtype dtype) {
   const Expr& e = source_[source_.behind(id)];
   return e.kind == ExprKind::op && e.code == Code::cast && source_[e.operands[0]].dtype == dtype;
@@ -162,23 +210,23 @@ void ProductAnalysis::exchange(AxisSet& in_a, AxisSet& in_b) {
   for (Product& p : products) std::swap(p.a, p.b);
 }
 
+bool takes_tiles(Dtype acc, Dtype packed, const TargetFacts& target) {
+  const bool pairs = packed == Dtype::uint32 && acc == Dtype::float32;
+  if (packed == Dtype::bfloat16 || pairs) return target.amx_bf16;
+  return packed == Dtype::int8 && target.amx_int8;
+}
+
 Tiles tiles_of(Dtype acc, Dtype packed, const TargetFacts& target) {
   constexpr int64_t kLine = 64;  // bytes of a cache line
   const int64_t size = static_cast<int64_t>(size_of(acc));
   const int64_t lanes = std::max<int64_t>(1, target.vector_bytes / size);
-  if (packed == Dtype::bfloat16 && target.amx_bf16)
+  if (takes_tiles(acc, packed, target))
     return {.tile_rows = kTileBlock,
             .tile_columns = kTileBlock,
             .lanes = lanes,
             .line = kLine / static_cast<int64_t>(size_of(packed)),
             .group = group_of(packed),
-            .step = kTileDepth};
-  if (packed == Dtype::uint32)
-    return {.tile_rows = kTileBlock,
-            .tile_columns = kTileBlock,
-            .lanes = lanes,
-            .line = kLine / static_cast<int64_t>(size_of(packed)),
-            .step = kTileDepth / 2};
+            .step = tile_depth_of(packed)};
   // Tiles of 6 x 4 vectors fill 32 registers, 6 x 2 fill 16; without a fused multiply-add the product
   // needs one more.
   return {.tile_rows = target.fma ? 6 : 4,
@@ -215,7 +263,7 @@ ExprId BlockWriter::magnitude_bits(ExprId made) {
 BlockWriter::Pairs BlockWriter::pairs_of(Range k) {
   const ExprId depth = length_of(k);
   const ExprId distance =
-      out_.let(to_.mul(out_.ceil_div(depth, kTileDepth), integer(kTileDepth / 2)));
+      out_.let(to_.mul(out_.ceil_div(depth, kPairedDepth), integer(kPairedDepth / 2)));
   return {distance, out_.let(to_.max(to_.sub(depth, distance), integer(0))),
           out_.let(to_.min(depth, distance))};
 }
@@ -294,9 +342,9 @@ void BlockWriter::copy(const Packed& from, const Rows& to, AxisId outer, Range o
   const ExprId value = out_.expr(from.expr);
   out_.append(Store{{true, to.local}, {{place, kUnit}, {variable(j), kUnit}}, value});
   out_.close();
-  if (to.padded)
+  for (int64_t z = 0; z < to.zeros; ++z)
     out_.append(Store{{true, to.local},
-                      {{place, kUnit}, {inner_range.end, kUnit}},
+                      {{place, kUnit}, {out_.let(to_.add(inner_range.end, integer(z))), kUnit}},
                       to_.constant(source_[from.expr].dtype, 0)});
   out_.close();
 }
@@ -447,7 +495,7 @@ void BlockWriter::pack_transposed(const Tiles& tiles, const Packed& from, Panels
   const ExprId first = out_.let(to_.mul(variable(s), integer(rows)));
   const ExprId begin = out_.let(to_.add(n.begin, first));
   const ExprId end = out_.let(to_.min(to_.add(begin, integer(rows)), n.end));
-  const Rows lines{strip, kNone, row, rows * row, tiles.group > 1};
+  const Rows lines{strip, kNone, row, rows * row, tiles.group - 1};
   if (from.parts > 1) copy_pairs(from, lines, n_axis, {begin, end}, k_axis, k);
   else copy(from, lines, n_axis, {begin, end}, k_axis, k);
   const ExprId panel =

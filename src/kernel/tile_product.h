@@ -25,7 +25,8 @@ struct Roles {
 
 struct Product {
   const Contract* contract;
-  ExprId a, b;  // of the source, of the dtype `packed`; of the accumulators' where there are parts
+  ExprId a,
+      b;  // of the source, as they are packed; of the accumulators' dtype where there are parts
 };
 
 // The lines of a kernel: the products, what needs them, and all else.
@@ -56,6 +57,9 @@ class ProductAnalysis {
   void take_bfloat16();
   // The same for operands of any value: each is the sum of several bfloat16.
   void take_parts();
+  // From now on the operands are bytes or int16, if all of them are values that fit and the target
+  // multiplies such.
+  void take_integers(const TargetFacts& target);
 
   Parts parts;
   Roles roles;
@@ -64,8 +68,10 @@ class ProductAnalysis {
   // Of what is packed: that of the accumulators, bfloat16, or pairs of it (uint32).
   Dtype packed = Dtype::float32;
   int operand_parts = 1;  // what each operand is the sum of
+  int64_t a_zero = 0;     // what stands for 0 in A
 
  private:
+  bool takes_bytes(const TargetFacts& target, std::vector<Product>& given);
   bool needs(const Line& line, bool (*wanted)(const Stmt&));
   bool is_cast_from(ExprId id, Dtype dtype);
   void sort(const Line& line);
@@ -89,6 +95,8 @@ struct Tiles {
 
   bool for_tile_instructions() const { return step > group; }
 };
+// Whether what is packed is multiplied by tile instructions.
+bool takes_tiles(Dtype acc, Dtype packed, const TargetFacts& target);
 Tiles tiles_of(Dtype acc, Dtype packed, const TargetFacts& target);
 
 // Writes loops over blocks of a kernel's axes, and packs operands.
@@ -151,13 +159,13 @@ class BlockWriter {
   ExprId least_of(ExprId peak);  // itself; kNoMagnitude if it is 0
 
   // Stores the operand's block outer x inner into rows of the Local, along the inner axis; parts lie
-  // `part` elements apart. `padded`: a zero follows each row.
+  // `part` elements apart. So many zeros follow each row.
   struct Rows {
     LocalId local;
     ExprId base;  // or kNone: 0
     int64_t row;
     int64_t part = 0;
-    bool padded = false;
+    int64_t zeros = 0;
   };
   void copy(const Packed& from, const Rows& to, AxisId outer, Range outer_range, AxisId inner,
             Range inner_range);

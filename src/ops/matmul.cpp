@@ -2,8 +2,6 @@
 // Matrix products. The row sees [..., m, k] x [..., k, n] with equal batch axes; vectors become
 // matrices, batch axes are broadcast as views, and a batch against one matrix becomes one product
 // of more rows, so that its derivative is one product, too.
-#include <cmath>
-
 #include "ops/rules.h"
 
 namespace cermet {
@@ -11,6 +9,18 @@ namespace cermet {
 using namespace rules;
 
 namespace {
+
+// Of the products' sums: integers below 32 bits have 32.
+Dtype product_dtype(Dtype a, Dtype b) {
+  const Dtype dtype = promote(a, b);
+  if (dtype == Dtype::boolean) return Dtype::int32;
+  if (!is_integer(dtype) || size_of(dtype) >= 4) return dtype;
+  return is_signed(dtype) ? Dtype::int32 : Dtype::uint32;
+}
+
+Dtype matmul_dtype(const OpCall& call) {
+  return product_dtype(call.inputs[0].dtype(), call.inputs[1].dtype());
+}
 
 Shape matmul_shape(const OpCall& call) {
   Shape shape = call.inputs[0].shape();
@@ -37,8 +47,8 @@ array with_batch(const array& a, const Shape& batch, const S& s) {
 array multiply_matrices(const array& a, const array& b, const S& s) {
   if (is_zero(b.shape().dim(b.ndim() - 2))) {
     const Shape batch = broadcast_shapes("matmul", batch_of(a), batch_of(b));
-    const array column =
-        with_batch(zeros({a.shape().dim(a.ndim() - 2), 1}, a.dtype(), s), batch, s);
+    const array column = with_batch(
+        zeros({a.shape().dim(a.ndim() - 2), 1}, product_dtype(a.dtype(), b.dtype()), s), batch, s);
     Shape shape = column.shape();
     shape.dim(shape.ndim() - 1) = b.shape().dim(b.ndim() - 1);
     return broadcast_to(column, shape, s);
@@ -56,35 +66,13 @@ array multiply_matrices(const array& a, const array& b, const S& s) {
                    s);
 }
 
-// Integers, exactly: in floating point where every partial sum is an integer that it holds, else as the
-// sum of products modulo 2 to the width.
-array integer_matmul(const array& a, const array& b, Dtype dtype, const S& s) {
-  Dtype result = dtype;
-  if (dtype == Dtype::boolean) result = Dtype::int32;
-  if (is_integer(dtype) && size_of(dtype) < 4)
-    result = is_signed(dtype) ? Dtype::int32 : Dtype::uint32;
-  const int width = 8 * static_cast<int>(size_of(dtype));
-  const int bits = dtype == Dtype::boolean ? 1 : is_signed(dtype) ? width - 1 : width;
-  const double largest = std::ldexp(static_cast<double>(a.shape()[a.ndim() - 1]), 2 * bits);
-  if (bits <= 16 && largest <= 0x1p53) {
-    const Dtype exact = largest <= 0x1p24 ? Dtype::float32 : Dtype::float64;
-    const array product = matmul(astype(a, exact, s), astype(b, exact, s), s);
-    return astype(exact == Dtype::float64 ? astype(product, Dtype::int64, s) : product, result, s);
-  }
-  const bool matrices = a.ndim() > 1 && b.ndim() > 1;
-  const array x = matrices ? expand_dims(a, {-2}, s) : a;
-  array rows = b.ndim() == 1 ? b : contiguous(swapaxes(b, -1, -2, s), s);
-  if (matrices) rows = expand_dims(rows, {-3}, s);
-  return sum(multiply(astype(x, result, s), astype(rows, result, s), s), AxisList{-1}, false, s);
-}
-
 }  // namespace
 
 constinit const OpRow rows::matmul = {
     .id = OpId::Matmul,
     .name = "matmul",
-    .accepts = kInexact,
-    .dtype = same_dtype,
+    .accepts = kReals | kInexact,
+    .dtype = matmul_dtype,
     .shape = matmul_shape,
     .derivative =
         Bilinear{.lhs = [](auto& c, auto& g) { return cermet::matmul(g, adjoint(c.inputs[1])); },
@@ -97,8 +85,7 @@ constinit const OpRow rows::matmul = {
     .doc =
         "The matrix product over the last two axes; batch axes broadcast. Vectors are rows on the "
         "left, columns on the right. Halves accumulate in float32; integers multiply exactly, "
-        "those "
-        "below 32 bits into 32 bits.",
+        "those below 32 bits into 32 bits.",
 };
 
 array matmul(const array& a, const array& b, const S& s) {
@@ -112,8 +99,9 @@ array matmul(const array& a, const array& b, const S& s) {
       "shapes {} and {}: the last axis of the first has size {}, axis {} of the second {}; "
       "they must be equal",
       a.shape(), b.shape(), inner.value, rows_axis, outer.value);
-  if (!is_inexact(dtype)) return integer_matmul(a, b, dtype, s);
-  array x = astype(a, dtype, s), y = astype(b, dtype, s);
+  // Narrow integers enter as they are: the processor may multiply such.
+  const bool is_narrow = size_of(product_dtype(a.dtype(), b.dtype())) > size_of(dtype);
+  array x = is_narrow ? a : astype(a, dtype, s), y = is_narrow ? b : astype(b, dtype, s);
   if (a.ndim() == 1) x = expand_dims(x, {0}, s);
   if (b.ndim() == 1) y = expand_dims(y, {1}, s);
   array product = multiply_matrices(x, y, s);

@@ -433,15 +433,23 @@ ContractShape contract_shape(const PlanNode& product, int64_t k) {
   const int64_t few = std::min(m, n), many = std::max(m, n);
   if (is_floating(real_of(dtype)) && few <= kFewRows && (few > 1 || is_half(dtype)) && many > 1)
     return {ir::Scheme::panel, n < m};
-  if (is_complex(dtype) || shape.size() == 0) return {};
+  if (shape.size() == 0) return {};
   const int64_t batch = shape.size() / (m * n);
+  if (is_complex(dtype)) {
+    const auto scheme = scheme_in_parts(real_of(dtype), {batch, m, n, k}, false);
+    return {scheme.value_or(ir::Scheme::fma)};
+  }
   const bool is_long =
       k >= kLongSum && k <= kLongestSum && k >= 4 * many && m * n <= kPiece * (m + n);
   if (const auto scheme = scheme_in_parts(dtype, {batch, m, n, k}, is_long)) return {*scheme};
   if (is_long) return {ir::Scheme::fma_split_k};
   if (m <= kLocalRows && batch >= kBatch) return {ir::Scheme::fma_local};
-  if (m <= ir::kTiledRows && dtype == Dtype::bfloat16 && cpu_target().facts().amx_bf16)
-    return {ir::Scheme::fma_local};
+  const ir::TargetFacts facts = cpu_target().facts();
+  const bool bytes = is_integer(dtype) &&
+                     std::ranges::all_of(product.node->inputs,
+                                         [](auto& input) { return size_of(input->dtype) == 1; });
+  const bool by_tiles = bytes ? facts.amx_int8 : dtype == Dtype::bfloat16 && facts.amx_bf16;
+  if (m <= ir::kTiledRows && by_tiles) return {ir::Scheme::fma_local};
   return {};
 }
 
@@ -455,7 +463,7 @@ Lane Emitter::compute_contract(Id id, const Member& member) {
     return lane;
   };
   const Lane a = operand(0), b = operand(1);
-  const Dtype acc = builder_.dtype(a.re);
+  const Dtype acc = compute_dtype(node(id).node->dtype);
   const std::vector<AxisId> summed = axes_of({r_.axes.normalize(member.in[0].back())});
   const AxisId k = summed.empty() ? -1 : summed[0];
   Coords all = member.at;
@@ -466,7 +474,7 @@ Lane Emitter::compute_contract(Id id, const Member& member) {
       region_.kernel >= 0 ? ContractShape{} : contract_shape(node(id), terms[terms.ndim() - 1]);
   auto product = [&](ir::ExprId x, ir::ExprId y) {
     if (sizes.exchanged) std::swap(x, y);
-    if (k < 0) return builder_.mul(x, y);
+    if (k < 0) return builder_.mul(builder_.cast(x, acc), builder_.cast(y, acc));
     const ir::ValueId value = builder_.value({acc});
     append(axes, ir::Contract{value, {axes_.in_kernel(k)}, x, y, acc, sizes.scheme});
     return builder_.ref(value);

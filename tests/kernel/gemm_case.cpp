@@ -23,22 +23,33 @@ double element(const GemmCase::Buffer& b, int64_t at) {
   return to_double(b.dtype, bits);
 }
 
+// One value in four is the least or the largest.
+uint64_t extreme_or_any(Dtype dtype, uint64_t random) {
+  const uint64_t bits = 8 * size_of(dtype), all = (uint64_t{1} << bits) - 1;
+  const uint64_t largest = is_signed(dtype) ? all >> 1 : all;
+  const uint64_t value = random >> 3 & all;
+  if (random % 8 > 1) return is_signed(dtype) && value > largest ? value | ~all : value;
+  return random % 8 == 0 ? largest : is_signed(dtype) ? ~largest : 0;
+}
+
 }  // namespace
 
 std::string GemmShape::text() const {
-  return fmt::format("batch {} m {} n {} k {}{}{}{}{}{} padding {} in {} acc {} out {}{}{}{}{} {}",
-                     batch, m, n, k, a_transposed ? " a'" : "", b_transposed ? " b'" : "",
-                     c_transposed ? " c'" : "", a_shared ? " a shared" : "",
-                     b_shared ? " b shared" : "", padding, name_of(in), name_of(acc), name_of(out),
-                     prologue ? " prologue" : "", epilogue ? " epilogue" : "", side ? " side" : "",
-                     is_complex ? " complex" : "", text_of(scheme));
+  return fmt::format(
+      "batch {} m {} n {} k {}{}{}{}{}{} padding {} in {} {} acc {} out {}{}{}{}{} {}", batch, m, n,
+      k, a_transposed ? " a'" : "", b_transposed ? " b'" : "", c_transposed ? " c'" : "",
+      a_shared ? " a shared" : "", b_shared ? " b shared" : "", padding, name_of(in),
+      name_of(b_in.value_or(in)), name_of(acc), name_of(out), prologue ? " prologue" : "",
+      epilogue ? " epilogue" : "", side ? " side" : "", is_complex ? " complex" : "",
+      text_of(scheme));
 }
 
 GemmCase::Buffer GemmCase::numbers(Dtype dtype, int64_t elements, uint64_t& state) const {
   Buffer b{dtype, elements, std::vector<char>(static_cast<size_t>(elements) * size_of(dtype))};
   for (int64_t i = 0; i < elements; ++i) {
     state = state * 6364136223846793005u + 1442695040888963407u;
-    const uint64_t bits = from_double(dtype, static_cast<double>((state >> 33) % 7) - 3);
+    uint64_t bits = from_double(dtype, static_cast<double>((state >> 33) % 7) - 3);
+    if (shape.all_values && is_integer(dtype)) bits = extreme_or_any(dtype, state >> 33);
     std::memcpy(b.data.data() + i * static_cast<int64_t>(size_of(dtype)), &bits, size_of(dtype));
   }
   return b;
@@ -98,8 +109,8 @@ GemmCase::GemmCase(const GemmShape& s, uint64_t seed) : shape(s) {
   for (int p = 0; p < parts; ++p) {
     as.emplace_back(*this, b, buffer(s.in, Access::in, a_size), batch, m, k, s.a_transposed,
                     s.a_shared, s.padding);
-    bs.emplace_back(*this, b, buffer(s.in, Access::in, b_size), batch, k, n, s.b_transposed,
-                    s.b_shared, s.padding);
+    bs.emplace_back(*this, b, buffer(s.b_in.value_or(s.in), Access::in, b_size), batch, k, n,
+                    s.b_transposed, s.b_shared, s.padding);
   }
   const ParamId bias = buffer(Dtype::float32, Access::in, nn);
   std::vector<Matrix> cs;
@@ -213,7 +224,10 @@ std::string GemmCase::wrong() const {
       const double want = buffers[p].expected[i],
                    got = element(buffers[p], static_cast<int64_t>(i));
       if (std::isnan(want)) continue;
-      const double stored = to_double(shape.out, from_double(shape.out, want));
+      // Integers wrap.
+      const double stored = to_double(
+          shape.out, is_integer(shape.out) ? static_cast<uint64_t>(static_cast<int64_t>(want))
+                                           : from_double(shape.out, want));
       if (got != stored) return fmt::format("p{}[{}] is {}, not {}", p, i, got, stored);
     }
   return "";

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,9 @@ struct GemmShape {
   bool epilogue = false;  // max(c + bias[n], -3), and c itself as a second output
   bool side = false;      // a store of its own, over m and k, and a check
   Scheme scheme = Scheme::fma;
-  bool is_complex = false;  // four products of the parts of A and B
+  bool is_complex = false;                   // four products of the parts of A and B
+  std::optional<Dtype> b_in = std::nullopt;  // of B, if not `in`
+  bool all_values = false;                   // of the integers in A and B
 
   std::string text() const;
 };

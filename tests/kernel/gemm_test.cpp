@@ -18,8 +18,15 @@ const TargetFacts kTargets[] = {
     {.name = "cpu", .vector_bytes = 64, .fma = true, .dot_bf16 = true, .amx_bf16 = true},
     {.name = "cpu", .vector_bytes = 32, .fma = true, .amx_bf16 = true},
 };
+// Of what multiplies narrow integers.
+const TargetFacts kIntegerTargets[] = {
+    {.name = "cpu", .vector_bytes = 64, .fma = true, .dot_int8 = true, .dot_int16 = true},
+    {.name = "cpu", .vector_bytes = 32, .fma = true, .dot_int16 = true},
+    {.name = "cpu", .vector_bytes = 64, .fma = true, .dot_int16 = true, .amx_int8 = true},
+};
 constexpr const TargetFacts &kDots = kTargets[3], &kTiles = kTargets[4],
-                            &kTilesOfAvx2 = kTargets[5];
+                            &kTilesOfAvx2 = kTargets[5], &kDotsOfBytes = kIntegerTargets[0],
+                            &kDotsOfInt16 = kIntegerTargets[1], &kTilesOfBytes = kIntegerTargets[2];
 
 constexpr const char* kTemplates[] = {"gemm constants", "micro panel_"};
 
@@ -125,6 +132,16 @@ TEST(Gemm, Dtypes) {
            .in = half,
            .out = half,
            .epilogue = true});
+  for (Dtype dtype : {Dtype::int32, Dtype::uint32, Dtype::int64})
+    for (bool transposed : {false, true})
+      check({.m = 9,
+             .n = 20,
+             .k = 17,
+             .b_transposed = transposed,
+             .in = dtype,
+             .acc = dtype,
+             .out = dtype,
+             .prologue = is_signed(dtype)});
 }
 
 // What bfloat16 is multiplied as: packed in pairs of k, with an odd last one, from where operands lie and
@@ -180,6 +197,48 @@ TEST(Gemm, TilesOfBfloat16) {
   }
 }
 
+// Narrow integers: the same shapes, of all their values.
+void check_integers(Dtype a, Dtype b, const TargetFacts& target, const char* scheme_name) {
+  const Dtype acc = is_signed(a) || is_signed(b) ? Dtype::int32 : Dtype::uint32;
+  int number = 0;
+  for (GemmShape shape : bfloat16_shapes()) {
+    constexpr Scheme kSchemes[] = {Scheme::fma, Scheme::fma_local, Scheme::fma_split_k};
+    shape.in = a, shape.b_in = b, shape.acc = shape.out = acc;
+    shape.all_values = true;
+    shape.epilogue = shape.epilogue && acc == Dtype::int32 && size_of(a) == 1 && size_of(b) == 1;
+    shape.scheme = kSchemes[number++ % 3];
+    SCOPED_TRACE(shape.text());
+    GemmCase product(shape);
+    const Kernel tiled = simplify(tile(product.kernel, target));
+    EXPECT_EQ(scheme_of(product.kernel, target), scheme_name);
+    EXPECT_EQ(print(parse(print(tiled))), print(tiled));
+    expect_as_interpreted(tiled, {product.input()});
+    interpret(tiled, product.arguments(), product.extents, product.strides);
+    ASSERT_EQ(product.wrong(), "") << print(tiled);
+  }
+}
+
+constexpr Dtype kBytes[] = {Dtype::int8, Dtype::uint8};
+
+TEST(Gemm, DotsOfBytes) {
+  check_integers(Dtype::int8, Dtype::int8, kDotsOfBytes, "dot_int8");
+  check_integers(Dtype::uint8, Dtype::int8, kDotsOfBytes, "dot_int8");
+  check_integers(Dtype::int8, Dtype::uint8, kDotsOfBytes, "dot_int8");
+  check_integers(Dtype::uint8, Dtype::uint8, kDotsOfBytes, "dot_int16");
+}
+
+TEST(Gemm, DotsOfInt16) {
+  for (const TargetFacts* target : {&kDotsOfBytes, &kDotsOfInt16})
+    check_integers(Dtype::int16, Dtype::int16, *target, "dot_int16");
+  check_integers(Dtype::int8, Dtype::uint8, kDotsOfInt16, "dot_int16");
+  check_integers(Dtype::int16, Dtype::int8, kTilesOfBytes, "dot_int16");
+}
+
+TEST(Gemm, TilesOfBytes) {
+  for (Dtype a : kBytes)
+    for (Dtype b : kBytes) check_integers(a, b, kTilesOfBytes, "amx_int8");
+}
+
 TEST(Gemm, SchemeNames) {
   const auto scheme = [](const GemmShape& shape, const TargetFacts& target) {
     return scheme_of(GemmCase(shape).kernel, target);
@@ -192,6 +251,15 @@ TEST(Gemm, SchemeNames) {
             "panel");
   EXPECT_EQ(scheme({.m = 9, .n = 9, .in = Dtype::bfloat16}, kTargets[2]), "fma");
   EXPECT_EQ(scheme({.m = 9}, kTiles), "fold");
+  const auto integers = [&](Dtype in, Dtype acc, const TargetFacts& target, bool prologue = false) {
+    return scheme({.m = 9, .n = 9, .in = in, .acc = acc, .out = acc, .prologue = prologue}, target);
+  };
+  EXPECT_EQ(integers(Dtype::boolean, Dtype::int32, kTilesOfBytes), "amx_int8");
+  EXPECT_EQ(integers(Dtype::int8, Dtype::int32, kTilesOfBytes, true), "fma");
+  EXPECT_EQ(integers(Dtype::uint16, Dtype::uint32, kTilesOfBytes), "fma");
+  EXPECT_EQ(integers(Dtype::int8, Dtype::int64, kTilesOfBytes), "fma");
+  EXPECT_EQ(integers(Dtype::int8, Dtype::float32, kTilesOfBytes), "fma");
+  EXPECT_EQ(integers(Dtype::int8, Dtype::int32, kTargets[2]), "fma");
 }
 
 TEST(Gemm, OtherStatements) {

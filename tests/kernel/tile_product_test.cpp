@@ -20,7 +20,8 @@
 namespace cermet::ir {
 namespace {
 
-constexpr TargetFacts kTiles = {.name = "cpu", .vector_bytes = 64, .fma = true, .amx_bf16 = true};
+constexpr TargetFacts kTiles = {
+    .name = "cpu", .vector_bytes = 64, .fma = true, .amx_bf16 = true, .amx_int8 = true};
 
 GemmShape of_bfloat16(GemmShape shape) {
   shape.in = Dtype::bfloat16;
@@ -72,6 +73,16 @@ GemmShape varied_parts(GemmShape shape, int number) {
   return shape;
 }
 
+// The same of bytes of all values.
+GemmShape varied_bytes(GemmShape shape, int number) {
+  shape = varied(shape, number);
+  shape.in = (number & 16) != 0 ? Dtype::uint8 : Dtype::int8;
+  shape.b_in = number % 3 == 1 ? Dtype::uint8 : Dtype::int8;
+  shape.acc = shape.out = Dtype::int32;
+  shape.all_values = true;
+  return shape;
+}
+
 TEST(TileProduct, EachSize) {
   Compiled compiled;
   int number = 0;
@@ -80,6 +91,7 @@ TEST(TileProduct, EachSize) {
          {GemmShape{.m = d, .n = 33, .k = 35}, GemmShape{.m = 35, .n = d, .k = 33},
           GemmShape{.m = 33, .n = 35, .k = d}}) {
       ASSERT_EQ(compiled.wrong(varied(shape, number), number % 2 == 0), "");
+      ASSERT_EQ(compiled.wrong(varied_bytes(shape, number), number % 2 == 0), "");
       ++number;
     }
 }
@@ -94,6 +106,7 @@ TEST(TileProduct, EdgesOfTiles) {
         const GemmShape shape{.m = m, .n = n, .k = k};
         ASSERT_EQ(compiled.wrong(varied(shape, number), number % 5 != 0), "");
         ASSERT_EQ(compiled.wrong(varied_parts(shape, number), number % 5 != 0), "");
+        ASSERT_EQ(compiled.wrong(varied_bytes(shape, number), number % 5 != 0), "");
         number += 7;
       }
 }
@@ -107,8 +120,13 @@ TEST(TileProduct, EdgesOfBlocks) {
           GemmShape{.m = 34, .n = 641, .k = 140}}) {
       ASSERT_EQ(compiled.wrong(varied(shape, number)), "");
       ASSERT_EQ(compiled.wrong(varied_parts(shape, number)), "");
+      if (number % 3 == 0) {
+        ASSERT_EQ(compiled.wrong(varied_bytes(shape, number)), "");
+      }
     }
   const GemmShape large{.m = 261, .n = 1037, .k = 70}, deep{.m = 3, .n = 2, .k = 16384};
+  ASSERT_EQ(compiled.wrong(varied_bytes(large, 0)), "");
+  ASSERT_EQ(compiled.wrong(varied_bytes(deep, 8)), "");
   ASSERT_EQ(compiled.wrong(varied(large, 0)), "");
   ASSERT_EQ(compiled.wrong(varied_parts(large, 0)), "");
   ASSERT_EQ(compiled.wrong(varied(deep, 8)), "");
@@ -418,7 +436,7 @@ size_t count_of(const std::string& blob, unsigned prefix, unsigned char opcode) 
 
 // Of any host: what LLVM makes for a processor with tiles, and not for another.
 TEST(TileProduct, Instructions) {
-  constexpr unsigned kNone = 0, kF3 = 2, kF2 = 3;
+  constexpr unsigned kNone = 0, k66 = 1, kF3 = 2, kF2 = 3;
   const GemmCase product(of_bfloat16({.m = 40, .n = 40, .k = 40}));
   const Kernel tiled = simplify(tile(product.kernel, kTiles));
   const std::string with = compile_cpu(tiled, CpuLevel::amx).blob;
@@ -427,6 +445,18 @@ TEST(TileProduct, Instructions) {
   const std::string without = compile_cpu(tiled, CpuLevel::avx512_fp16).blob;
   EXPECT_EQ(count_of(without, kF3, 0x5c), 0);
   EXPECT_EQ(count_of(with, kNone, 0x49), 2) << "ldtilecfg, tilerelease";
+  // Which opcode prefix tells how the signs of A and B are taken.
+  constexpr std::tuple<Dtype, Dtype, unsigned> kSigns[] = {{Dtype::uint8, Dtype::uint8, kNone},
+                                                           {Dtype::uint8, Dtype::int8, k66},
+                                                           {Dtype::int8, Dtype::uint8, kF3},
+                                                           {Dtype::int8, Dtype::int8, kF2}};
+  for (const auto& [a, b, prefix] : kSigns) {
+    const GemmCase bytes(
+        {.m = 40, .n = 40, .k = 40, .in = a, .acc = Dtype::int32, .out = Dtype::int32, .b_in = b});
+    const std::string blob = compile_cpu(simplify(tile(bytes.kernel, kTiles)), CpuLevel::amx).blob;
+    for (unsigned other : {kNone, k66, kF3, kF2})
+      EXPECT_EQ(count_of(blob, other, 0x5e), other == prefix ? 4 + 2 + 2 + 1 : 0) << other;
+  }
 }
 
 }  // namespace

@@ -382,13 +382,47 @@ TEST(Verify, Micros) {
   verify(micro("pack constants (8, 8) buffers (l0, p0) operands (8, 8, 0, 0, extent(a0))"));
   expect_invalid(micro("pack constants (8, 8) buffers (p0, l0) operands (8, 8, 0, 0, 8)"),
                  "a micro works on locals");
-  const std::string gemm = "gemm constants (6, 8, 1, 8, 8) buffers ";
+  const std::string gemm = "gemm constants (6, 8, 1, 8, 8, 0) buffers ";
   const std::string counts = " operands (8, 8, 1, 0, 0, 0, ";
   verify(micro(gemm + "(l0, l0, l0)" + counts + "8, 0)"));
   verify(micro(gemm + "(l0, p0, l0)" + counts + "extent(a0), 0)"));
   expect_invalid(micro(gemm + "(l0, l0, l0)" + counts + "extent(a0), 0)"), "constant distance");
   expect_invalid(micro(gemm + "(l0, l0, p0)" + counts + "8, 0)"), "a micro works on locals");
   expect_invalid(micro(gemm + "(l1, p0, l1)" + counts + "8, 0)"), "locals are of one dtype");
+  expect_invalid(micro("gemm constants (6, 8, 1, 8, 8, 1) buffers (l0, l0, l0)" + counts + "8, 0)"),
+                 "any other is 0");
+}
+
+TEST(Verify, MicrosOfIntegers) {
+  const std::string scratch =
+      "scratch l0 int32 64 thread\nscratch l1 int8 64 thread\nscratch l2 uint8 64 thread\n"
+      "scratch l3 int16 64 thread\nscratch l4 float32 64 thread\n";
+  const auto micro = [&](const std::string& text) { return chunk("micro " + text, scratch); };
+  const auto gemm = [&](int zero, const std::string& buffers) {
+    return micro("gemm constants (6, 8, 4, 8, 8, " + std::to_string(zero) + ") buffers " + buffers +
+                 " operands (8, 8, 1, 0, 0, 0, 8, 0)");
+  };
+  verify(gemm(128, "(l0, l2, l1)"));
+  verify(gemm(0, "(l0, l2, l1)"));
+  verify(gemm(0, "(l0, l3, l3)"));
+  expect_invalid(gemm(256, "(l0, l2, l1)"), "one of its values");
+  expect_invalid(gemm(1, "(l0, l3, l3)"), "any other is 0");
+  verify(gemm(0, "(l0, l1, l2)"));
+  expect_invalid(gemm(1, "(l0, l1, l2)"), "any other is 0");
+  expect_invalid(gemm(0, "(l0, l1, l1)"), "of the other sign");
+  expect_invalid(gemm(0, "(l0, l2, l2)"), "of the other sign");
+  expect_invalid(gemm(0, "(l4, l2, l1)"), "locals are of one dtype");
+  const auto tiles = [&](int parts, const std::string& buffers) {
+    return micro("tile_gemm constants (" + std::to_string(parts) +
+                 ", 64, 64, 64, 64, 64, 64, 64) buffers " + buffers +
+                 " operands (8, 8, 1, 0, 0, 0, 0, 0)");
+  };
+  for (const char* operands : {"l1, l1)", "l1, l2)", "l2, l1)", "l2, l2)"})
+    verify(tiles(1, std::string("(l0, ") + operands));
+  expect_invalid(tiles(2, "(l0, l1, l1)"), "more parts");
+  expect_invalid(tiles(1, "(l4, l1, l1)"), "bytes to integers of 4 bytes");
+  expect_invalid(tiles(1, "(l0, l3, l3)"), "bytes to integers of 4 bytes");
+  expect_invalid(tiles(1, "(l0, l3, l1)"), "locals are of one dtype");
 }
 
 TEST(Verify, LoweredKernelsHoldCoreCodesOnly) {

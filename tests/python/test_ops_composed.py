@@ -7,6 +7,7 @@ import cermet.core as mx
 import ml_dtypes
 import mlx.core
 import numpy as np
+import own_process
 import pytest
 from test_ops_table import (
     LAYOUTS,
@@ -251,21 +252,100 @@ def test_composed(rng, name):
             )
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "int64", "bool"])
-def test_integer_matmul_is_exact(rng, dtype):
-    info = np.iinfo(dtype) if dtype != "bool" else None
-    for m, k, n in ((3, 5, 4), (20, 300, 30), (2, 3000, 3)):
-        x, y = (
-            rng.integers(0, 2, s).astype(bool)
-            if info is None
-            else rng.integers(info.min, info.max, s, dtype=dtype, endpoint=True)
-            for s in ((m, k), (k, n))
-        )
-        got = to_numpy(to_ours(x) @ to_ours(y))
-        with np.errstate(all="ignore"):
-            want = np.matmul(x.astype(got.dtype), y.astype(got.dtype))
-        assert got.dtype.itemsize >= 4
-        np.testing.assert_array_equal(got, want)
+def integers(rng, shape, dtype):
+    """Of all values, the least and the largest ones more often."""
+    if dtype == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    info = np.iinfo(dtype)
+    values = rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True)
+    ends = rng.choice(np.array([info.min, info.max], dtype), shape)
+    return np.where(rng.random(shape) < 0.25, ends, values)
+
+
+def exact_product(x, y, dtype):
+    """Modulo 2 to the width."""
+    x, y = (a.astype(np.int64).astype(np.uint64) for a in (x, y))
+    return np.matmul(x, y).astype(dtype)
+
+
+INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "bool"]
+# a few of each kind of blocks: single tiles, rows and columns past them, long sums, batches
+INTEGER_SHAPES = [
+    ((3, 5), (5, 4)),
+    ((20, 300), (300, 30)),
+    ((2, 3000), (3000, 3)),
+    ((70, 16384), (16384, 17)),
+    ((300, 1030), (1030, 70)),
+    ((3, 0), (0, 4)),
+    ((3, 33, 65), (3, 65, 18)),
+    ((2, 1, 5, 7), (3, 7, 6)),
+    ((40, 9), (9,)),
+    ((9,), (9, 40)),
+]
+
+
+@pytest.mark.parametrize("shapes", INTEGER_SHAPES, ids=str)
+@pytest.mark.parametrize(
+    "dtypes",
+    [(d, d) for d in INTEGERS] + [("int8", "uint8"), ("uint8", "int8"), ("bool", "int8")],
+    ids="-".join,
+)
+def test_integer_matmul_is_exact(rng, dtypes, shapes):
+    x, y = (integers(rng, s, d) for s, d in zip(shapes, dtypes, strict=True))
+    got = to_numpy(to_ours(x) @ to_ours(y))
+    assert got.dtype.itemsize >= 4
+    want = exact_product(x, y, got.dtype)
+    np.testing.assert_array_equal(got, want)
+    if y.ndim > 1:
+        turned = mx.swapaxes(mx.contiguous(mx.swapaxes(to_ours(y), -1, -2)), -1, -2)
+        np.testing.assert_array_equal(to_numpy(to_ours(x) @ turned), want)
+    if x.ndim > 1:
+        turned = mx.swapaxes(mx.contiguous(mx.swapaxes(to_ours(x), -1, -2)), -1, -2)
+        np.testing.assert_array_equal(to_numpy(turned @ to_ours(y)), want)
+
+
+def test_matmul_of_quantised_values(rng):
+    """What quantises and what scales is in the product's own kernel."""
+    x = rng.uniform(-4, 4, (64, 96)).astype(np.float32)
+    w = integers(rng, (96, 80), "int8")
+    scale = rng.uniform(0.5, 1, 80).astype(np.float32)
+
+    def product(x, w, scale):
+        return (mx.round(x * 31).astype(mx.int8) @ w).astype(mx.float32) * scale
+
+    assert len(mx.explain(product, to_ours(x), to_ours(w), to_ours(scale)).kernels) == 1
+    narrow = np.round(x * np.float32(31)).astype(np.int8)
+    want = exact_product(narrow, w, np.int32).astype(np.float32) * scale
+    np.testing.assert_array_equal(to_numpy(product(to_ours(x), to_ours(w), to_ours(scale))), want)
+
+
+@pytest.mark.parametrize(
+    "level, schemes",
+    [
+        ("generic", ["dot_int16", "dot_int16", "dot_int16", "fma"]),
+        ("amx_emulated", ["amx_int8", "amx_int8", "dot_int16", "fma"]),
+    ],
+)
+def test_integer_matmul_on_other_processors(level, schemes):
+    """With memory that ends where the operands end, and an operand of two products."""
+    script = """
+    import numpy as np
+    import cermet.core as mx
+    rng = np.random.default_rng(0)
+    for dtype in ("int8", "uint8", "int16", "uint16"):
+        info = np.iinfo(dtype)
+        x, y = (rng.integers(info.min, info.max, s, dtype=dtype, endpoint=True)
+                for s in ((37, 301), (301, 53)))
+        a, b = mx.array(x), mx.array(y)
+        first, second = a @ b, a @ (b + 1)
+        mx.eval(first, second)
+        for got, y in ((first, y), (second, y + np.array(1, dtype))):
+            want = x.astype(np.int64).astype(np.uint64) @ y.astype(np.int64).astype(np.uint64)
+            assert np.array_equal(np.array(got), want.astype(np.array(got).dtype)), dtype
+        print(mx.explain(lambda a, b: a @ b, a, b).kernels[0].scheme)
+    """
+    printed = own_process.run(script, CERMET_CPU_FEATURES=level, CERMET_ALLOCATOR="guard")
+    assert printed.split() == schemes
 
 
 EQUATIONS = [
@@ -441,3 +521,39 @@ def test_matmul_of_complex_and_real(rng, kinds, size):
     limit = 1e-4 if "c8" in kinds else 1e-11
     np.testing.assert_allclose(np.array(x @ y), a @ b, limit, limit)
     np.testing.assert_allclose(np.array(x[0] @ y[0, 0]), a[0] @ b[0, 0], limit, limit)
+
+
+@pytest.mark.parametrize("level", ["amx_emulated", ""])
+def test_complex_matmul_is_as_exact_as_by_fma(level):
+    """Products of bfloat16 parts beside fused multiply-adds: the error from complex128, infinities
+    and NaNs."""
+    script = """
+    import numpy as np
+    import cermet.core as mx
+    rng = np.random.default_rng(0)
+    def values(*shape):
+        x = rng.standard_normal((2, *shape)) * np.exp2(rng.integers(-20, 20, (2, *shape)))
+        return (x[0] + 1j * x[1]).astype(np.complex64)
+    cases = ((140, 300), (300, 264)), ((2, 130, 70), (2, 70, 131)), ((257, 129), (129, 150))
+    for shapes in cases:
+        x, y = (values(*s) for s in shapes)
+        want = x.astype(np.complex128) @ y
+        size = np.abs(x).astype(np.float64) @ np.abs(y)
+        turned = mx.conj(mx.contiguous(mx.conj(mx.swapaxes(mx.array(y), -1, -2))))
+        for b in (mx.array(y), mx.swapaxes(turned, -1, -2)):
+            error = np.abs(np.array(mx.array(x) @ b) - want) / size
+            print(np.sqrt(np.mean(error**2)), error.max())
+    x[3, 5], x[200, 7], y[9, 140] = np.inf, complex(0, np.nan), 1e38 + 1e38j
+    got = np.array(mx.array(x) @ mx.array(y))
+    print(np.isnan(got).sum(), np.isinf(got).sum())
+    print(mx.explain(lambda x, y: x @ y, mx.array(x), mx.array(y)).kernels[0].scheme)
+    """
+    (*by_fma, fma), (*in_parts, scheme) = (
+        own_process.run(script, CERMET_CPU_FEATURES=level, CERMET_MATMUL_F32=f).split()
+        for f in ("fma", "auto")
+    )
+    assert fma == "fma" and (scheme == "amx_split" or not level)
+    by_fma, in_parts = np.array(by_fma, float), np.array(in_parts, float)
+    assert (in_parts[:-2] <= 1.1 * by_fma[:-2]).all()
+    assert in_parts[:-2].max() < 8 * 2.0**-24
+    assert (in_parts[-2:] == by_fma[-2:]).all()

@@ -3,8 +3,9 @@
 // of A. A tile of C stays in registers over the whole depth; each step of k loads
 // one row of the panel and broadcasts one element of each row of A. A Local's elements lie at constant
 // distances, so their addresses need no registers; a parameter's rows have a register each, and those
-// past its end are its last one. bfloat16 operands are taken two values of k at a time, whose products one
-// instruction adds up; an odd last value has a zero beside it.
+// past its end are its last one. Narrow operands are taken a group of k at a time, whose products one
+// instruction adds up; a last group that is not whole has zeros beside it. What a zero point adds to a column
+// is the same in all rows: sums start from less that.
 #include <fmt/format.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
@@ -20,13 +21,15 @@ class GemmCode {
            std::optional<int64_t> fixed_row, MicroFunction& f)
       : m_(micro),
         fixed_row_(fixed_row),
-        group_(ir::group_of(packed)),
+        group_(static_cast<unsigned>(ir::group_of(packed))),
         lanes_(target.lanes()),
         vectors_(micro.tile_columns / lanes_),
         fma_(target.features.avx2 && is_floating(target.dtype)),
+        dots_(target),
+        a_signed_(packed != Dtype::int8),
         f_(f),
         b_(f.builder()),
-        packed_(group_ == 1 ? f.element() : b_.getInt16Ty()) {}
+        packed_(group_ == 1 ? f.element() : b_.getIntNTy(32 / group_)) {}
 
   void emit() {
     llvm::Value *c = f_.argument(0), *a = f_.argument(1), *b = f_.argument(2);
@@ -34,6 +37,7 @@ class GemmCode {
     llvm::Value* next_tile = b_.CreateMul(row(), f_.word(m_.tile_rows));
     f_.loop(columns, m_.tile_columns, {b}, [&](Value* j, const MicroValues& panel) -> MicroValues {
       Value* c_panel = f_.at(c, j);
+      if (m_.a_zero != 0) find_starts(panel[0]);
       f_.loop(
           rows, m_.tile_rows, {c_panel, a}, [&](Value* i, const MicroValues& at) -> MicroValues {
             find_rows(b_.CreateSub(rows, i));
@@ -48,8 +52,10 @@ class GemmCode {
   using Value = llvm::Value;
 
   Value* product(Value* x, Value* y, Value* sum) {
-    if (group_ == 2)
+    if (group_ == 2 && floating())
       return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512bf16_dpbf16ps_512, {}, {sum, x, y});
+    if (group_ == 2) return dots_.of_int16(b_, sum, x, y);
+    if (group_ == 4) return dots_.of_bytes(b_, sum, x, y, a_signed_, !a_signed_);
     if (fma_) return b_.CreateIntrinsic(llvm::Intrinsic::fma, {sum->getType()}, {x, y, sum});
     return add(sum, multiply(x, y));
   }
@@ -76,18 +82,51 @@ class GemmCode {
   void tile(Value* c, Value* a, Value* b) {
     llvm::Type* vector = f_.vector(lanes_);
     MicroValues carried = {a, b};
-    carried.append(static_cast<size_t>(m_.tile_rows * vectors_),
-                   llvm::Constant::getNullValue(vector));
-    Value* depth = f_.argument(5);
-    MicroValues sums =
-        f_.loop(group_ == 1 ? depth : b_.CreateAShr(depth, f_.word(1)), 1, carried,
-                [&](Value*, const MicroValues& in) { return step(in, packed_bits() * group_); });
+    for (int64_t i = 0; i < m_.tile_rows; ++i)
+      for (int64_t v = 0; v < vectors_; ++v)
+        carried.push_back(m_.a_zero == 0 ? llvm::Constant::getNullValue(vector)
+                                         : f_.load(vector, f_.at(starts_, v * lanes_)));
+    MicroValues sums = f_.loop(groups(), 1, carried, [&](Value*, const MicroValues& in) {
+      return step(in, packed_bits() * group_);
+    });
     if (group_ == 2)
-      sums = f_.loop(b_.CreateAnd(depth, f_.word(1)), 1, sums,
+      sums = f_.loop(b_.CreateAnd(f_.argument(5), f_.word(1)), 1, sums,
                      [&](Value*, const MicroValues& in) { return step(in, packed_bits()); });
     sums.erase(sums.begin(), sums.begin() + 2);
     f_.when(b_.CreateICmpNE(add_flag(), f_.word(0)), [&] { store(c, sums, true); });
     f_.when(b_.CreateICmpEQ(add_flag(), f_.word(0)), [&] { store(c, sums, false); });
+  }
+
+  // Of bytes the last one may be in part: A is a Local there, and B is 0.
+  Value* groups() {
+    Value* depth = f_.argument(5);
+    if (group_ == 4) depth = b_.CreateAdd(depth, f_.word(group_ - 1));
+    return group_ == 1 ? depth : b_.CreateAShr(depth, f_.word(group_ / 2));
+  }
+
+  // Of the columns of a panel: -a_zero · Σ b.
+  void find_starts(Value* panel) {
+    llvm::Type* vector = f_.vector(lanes_);
+    if (starts_ == nullptr) {
+      llvm::IRBuilder<> entry(&*b_.GetInsertBlock()->getParent()->getEntryBlock().begin());
+      starts_ = entry.CreateAlloca(llvm::ArrayType::get(f_.element(), m_.tile_columns), nullptr,
+                                   "starts");
+    }
+    Value* zeros = llvm::ConstantInt::get(b_.getInt32Ty(), m_.a_zero * 0x01010101);
+    zeros = b_.CreateVectorSplat(static_cast<unsigned>(lanes_), zeros);
+    MicroValues carried = {panel};
+    carried.append(static_cast<size_t>(vectors_), llvm::Constant::getNullValue(vector));
+    const MicroValues sums =
+        f_.loop(groups(), 1, carried, [&](Value*, const MicroValues& in) -> MicroValues {
+          MicroValues out = {f_.at(packed_, in[0], m_.tile_columns * group_)};
+          for (int64_t v = 0; v < vectors_; ++v) {
+            Value* b = f_.load(factor(), f_.at(packed_, in[0], v * lanes_ * group_));
+            out.push_back(product(zeros, b, in[out.size()]));
+          }
+          return out;
+        });
+    for (int64_t v = 0; v < vectors_; ++v)
+      f_.store(b_.CreateNeg(sums[static_cast<size_t>(v + 1)]), f_.at(starts_, v * lanes_));
   }
 
   unsigned packed_bits() const { return packed_->getScalarSizeInBits(); }
@@ -100,12 +139,13 @@ class GemmCode {
     if (group_ == 2) element = b_.CreateZExt(element, b_.getInt32Ty());
     if (lanes_ == 1) return element;
     Value* vector = b_.CreateVectorSplat(static_cast<unsigned>(lanes_), element);
-    return group_ == 1 ? vector : b_.CreateBitCast(vector, factor());
+    return b_.CreateBitCast(vector, factor());
   }
-  // A vector of B.
+  // A vector of B; groups of integers are lanes of 4 bytes.
   llvm::Type* factor() {
-    return group_ == 1 ? f_.vector(lanes_)
-                       : with_width(b_.getBFloatTy(), static_cast<int>(group_ * lanes_));
+    return group_ == 1 || !floating()
+               ? f_.vector(lanes_)
+               : with_width(b_.getBFloatTy(), static_cast<int>(group_ * lanes_));
   }
 
   // One k, or one group: in and out are the places in A and B, then the sums row by row.
@@ -136,19 +176,23 @@ class GemmCode {
   const unsigned group_;
   const int64_t lanes_, vectors_;
   const bool fma_;
+  const Dots dots_;
+  const bool a_signed_;
   MicroFunction& f_;
   llvm::IRBuilder<>& b_;
   llvm::Type* const packed_;
   MicroValues rows_;
+  Value* starts_ = nullptr;  // of a panel's sums
 };
 
 }  // namespace
 
 llvm::Function* gemm_function(const MicroTarget& target, const ir::GemmMicro& m, Dtype packed,
                               std::optional<int64_t> fixed_row) {
-  const std::string name = fmt::format(
-      "gemm_{}_{}x{}_{}_{}_{}_{}", name_of(packed), m.tile_rows, m.tile_columns,
-      fixed_row ? fmt::to_string(*fixed_row) : "in_place", m.a_column, m.b_panel, m.c_row);
+  const std::string name =
+      fmt::format("gemm_{}_{}x{}_{}_{}_{}_{}_{}", name_of(packed), m.tile_rows, m.tile_columns,
+                  fixed_row ? fmt::to_string(*fixed_row) : "in_place", m.a_column, m.b_panel,
+                  m.c_row, m.a_zero);
   if (llvm::Function* known = target.module.getFunction(name)) return known;
   MicroFunction f(target, name, 3, 5);
   GemmCode(target, m, packed, fixed_row, f).emit();

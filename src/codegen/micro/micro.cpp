@@ -127,7 +127,7 @@ void emit_micro(Emitter& emitter, const ir::Micro& micro) {
                   emitter.natural(m.columns), emitter.natural(m.from_row)});
   } else if (micro.kind == ir::MicroKind::tile_gemm) {
     const ir::TileGemmMicro m = ir::TileGemmMicro::of(micro);
-    b.CreateCall(tile_gemm_function(target, m),
+    b.CreateCall(tile_gemm_function(target, m, emitter.dtype_of(m.a), emitter.dtype_of(m.b)),
                  {element(m.c, m.c_at), element(m.a, m.a_at), element(m.b, m.b_at),
                   element(m.b, m.b_next), emitter.natural(m.rows), emitter.natural(m.columns),
                   emitter.natural(m.depth), emitter.natural(m.add)});

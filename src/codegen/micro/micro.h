@@ -36,10 +36,30 @@ llvm::Function* pack_function(const MicroTarget& target, const ir::PackMicro& mi
 // void(c, a, b, columns, depth, b_stride, add), b of dtype `given`.
 llvm::Function* panel_function(const MicroTarget& target, const ir::PanelMicro& micro, Dtype given);
 
-// void(c, a, b, next b, rows, columns, depth, add)
-llvm::Function* tile_gemm_function(const MicroTarget& target, const ir::TileGemmMicro& micro);
+// void(c, a, b, next b, rows, columns, depth, add); dtypes of a and b.
+llvm::Function* tile_gemm_function(const MicroTarget& target, const ir::TileGemmMicro& micro,
+                                   Dtype a, Dtype b);
 
 // --- For templates.
+
+// Sums of products of narrow integers, by dot instructions where a target has them. In each 4 bytes of x and y
+// are so many of them; `sum` takes their products, modulo 2^32.
+class Dots {
+ public:
+  explicit Dots(const MicroTarget& target) : features_(target.features), lanes_(target.lanes()) {}
+  llvm::Value* of_bytes(llvm::IRBuilder<>& b, llvm::Value* sum, llvm::Value* x, llvm::Value* y,
+                        bool x_signed, bool y_signed) const;
+  llvm::Value* of_int16(llvm::IRBuilder<>& b, llvm::Value* sum, llvm::Value* x,
+                        llvm::Value* y) const;
+
+ private:
+  // Element i of each 4 bytes.
+  static llvm::Value* element(llvm::IRBuilder<>& b, llvm::Value* x, unsigned bits, unsigned i,
+                              bool is_signed);
+
+  const CpuFeatures features_;
+  const int64_t lanes_;
+};
 
 using MicroValues = llvm::SmallVector<llvm::Value*, 32>;
 

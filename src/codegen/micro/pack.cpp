@@ -23,7 +23,9 @@ class PackCode {
     Value* count = f_.argument(2);
     MicroValues at = {f_.argument(0), f_.argument(1)};
     at = rows(b_.CreateAnd(count, f_.word(-group_)), group_, at);
-    if (group_ > 1) rows(b_.CreateAnd(count, f_.word(group_ - 1)), 1, at);
+    Value* rest = b_.CreateAnd(count, f_.word(group_ - 1));
+    for (int64_t left = 1; left < group_; ++left)
+      rows(b_.CreateSelect(b_.CreateICmpEQ(rest, f_.word(left)), f_.word(1), f_.word(0)), left, at);
   }
 
  private:
@@ -50,10 +52,13 @@ class PackCode {
     Value* low = f_.load(f_.vector(width), from);
     if (group_ == 1) return low;
     llvm::Type* type = with_width(unit_, static_cast<int>(width));
-    low = b_.CreateZExt(low, type);
-    if (step == 1) return low;
-    Value* high = b_.CreateZExt(f_.load(f_.vector(width), f_.at(from, f_.argument(4))), type);
-    return b_.CreateOr(low, b_.CreateShl(high, 16));
+    Value* all = b_.CreateZExt(low, type);
+    for (int64_t row = 1; row < step; ++row) {
+      from = f_.at(from, f_.argument(4));
+      Value* more = b_.CreateZExt(f_.load(f_.vector(width), from), type);
+      all = b_.CreateOr(all, b_.CreateShl(more, static_cast<uint64_t>(32 / group_ * row)));
+    }
+    return all;
   }
 
   // `count` columns, `piece` at a time, that lie `to_piece` units apart in the target.

@@ -7,7 +7,7 @@
 // forks, signal handlers and switches between threads to keep. Tile registers have fixed numbers: LLVM
 // would put them on the stack and configure them itself.
 //
-// For processors without them, loops over vectors give the same bits. MXCSR is set for the call to flush
+// For processors without them, loops over vectors give the same bits. Of bfloat16, MXCSR is set for the call to flush
 // subnormal numbers wherever vectors add, as tile instructions do whatever it says.
 #include <fmt/format.h>
 #include <llvm/IR/Constants.h>
@@ -23,19 +23,36 @@ namespace cermet::codegen {
 
 namespace {
 
-constexpr int64_t kSide = ir::kTileSide, kDepth = ir::kTileDepth, kBlock = ir::kTileBlock;
+constexpr int64_t kSide = ir::kTileSide, kBlock = ir::kTileBlock;
 
 using Value = llvm::Value;
+
+// Dtypes of the operands.
+struct Operands {
+  Dtype a, b;
+  bool are_integers() const { return is_integer(a); }
+  bool a_signed() const { return is_signed(a); }
+  bool b_signed() const { return is_signed(b); }
+};
 
 // What both kinds of code walk through.
 class TileLoops {
  protected:
-  TileLoops(const ir::TileGemmMicro& micro, MicroFunction& f)
-      : m_(micro), f_(f), b_(f.builder()), packed_(f.builder().getInt16Ty()) {}
+  TileLoops(const ir::TileGemmMicro& micro, Operands operands, MicroFunction& f)
+      : m_(micro),
+        operands_(operands),
+        size_(static_cast<int64_t>(size_of(operands.a))),
+        depth_(ir::tile_depth_of(operands.a)),
+        group_(ir::group_of(operands.a)),
+        f_(f),
+        b_(f.builder()),
+        packed_(f.builder().getIntNTy(static_cast<unsigned>(8 * size_))) {}
 
   Value* rows() { return f_.argument(4); }
   Value* columns() { return f_.argument(5); }
-  Value* steps() { return b_.CreateAShr(b_.CreateAdd(f_.argument(6), f_.word(kDepth - 1)), 5); }
+  Value* steps() {
+    return b_.CreateUDiv(b_.CreateAdd(f_.argument(6), f_.word(depth_ - 1)), f_.word(depth_));
+  }
   Value* adds() { return b_.CreateICmpNE(f_.argument(7), f_.word(0)); }
 
   // body(c, b, columns left, carried) for each panel of B gives what the next one, and the end, gets.
@@ -78,7 +95,7 @@ class TileLoops {
                         [&](Value* i, const MicroValues& in) { return body(i, in, rest(in)); }));
   }
   // Elements of the next panel of B that a step fetches: with kTiledRows rows, all of it.
-  int64_t fetched_step() const { return m_.parts * kDepth * kBlock * kBlock / ir::kTiledRows; }
+  int64_t fetched_step() const { return m_.parts * depth_ * kBlock * kBlock / ir::kTiledRows; }
 
   bool in_parts() const { return m_.parts > 1; }
 
@@ -106,6 +123,8 @@ class TileLoops {
   }
 
   const ir::TileGemmMicro& m_;
+  const Operands operands_;
+  const int64_t size_, depth_, group_;  // of an element; of a tile; what stands side by side in B
   MicroFunction& f_;
   llvm::IRBuilder<>& b_;
   llvm::Type* const packed_;
@@ -114,7 +133,8 @@ class TileLoops {
 
 class TileCode : TileLoops {
  public:
-  TileCode(const ir::TileGemmMicro& micro, MicroFunction& f) : TileLoops(micro, f) {}
+  TileCode(const ir::TileGemmMicro& micro, Operands operands, MicroFunction& f)
+      : TileLoops(micro, operands, f) {}
 
   void emit() {
     Value* before = in_parts() ? flush() : nullptr;
@@ -240,18 +260,18 @@ class TileCode : TileLoops {
       for (int j = 0; j < across; ++j) call(llvm::Intrinsic::x86_tilezero, {tile(of_c(i, j))});
   }
 
-  // kDepth of k, from {a, b, what is to be fetched} on; gives where the next ones are.
+  // A tile's depth of k, from {a, b, what is to be fetched} on; gives where the next ones are.
   MicroValues multiply(int down, int across, const MicroValues& at) {
     step(down, across, at[0], at[1]);
     fetch(at[2]);
-    return {f_.at(packed_, at[0], m_.a_step), f_.at(packed_, at[1], kDepth * kBlock),
+    return {f_.at(packed_, at[0], m_.a_step), f_.at(packed_, at[1], depth_ * kBlock),
             f_.at(packed_, at[2], fetched_step())};
   }
 
   // Into L2.
   void fetch(Value* from) {
-    constexpr int64_t kLine = 32;  // elements
-    for (int64_t at = 0; at < fetched_step(); at += kLine)
+    const int64_t line = ir::kTileRow / size_;
+    for (int64_t at = 0; at < fetched_step(); at += line)
       b_.CreateIntrinsic(
           llvm::Intrinsic::prefetch, {from->getType()},
           {f_.at(packed_, from, at), b_.getInt32(0), b_.getInt32(2), b_.getInt32(1)});
@@ -289,24 +309,30 @@ class TileCode : TileLoops {
       if (std::exchange(a_parts[use.i], use.pair.a) == use.pair.a) return;
       call(llvm::Intrinsic::x86_tileloaddt164,
            {tile(of_a(use.i)), f_.at(packed_, a, use.pair.a * m_.a_part + use.i * kSide * m_.a_row),
-            stride(m_.a_row, 2)});
+            stride(m_.a_row, size_)});
     };
     const auto load_b = [&](const Use& use) {
       if (std::exchange(b_parts[use.j], use.pair.b) == use.pair.b) return;
       call(llvm::Intrinsic::x86_tileloadd64,
-           {tile(of_b(use.j)), f_.at(packed_, b, use.pair.b * m_.b_part + use.j * kSide * 2),
-            stride(kBlock * 2, 2)});
+           {tile(of_b(use.j)), f_.at(packed_, b, use.pair.b * m_.b_part + use.j * kSide * group_),
+            stride(kBlock * group_, size_)});
     };
     const std::vector<Use> all = uses(down, across);
     for (auto use = all.begin(); use != all.end(); ++use) {
       load_a(*use), load_b(*use);
-      call(llvm::Intrinsic::x86_tdpbf16ps,
-           {tile(of_c(use->i, use->j)), tile(of_a(use->i)), tile(of_b(use->j))});
+      call(product(), {tile(of_c(use->i, use->j)), tile(of_a(use->i)), tile(of_b(use->j))});
       const auto next_a = std::find_if(use + 1, all.end(), [&](auto& u) { return u.i == use->i; });
       const auto next_b = std::find_if(use + 1, all.end(), [&](auto& u) { return u.j == use->j; });
       if (next_a != all.end()) load_a(*next_a);
       if (next_b != all.end()) load_b(*next_b);
     }
+  }
+
+  llvm::Intrinsic::ID product() const {
+    using namespace llvm::Intrinsic;
+    if (!operands_.are_integers()) return x86_tdpbf16ps;
+    if (operands_.a_signed()) return operands_.b_signed() ? x86_tdpbssd : x86_tdpbsud;
+    return operands_.b_signed() ? x86_tdpbusd : x86_tdpbuud;
   }
 
   Value* start_ = nullptr;      // of what is not added to C: zeros that change no sum
@@ -317,14 +343,16 @@ class TileCode : TileLoops {
 // The same in vectors, a row of C at a time.
 class VectorCode : TileLoops {
  public:
-  VectorCode(const MicroTarget& target, const ir::TileGemmMicro& micro, MicroFunction& f)
-      : TileLoops(micro, f),
+  VectorCode(const MicroTarget& target, const ir::TileGemmMicro& micro, Operands operands,
+             MicroFunction& f)
+      : TileLoops(micro, operands, f),
         lanes_(target.lanes()),
         fma_(target.features.avx2),
-        x86_(target.features.x86) {}
+        flushes_(target.features.x86 && !operands.are_integers()),
+        dots_(target) {}
 
   void emit() {
-    Value* before = x86_ ? flush() : nullptr;
+    Value* before = flushes_ ? flush() : nullptr;
     each_panel({}, [&](Value* c_panel, Value* b, Value* columns_left, auto&&) {
       Value* width = at_most(columns_left, kBlock);
       each_rows(c_panel, {}, [&](Value* c_block, Value* a_block, Value* rows_left, auto&&) {
@@ -332,7 +360,7 @@ class VectorCode : TileLoops {
                 [&](Value*, const MicroValues& in) {
                   f_.loop(width, lanes_, {}, [&](Value* j, const MicroValues&) {
                     Value* place = f_.at(in[0], j);
-                    Value* b_at = b_.CreateGEP(packed_, b, b_.CreateShl(j, 1));
+                    Value* b_at = b_.CreateGEP(packed_, b, b_.CreateMul(j, f_.word(group_)));
                     f_.store(row(place, in[1], b_at), place);
                     return MicroValues{};
                   });
@@ -349,7 +377,7 @@ class VectorCode : TileLoops {
   Value* at_most(Value* n, int64_t limit) {
     return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, n, f_.word(limit));
   }
-  llvm::Type* pairs() { return with_width(b_.getInt32Ty(), static_cast<int>(lanes_)); }
+  llvm::Type* groups() { return with_width(b_.getInt32Ty(), static_cast<int>(lanes_)); }
 
   // What a vector of C gets.
   Value* row(Value* c, Value* a, Value* b) {
@@ -362,23 +390,33 @@ class VectorCode : TileLoops {
             sum = product(sum, f_.at(packed_, at[0], pair.a * m_.a_part),
                           f_.at(packed_, at[1], pair.b * m_.b_part));
           return MicroValues{f_.at(packed_, at[0], m_.a_step),
-                             f_.at(packed_, at[1], kDepth * kBlock), sum};
+                             f_.at(packed_, at[1], depth_ * kBlock), sum};
         })[2];
     return in_parts() ? b_.CreateSelect(adds(), b_.CreateFAdd(start, sum), sum) : sum;
   }
 
-  // kDepth of k, added to `sum`.
+  // A tile's depth of k, added to `sum`.
   Value* product(Value* sum, Value* a, Value* b) {
     Value* zero = llvm::Constant::getNullValue(f_.vector(lanes_));
-    const MicroValues chains =
-        f_.loop(f_.word(kDepth / 2), 1, {a, b, zero, zero}, [&](Value*, const MicroValues& p) {
-          Value* x = b_.CreateAlignedLoad(b_.getInt32Ty(), p[0], llvm::Align(2));
+    const bool integers = operands_.are_integers();
+    const MicroValues begin = integers ? MicroValues{a, b, sum} : MicroValues{a, b, zero, zero};
+    const MicroValues end =
+        f_.loop(f_.word(depth_ / group_), 1, begin, [&](Value*, const MicroValues& p) {
+          const llvm::Align align(static_cast<uint64_t>(size_));
+          Value* x = b_.CreateAlignedLoad(b_.getInt32Ty(), p[0], align);
           x = b_.CreateVectorSplat(static_cast<unsigned>(lanes_), x);
-          Value* y = b_.CreateAlignedLoad(pairs(), p[1], llvm::Align(2));
-          return MicroValues{f_.at(packed_, p[0], 2), f_.at(packed_, p[1], 2 * kBlock),
-                             chain(even(x), even(y), p[2]), chain(odd(x), odd(y), p[3])};
+          Value* y = b_.CreateAlignedLoad(groups(), p[1], align);
+          MicroValues next = {f_.at(packed_, p[0], group_), f_.at(packed_, p[1], group_ * kBlock)};
+          if (integers) {
+            next.push_back(
+                dots_.of_bytes(b_, p[2], x, y, operands_.a_signed(), operands_.b_signed()));
+          } else {
+            next.push_back(chain(even(x), even(y), p[2]));
+            next.push_back(chain(odd(x), odd(y), p[3]));
+          }
+          return next;
         });
-    return b_.CreateFAdd(sum, b_.CreateFAdd(chains[2], chains[3]));
+    return integers ? end[2] : b_.CreateFAdd(sum, b_.CreateFAdd(end[2], end[3]));
   }
 
   // The lower and the upper one of pairs.
@@ -391,24 +429,28 @@ class VectorCode : TileLoops {
   }
 
   const int64_t lanes_;
-  const bool fma_, x86_;
+  const bool fma_, flushes_;
+  const Dots dots_;
 };
 
 }  // namespace
 
-llvm::Function* tile_gemm_function(const MicroTarget& target, const ir::TileGemmMicro& given) {
+llvm::Function* tile_gemm_function(const MicroTarget& target, const ir::TileGemmMicro& given,
+                                   Dtype a, Dtype b) {
   ir::TileGemmMicro m = given;
   if (m.parts > 1)  // from here on in bfloat16
     for (int64_t* pairs : {&m.a_part, &m.a_panel, &m.a_row, &m.a_step, &m.b_part, &m.b_panel})
       *pairs *= 2;
-  const std::string name = fmt::format("tile_gemm_{}_{}_{}_{}_{}_{}_{}_{}", m.parts, m.a_part,
-                                       m.a_panel, m.a_row, m.a_step, m.b_part, m.b_panel, m.c_row);
+  if (m.parts > 1) a = b = Dtype::bfloat16;
+  const std::string name =
+      fmt::format("tile_gemm_{}_{}_{}_{}_{}_{}_{}_{}_{}_{}", name_of(a), name_of(b), m.parts,
+                  m.a_part, m.a_panel, m.a_row, m.a_step, m.b_part, m.b_panel, m.c_row);
   if (llvm::Function* known = target.module.getFunction(name)) return known;
   MicroFunction f(target, name, 4, 4);
   if (target.features.tiles) {
-    TileCode(m, f).emit();
+    TileCode(m, {a, b}, f).emit();
   } else {
-    VectorCode(target, m, f).emit();
+    VectorCode(target, m, {a, b}, f).emit();
   }
   return f.finish();
 }
