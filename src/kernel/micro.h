@@ -5,9 +5,9 @@
 // All buffers are thread or kernel Locals of one dtype, but for b of a panel, a of a product and what is
 // packed; strides and offsets count elements. Operands of a product may be narrow: bfloat16 beside a float32
 // c, int16, or int8 and uint8, beside a c of 4-byte integers. Packed, g of them that follow each other in k
-// lie side by side (group_of: 4 bytes; else g = 1). A target may take subnormal ones as zeros; integers wrap. A template works in tiles: what it computes past the wanted rows and
-// columns, up to the next whole tile, is left undefined in the target, and Locals are read there,
-// whatever they hold.
+// lie side by side (group_of: 4 bytes; else g = 1). A target may take subnormal ones as zeros; integers wrap.
+// A template works in tiles: what it computes past the wanted rows and columns, up to the next whole tile,
+// is left undefined in the target, and Locals are read there, whatever they hold.
 #pragma once
 
 #include <span>
