@@ -164,14 +164,14 @@ std::string fault_of(const Kernel& kernel, const Micro& micro) {
   const bool tiles = micro.kind == MicroKind::tile_gemm, product = tiles || gemm;
   const bool narrow = !panel && group_of(own) > 1 && (!product || takes(dtype, own));
   const bool bytes = narrow && product && size_of(own) == 1;
+  if (tiles && micro.constants[0] > (bytes ? 1 : kMaxParts))
+    return "an operand of more parts than it has";
   const bool pairs = tiles && micro.constants[0] > 1;
   if (tiles && (pairs ? own != Dtype::uint32 || dtype != Dtype::float32
                       : !(narrow && (bytes || own == Dtype::bfloat16))))
     return "tiles multiply bfloat16, or pairs of it in several parts, to float32, bytes to "
            "integers of "
            "4 bytes";
-  if (tiles && micro.constants[0] > (bytes ? 1 : kMaxParts))
-    return "an operand of more parts than it has";
   if (gemm) {
     const Dtype of_a = dtype_of(micro.buffers[1]);
     if (bytes && !(micro.buffers[1].local && of_a != own))
