@@ -15,7 +15,7 @@ using namespace ir;
 
 namespace {
 
-constexpr int64_t kRowsAhead = 4;
+constexpr int64_t kRowsAhead = 4;  // some hundred cycles
 
 class Planner {
  public:
@@ -108,8 +108,9 @@ class Planner {
     }
   }
 
-  // The only loop over a row fetches for itself: the next tile of the row, or the next row. Where a template
-  // works before the next tile, that would be gone from the cache by then: some rows ahead.
+  // The only loop over a row fetches for itself: the same tile of the next row or, of a row alone, its next
+  // tile; else the next row. Where a template works before the next tile, that would be gone from the cache by
+  // then: the same tile some rows ahead.
   void place_single(const For& row, const For& loop) {
     passes_.clear();
     passes_.push_back({&loop, LaneAnalysis(kernel_, loop)});
@@ -117,14 +118,14 @@ class Planner {
       if (!unit.loaded || unit.buffer.local || !passes_[0].analysis.access(*unit.index).early)
         continue;
       const std::optional<int32_t> stride = row_stride(row.axes[0], 0, *unit.index);
+      const std::optional<int32_t> outer = outer_stride(*unit.index);
       const AxisId tiles = tiles_by(loop);
       const auto fetch = [&](int32_t next_row, int64_t rows) {
         ahead_[&loop].push_back({unit.buffer, unit.index, loop.axes[0], next_row, rows});
       };
-      if (tiles != kNone && multiplied_.contains(tiles)) {
-        if (stride) fetch(*stride, kRowsAhead);
-      } else if (const auto outer = tiles == row.axes[0] ? outer_stride(*unit.index) : std::nullopt;
-                 outer) {
+      if (stride && multiplied_.contains(tiles)) {
+        fetch(*stride, kRowsAhead);
+      } else if (outer && tiles == row.axes[0]) {
         fetch(*outer, 1);
       } else if (tiles != kNone) {
         ahead_[&loop].push_back({unit.buffer, unit.index, loop.axes[0], kNone, 1, true});
@@ -134,7 +135,7 @@ class Planner {
     }
   }
 
-  // Of rows in tiles: the stride of the loop around the tiles.
+  // The stride of the loop around that over the tiles of a row.
   std::optional<int32_t> outer_stride(const Index& index) const {
     if (around_.size() < 2) return std::nullopt;
     return row_stride(around_[around_.size() - 2], 0, index);
@@ -182,7 +183,7 @@ class Planner {
     return stride;
   }
 
-  // Goes up by one from row to row, mostly: the loop's variable, or its remainder, or either from somewhere on.
+  // Goes up by one from row to row, mostly: the loop's variable, its remainder, either from somewhere on.
   bool counts_rows(ExprId id, AxisId variable) const {
     const Expr& e = kernel_[id];
     if (e.kind == ExprKind::axis) return e.id == variable;

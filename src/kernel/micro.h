@@ -97,14 +97,15 @@ struct PanelMicro {
 //   c[c_at + i·c_row + j] = (add ? c[...] : 0) + Σ_(x, y) Σ_k<depth
 //         a[a_at + x·a_part + (i / kTileBlock)·a_panel + (i % kTileBlock)·a_row + (k / d)·a_step + k % d]
 //       · b[b_at + y·b_part + (j / kTileBlock)·b_panel + (k / g)·g·kTileBlock + (j % kTileBlock)·g + k % g]
-// with (x, y) from products_of(parts). In several parts the elements are pairs of bfloat16, uint32, the first one
-// in the lower half: places, but the half that k % 2 tells, count pairs, and their terms of k, and d in them, are
-// halved. a and b are 0 from depth up to a multiple of d. Of bfloat16, for each d of k, ascending, and each
-// (x, y), two chains of fused multiply-adds start from 0, over the
-// even and the odd k; the sum takes the sum of both. It starts from c where there is one part, else from
-// 0, and c is added at the end. Every operation rounds to the nearest even, takes subnormal numbers as zeros
-// and gives zeros for them. What is computed past the wanted rows and columns, up to a multiple of
-// kTileSide or, of operands in several parts, kTileBlock, is left undefined. b_next: where the b of a later product begins, if it is to be fetched.
+// with (x, y) from products_of(parts). Of several parts the elements are pairs of bfloat16, uint32, the first
+// one in the lower half: the places above, halved where they count two elements of k, are those of pairs, and
+// k % 2 tells which half. a and b are 0 from depth up to a multiple of d. Of bfloat16, for each d of k,
+// ascending, and each (x, y), two chains of fused multiply-adds start from 0, over the even and the odd k; the
+// sum takes the sum of both. It starts from c where there is one part, else from 0, and c is added at the end.
+// Every operation rounds to the nearest even, takes subnormal numbers as zeros and gives zeros for them. What
+// is computed past the wanted rows and columns, up to a multiple of kTileSide or, of operands in several parts,
+// kTileBlock, is left undefined. A panel of b is fetched while the one before is multiplied; b_next: what
+// follows the last one.
 inline constexpr int64_t kTileSide = 16, kTileBlock = 2 * kTileSide;
 inline constexpr int64_t kTileRow = 64;     // bytes
 inline constexpr int64_t kTiledRows = 256;  // of a block of A that stays in L2

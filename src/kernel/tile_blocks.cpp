@@ -94,10 +94,9 @@ ExprId OperandBlocks::up_to(ExprId n, int64_t multiple) {
   return out_.let(to_.mul(out_.ceil_div(n, multiple), integer(multiple)));
 }
 
-BlockWriter::Packed OperandBlocks::packed(const Operand& operand, LocalId range, ExprId at,
-                                          AxisId free) {
+BlockWriter::Packed OperandBlocks::packed(const Operand& operand, LocalId range, ExprId at) {
   if (!in_parts()) return operand.expr;
-  return {operand.expr, size_.parts, {range, at, free, peaks_}};
+  return {operand.expr, size_.parts, {range, at, peaks_}};
 }
 
 std::pair<ExprId, ExprId> OperandBlocks::packed_of(Range k, int64_t group) {
@@ -110,8 +109,7 @@ void OperandBlocks::pack_b(ExprId base, Range n, Range k, ExprId range) {
   const bool whole = range != kNone;
   if (in_parts() && whole) clear_range(b_ranges_, range);
   for (const Operand& b : b_) {
-    const Packed from =
-        packed(b, whole ? b_ranges_ : b_range_, whole ? range : integer(0), roles_.n);
+    const Packed from = packed(b, whole ? b_ranges_ : b_range_, whole ? range : integer(0));
     clear_peaks(b, n);
     pack_operand(b, from, size_, {b.local, base, size_.packed_depth(), size_.columns}, k, roles_.n,
                  n);
@@ -142,7 +140,7 @@ void OperandBlocks::pack_operand(const Operand& operand, const Packed& from, con
 void OperandBlocks::pack_a(Range m, Range k) {
   if (in_place_) return;
   for (const Operand& a : a_) {
-    const Packed from = packed(a, a_range_, integer(0), roles_.m);
+    const Packed from = packed(a, a_range_, integer(0));
     if (is_tiled()) {
       pack_rows(a, from, m, k);
     } else if (a.along_k) {
@@ -182,7 +180,8 @@ void OperandBlocks::multiply(const std::vector<LocalId>& c, int64_t c_row, Range
                              Range k, ExprId b_at, ExprId b_next, ExprId c_at, ExprId add) {
   const ExprId rows = out_.let(to_.sub(m.end, m.begin));
   const ExprId columns = out_.let(to_.sub(n.end, n.begin));
-  const ExprId depth = in_parts() ? up_to(length_of(k), kPairedDepth) : length_of(k);
+  const ExprId depth =
+      in_parts() ? out_.let(to_.mul(pairs_of(k).distance, integer(2))) : length_of(k);
   for (size_t i = 0; i < c.size(); ++i) {
     const Product& p = analysis_.products[i];
     const Operand& a = *std::ranges::find(a_, p.a, &Operand::expr);

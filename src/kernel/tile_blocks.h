@@ -11,8 +11,9 @@
 
 namespace cermet::ir {
 
-// Sizes in elements of what is packed, `depth` those of k. A packed block of B (depth x columns, in panels of tile_columns) stays in L2
-// while a thread takes the blocks of C below each other; one panel, and tile_rows of A, stay in L1.
+// Sizes in elements of what is packed, `depth` in those of k. A packed block of B (depth x columns, in
+// panels of tile_columns) stays in L2 while a thread takes the blocks of C below each other; one panel, and
+// tile_rows of A, stay in L1.
 struct Blocking : Tiles {
   int64_t rows, columns, depth;
   int64_t parts;                     // of each operand
@@ -78,7 +79,7 @@ class OperandBlocks : BlockWriter {
   LocalId strip_of(const Operand& operand) const {
     return operand.dtype == b_[0].dtype ? strip_ : a_strip_;
   }
-  Packed packed(const Operand& operand, LocalId range, ExprId at, AxisId free);
+  Packed packed(const Operand& operand, LocalId range, ExprId at);
   // Around the packing of an operand that lies along its free axis.
   void clear_peaks(const Operand& operand, Range range);
   void add_peaks(const Operand& operand, const Packed& from, Range range);
@@ -87,7 +88,7 @@ class OperandBlocks : BlockWriter {
                     Range k, AxisId free, Range range);
   void pack_rows(const Operand& a, const Packed& from, Range m, Range k);
   ExprId up_to(ExprId n, int64_t multiple);
-  // Elements of k that are packed, and as many as the template takes: the latter ones are 0.
+  // Elements of k that are packed, and what the template takes: 0 from the former up to the latter.
   std::pair<ExprId, ExprId> packed_of(Range k, int64_t group);
   TileGemmMicro by_tiles(const GemmMicro& m, ExprId b_next) const;
 

@@ -124,8 +124,7 @@ class BlockWriter {
   struct Peaks {
     LocalId range = kNone;
     ExprId at = kNone;
-    AxisId free = kNone;
-    LocalId inner = kNone;  // where `free` is the inner axis: those of its indices, from 0 on
+    LocalId inner = kNone;  // where lanes run along rows (columns): the peak of each, from 0 on
   };
   // What is packed: an expression of the source; or, of a float32 one, several bfloat16 whose sum it is, the
   // parts, in pairs.

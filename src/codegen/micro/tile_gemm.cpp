@@ -194,8 +194,10 @@ class TileCode : TileLoops {
       });
     });
     f_.when(b_.CreateNot(adds()), [&] { clear(down, across); });
-    f_.loop(steps(), 1, {a, b, next_},
-            [&](Value*, const MicroValues& at) { return multiply(down, across, at); });
+    f_.loop(steps(), 1, {a, b, next_}, [&](Value*, const MicroValues& at) {
+      multiply(down, across, at);
+      return next(at);
+    });
     each_c(down, across, c, [&](int number, Value* at) {
       call(llvm::Intrinsic::x86_tilestored64, {tile(number), at, stride(m_.c_row, 4)});
     });
@@ -207,9 +209,9 @@ class TileCode : TileLoops {
     start_ = aligned(kBlock, "start");
     for (int64_t j = 0; j < kBlock; j += kSide)
       f_.store(llvm::ConstantFP::getNegativeZero(f_.vector(kSide)), f_.at(start_, j));
-    Value* some = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umax, steps(), f_.word(1));
-    each_step_ = b_.CreateUDiv(f_.word(kBlock), some);
-    rest_ = b_.CreateSub(f_.word(kBlock), b_.CreateMul(each_step_, steps()));
+    // Without a depth, too, there is a step, which adds what the block before made.
+    rounds_ = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umax, steps(), f_.word(1));
+    each_round_ = b_.CreateUDiv(b_.CreateAdd(rounds_, f_.word(kBlock - 1)), rounds_);
     MicroValues sums = {f_.argument(0), aligned(kBlock * kBlock, "sums"),
                         aligned(kBlock * kBlock, "other_sums"), f_.word(0)};
     sums = each_panel(sums, [&](Value* c_panel, Value* b, Value*, auto&& carried) {
@@ -217,24 +219,25 @@ class TileCode : TileLoops {
         return block_in_parts(c, a, b, before);
       });
     });
-    add(b_.CreateMul(sums[3], f_.word(kBlock)), sums[0], sums[1], sums[0]);
+    add(sums[3], sums[0], sums[1], sums[0]);
   }
 
-  // before: where in C the sums of the block before belong, where they are, where there is room for others;
-  // 1, or 0 if there is no block before. Each step of the depth adds some rows of them.
+  // before: where in C the sums of the block before belong, where they are, where there is room for others,
+  // and how many rows they are, 0 if there is no block before. Each step of the depth adds some of them.
   MicroValues block_in_parts(Value* c, Value* a, Value* b, const MicroValues& before) {
     clear(2, 2);
-    Value* some = b_.CreateMul(before[3], each_step_);
-    const MicroValues begin = {a, b, next_, before[0], before[1], c};
-    const MicroValues left = f_.loop(steps(), 1, begin, [&](Value*, const MicroValues& at) {
-      return joined(multiply(2, 2, at), add(some, at[3], at[4], at[5]));
+    const MicroValues begin = {a, b, next_, before[0], before[1], c, before[3]};
+    f_.loop(rounds_, 1, begin, [&](Value*, const MicroValues& at) {
+      f_.when(b_.CreateICmpSGT(steps(), f_.word(0)), [&] { multiply(2, 2, at); });
+      Value* some = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, at[6], each_round_);
+      const MicroValues places = joined(next(at), add(some, at[3], at[4], at[5]));
+      return joined(places, {b_.CreateSub(at[6], some)});
     });
-    add(b_.CreateMul(before[3], rest_), left[3], left[4], left[5]);
     for (int i = 0; i < 2; ++i)
       for (int j = 0; j < 2; ++j)
         call(llvm::Intrinsic::x86_tilestored64,
              {tile(of_c(i, j)), f_.at(before[2], (i * kBlock + j) * kSide), stride(kBlock, 4)});
-    return {c, before[2], before[1], f_.word(1)};
+    return {c, before[2], before[1], f_.word(kBlock)};
   }
 
   // Rows of sums onto those of C, or in their place; gives where the next ones are. As many are fetched.
@@ -260,10 +263,12 @@ class TileCode : TileLoops {
       for (int j = 0; j < across; ++j) call(llvm::Intrinsic::x86_tilezero, {tile(of_c(i, j))});
   }
 
-  // A tile's depth of k, from {a, b, what is to be fetched} on; gives where the next ones are.
-  MicroValues multiply(int down, int across, const MicroValues& at) {
+  // A tile's depth of k, from {a, b, what is to be fetched} on.
+  void multiply(int down, int across, const MicroValues& at) {
     step(down, across, at[0], at[1]);
     fetch(at[2]);
+  }
+  MicroValues next(const MicroValues& at) {
     return {f_.at(packed_, at[0], m_.a_step), f_.at(packed_, at[1], depth_ * kBlock),
             f_.at(packed_, at[2], fetched_step())};
   }
@@ -335,9 +340,9 @@ class TileCode : TileLoops {
     return operands_.b_signed() ? x86_tdpbusd : x86_tdpbuud;
   }
 
-  Value* start_ = nullptr;      // of what is not added to C: zeros that change no sum
-  Value* each_step_ = nullptr;  // rows of sums that a step of the depth adds to C
-  Value* rest_ = nullptr;       // rows of a block that are left after
+  Value* start_ = nullptr;       // of what is not added to C: zeros that change no sum
+  Value* rounds_ = nullptr;      // steps of the depth, at least one
+  Value* each_round_ = nullptr;  // rows of sums that each adds to C, or less
 };
 
 // The same in vectors, a row of C at a time.
