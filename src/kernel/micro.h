@@ -91,24 +91,25 @@ struct PanelMicro {
 // The same sum as GemmMicro's with operands of bfloat16 and c of float32, in the order of the processor's
 // tile instructions. Each operand is the sum of `parts` such, the largest first; for i < rows, j < columns:
 //   c[c_at + i·c_row + j] = (add ? c[...] : 0) + Σ_(x, y) Σ_k<depth
-//         a[a_at + x·a_part + (i / kTileBlock)·a_panel + (i % kTileBlock)·a_row + (k / kTileDepth)·a_step
-//           + k % kTileDepth]
+//         a[a_at + x·a_part + i·a_row + (k / kTileDepth)·a_step + k % kTileDepth]
 //       · b[b_at + y·b_part + (j / kTileBlock)·b_panel + (k / 2)·2·kTileBlock + (j % kTileBlock)·2 + k % 2]
 // with (x, y) from products_of(parts). a and b are 0 from depth up to a multiple of kTileDepth. For each
 // kTileDepth of k, ascending, and each (x, y), two chains of fused multiply-adds start from 0, over the
 // even and the odd k; the sum takes the sum of both. It starts from c where there is one part, else from
 // 0, and c is added at the end. Every operation rounds to the nearest even, takes subnormal numbers as zeros
 // and gives zeros for them. What is computed past the wanted rows and columns, up to a multiple of
-// kTileSide or, of operands in several parts, kTileBlock, is left undefined. b_next: where the b of a later product begins, if it is to be fetched.
+// kTileSide or, of operands in several parts, kTileBlock, is left undefined. A may be a parameter that is
+// read, of one part: rows are a multiple of kTileSide then and depth is one of kTileDepth, and nothing else
+// of it is read. b_next: where the b of a later product begins, if it is to be fetched, else b_at.
 inline constexpr int64_t kTileSide = 16, kTileDepth = 32, kTileBlock = 2 * kTileSide;
 inline constexpr int64_t kTiledRows = 256;  // of a block of A that stays in L2
 struct TileGemmMicro {
   // Constants.
-  int64_t parts, a_part, a_panel, a_row, a_step, b_part, b_panel, c_row;
+  int64_t parts, a_part, a_step, b_part, b_panel, c_row;
   // Buffers.
   BufferRef c, a, b;
-  // Operands, int64; add: not 0.
-  ExprId rows, columns, depth, c_at, a_at, b_at, b_next, add;
+  // Operands, int64; add: not 0; a_row: a constant if A is a Local.
+  ExprId rows, columns, depth, c_at, a_at, b_at, b_next, a_row, add;
 
   Micro micro() const;
   static TileGemmMicro of(const Micro& micro);

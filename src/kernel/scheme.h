@@ -15,6 +15,7 @@ enum class Scheme : uint8_t {
   panel,            // few rows, the other operand read in place
   dot_bf16,         // pairs of bfloat16 by a dot instruction
   amx_bf16,         // bfloat16 by tile instructions
+  amx_panel,        // ..., few rows, the other operand read in place
   amx_split,        // float32 and float16 in bfloat16 parts by tile instructions, as fma
   amx_split_local,  // ..., as fma_local
   amx_split_k,      // ..., as fma_split_k

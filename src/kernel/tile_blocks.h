@@ -17,6 +17,7 @@ struct Blocking : Tiles {
   int64_t rows, columns, depth;
   int64_t parts;                     // of each operand
   int64_t packed_columns = columns;  // that an item packs, of B packed whole
+  int64_t packed_depth = depth;      // of k, likewise
 
   int64_t b_part() const { return depth * tile_columns; }
   int64_t b_panel() const { return b_part() * parts; }
@@ -45,7 +46,7 @@ class OperandBlocks : BlockWriter {
   void pack_b(ExprId base, Range n, Range k, ExprId range = kNone);
   void pack_a(Range m, Range k);
   // Onto c[i] from c_at on, or in its place if `add` is 0: product i of the block of A and the one of B.
-  // b_next: the block of B that is wanted next.
+  // b_next: the block of B that is wanted next, or b_at.
   void multiply(const std::vector<LocalId>& c, int64_t c_row, Range m, Range n, Range k,
                 ExprId b_at, ExprId b_next, ExprId c_at, ExprId add);
 
@@ -83,6 +84,8 @@ class OperandBlocks : BlockWriter {
   void pack_rows(const Operand& a, const Packed& from, Range m, Range k);
   ExprId up_to(ExprId n, int64_t multiple);
   TileGemmMicro by_tiles(const GemmMicro& m, ExprId b_next) const;
+  void put_in_place(GemmMicro& micro, const Operand& a, Range m, Range k);
+  void multiply_in_place(const GemmMicro& micro, const Operand& a, Range m, Range k, ExprId b_next);
 
   int64_t a_row() const { return size_.depth + size_.line; }      // along k
   int64_t a_part() const { return size_.rows * a_row(); }         // for tile instructions

@@ -56,6 +56,8 @@ class ProductAnalysis {
   void take_bfloat16();
   // The same for operands of any value: each is the sum of several bfloat16.
   void take_parts();
+  // From now on the products are made by another scheme, one for which rows of C lie along n in memory.
+  void take_scheme(Scheme other);
 
   Parts parts;
   Roles roles;
@@ -63,6 +65,7 @@ class ProductAnalysis {
   Scheme scheme = Scheme::fma;    // of all products
   Dtype packed = Dtype::float32;  // of what is packed: that of the accumulators, or bfloat16
   int operand_parts = 1;          // what each operand is the sum of
+  bool c_along_m = false;         // C is stored along m; only panels leave it so
 
  private:
   bool needs(const Line& line, bool (*wanted)(const Stmt&));
@@ -70,11 +73,13 @@ class ProductAnalysis {
   void sort(const Line& line);
   bool find_roles();
   int stores_along(AxisId axis);
-  void exchange(AxisSet& in_a, AxisSet& in_b);
+  void exchange();
+  void find_batch();
   AxisSet range_of(const Line& line);
 
   Source& source_;
   std::vector<const Stmt*> makers_;
+  AxisSet in_a_ = 0, in_b_ = 0;
   bool supported_ = true;
 };
 

@@ -23,6 +23,12 @@ namespace cermet::schedule {
 
 namespace {
 
+// What a product multiplies.
+struct ContractOperand {
+  bool bfloat16 = false;  // elements of an array, as they are
+  bool along_k = false;   // so they lie in memory
+};
+
 class Emitter {
  public:
   Emitter(Regions& regions, int region, Collapse collapse)
@@ -54,6 +60,7 @@ class Emitter {
   Lane compute_fold(Id id, const Member& member);
   Lane compute_scan(Id id, const Member& member, ir::ExprId mask);
   Lane compute_contract(Id id, const Member& member);
+  ContractOperand contract_operand(ir::ExprId operand, ir::AxisId k) const;
   ir::Order order_of(const std::vector<AxisId>& bound, size_t i) const;
   std::vector<ir::ExprId> fold_over(std::vector<ir::FoldState> states,
                                     const std::vector<AxisId>& bound, std::vector<ir::AxisId> axes);
@@ -424,13 +431,19 @@ std::optional<ir::Scheme> scheme_in_parts(Dtype dtype, const ProductSize& p, boo
 // folds. Sums much longer than the rows and columns are split, unless their pieces would take more memory
 // than the operands; small products of a batch pack for themselves, and so do those for tile instructions
 // that are one block high.
-ContractShape contract_shape(const PlanNode& product, int64_t k) {
+ContractShape contract_shape(const PlanNode& product, int64_t k, ContractOperand a,
+                             ContractOperand b) {
+  constexpr int64_t kPanelRows = 128, kManyRows = 128, kSum = 64;
   constexpr int64_t kFewRows = 8, kLocalRows = 512, kBatch = 16;
   constexpr int64_t kLongSum = 2048, kLongestSum = 32768, kPiece = 512;
   const Dtype dtype = product.node->dtype;
   const Shape& shape = product.node->shape;
   const int64_t m = shape[shape.ndim() - 2], n = shape[shape.ndim() - 1];
   const int64_t few = std::min(m, n), many = std::max(m, n);
+  const bool whole_tiles = cpu_target().facts().amx_bf16 && a.bfloat16 && b.bfloat16;
+  if (whole_tiles && few > 1 && few <= kPanelRows && many >= kManyRows && k >= kSum &&
+      (m < n ? b : a).along_k)
+    return {ir::Scheme::amx_panel, m < n};
   if (is_floating(real_of(dtype)) && few <= kFewRows && (few > 1 || is_half(dtype)) && many > 1)
     return {ir::Scheme::panel, n < m};
   if (is_complex(dtype) || shape.size() == 0) return {};
@@ -445,6 +458,18 @@ ContractShape contract_shape(const PlanNode& product, int64_t k) {
   return {};
 }
 
+ContractOperand Emitter::contract_operand(ir::ExprId operand, ir::AxisId k) const {
+  const ir::Expr& cast = builder_[operand];
+  if (cast.kind != ir::ExprKind::op || cast.code != ir::Code::cast) return {};
+  const ir::Expr& load = builder_[cast.operands[0]];
+  if (load.kind != ir::ExprKind::load || load.dtype != Dtype::bfloat16) return {};
+  const auto is_k = [&](const ir::IndexTerm& term) {
+    const ir::Expr& e = builder_[term.expr];
+    return term.stride == ir::kUnit && e.kind == ir::ExprKind::axis && e.id == k;
+  };
+  return {true, std::ranges::any_of(load.index, is_k)};
+}
+
 Lane Emitter::compute_contract(Id id, const Member& member) {
   const Lane a = value(node(id).inputs[0], member.in[0], ir::kNone);
   const Lane b = value(node(id).inputs[1], member.in[1], ir::kNone);
@@ -455,8 +480,12 @@ Lane Emitter::compute_contract(Id id, const Member& member) {
   all.insert(all.end(), member.in[0].begin(), member.in[0].end());
   const std::vector<ir::AxisId> axes = axes_.stage(r_.axes.normalize(all));
   const Shape& terms = node(node(id).inputs[0]).node->shape;
-  const ContractShape sizes =
-      region_.kernel >= 0 ? ContractShape{} : contract_shape(node(id), terms[terms.ndim() - 1]);
+  ContractShape sizes;
+  if (region_.kernel < 0 && k >= 0) {
+    const ir::AxisId in_kernel = axes_.in_kernel(k);
+    sizes = contract_shape(node(id), terms[terms.ndim() - 1], contract_operand(a.re, in_kernel),
+                           contract_operand(b.re, in_kernel));
+  }
   auto product = [&](ir::ExprId x, ir::ExprId y) {
     if (sizes.exchanged) std::swap(x, y);
     if (k < 0) return builder_.mul(x, y);

@@ -36,8 +36,9 @@ llvm::Function* pack_function(const MicroTarget& target, const ir::PackMicro& mi
 // void(c, a, b, columns, depth, b_stride, add), b of dtype `given`.
 llvm::Function* panel_function(const MicroTarget& target, const ir::PanelMicro& micro, Dtype given);
 
-// void(c, a, b, next b, rows, columns, depth, add)
-llvm::Function* tile_gemm_function(const MicroTarget& target, const ir::TileGemmMicro& micro);
+// void(c, a, b, next b, rows, columns, depth, a_row, add); fixed_row as above.
+llvm::Function* tile_gemm_function(const MicroTarget& target, const ir::TileGemmMicro& micro,
+                                   std::optional<int64_t> fixed_row);
 
 // --- For templates.
 

@@ -27,34 +27,55 @@ using Value = llvm::Value;
 // What both kinds of code walk through.
 class TileLoops {
  protected:
-  TileLoops(const ir::TileGemmMicro& micro, MicroFunction& f)
-      : m_(micro), f_(f), b_(f.builder()), packed_(f.builder().getInt16Ty()) {}
+  TileLoops(const ir::TileGemmMicro& micro, std::optional<int64_t> fixed_row, MicroFunction& f)
+      : m_(micro),
+        fixed_row_(fixed_row),
+        f_(f),
+        b_(f.builder()),
+        packed_(f.builder().getInt16Ty()) {}
 
   Value* rows() { return f_.argument(4); }
   Value* columns() { return f_.argument(5); }
   Value* steps() { return b_.CreateAShr(b_.CreateAdd(f_.argument(6), f_.word(kDepth - 1)), 5); }
-  Value* adds() { return b_.CreateICmpNE(f_.argument(7), f_.word(0)); }
+  // Elements of `rows` rows of A.
+  Value* a_rows(int64_t rows) {
+    if (fixed_row_) return f_.word(rows * *fixed_row_);
+    return b_.CreateMul(f_.argument(7), f_.word(rows));
+  }
+  Value* adds() { return b_.CreateICmpNE(f_.argument(8), f_.word(0)); }
 
   // body(c, b, columns left) for each panel of B.
   template <typename F>
   void each_panel(F&& body) {
-    const MicroValues begin = {f_.argument(2), f_.argument(3)};
-    f_.loop(columns(), kBlock, begin, [&](Value* j, const MicroValues& in) {
-      next_ = in[1];
+    next_ = f_.argument(3);
+    f_.loop(columns(), kBlock, with_next({f_.argument(2)}), [&](Value* j, const MicroValues& in) {
+      next_ = in.back();
       body(f_.at(f_.argument(0), j), in[0], b_.CreateSub(columns(), j));
-      return MicroValues{f_.at(packed_, in[0], m_.b_panel), f_.at(packed_, in[1], m_.b_panel)};
+      next_ = in.back();
+      return with_next({f_.at(packed_, in[0], m_.b_panel)}, f_.word(m_.b_panel));
     });
   }
   // body(c, a, rows left) for each panel of A.
   template <typename F>
   void each_rows(Value* c, F&& body) {
     Value* fetched = b_.CreateMul(steps(), f_.word(fetched_step()));
-    f_.loop(rows(), kBlock, {c, f_.argument(1), next_}, [&](Value* i, const MicroValues& in) {
-      next_ = in[2];
+    Value* next = next_;
+    f_.loop(rows(), kBlock, with_next({c, f_.argument(1)}), [&](Value* i, const MicroValues& in) {
+      next_ = in.back();
       body(in[0], in[1], b_.CreateSub(rows(), i));
-      return MicroValues{f_.at(in[0], kBlock * m_.c_row), f_.at(packed_, in[1], m_.a_panel),
-                         b_.CreateGEP(packed_, in[2], fetched)};
+      next_ = in.back();
+      return with_next(
+          {f_.at(in[0], kBlock * m_.c_row), b_.CreateGEP(packed_, in[1], a_rows(kBlock))}, fetched);
     });
+    next_ = next;
+  }
+
+  // What is to be fetched is carried last, if anything is: a loop has few registers to spare.
+  bool fetches() const { return m_.b_next != m_.b_at; }
+  MicroValues with_next(MicroValues carried, Value* moved = nullptr) {
+    if (!fetches()) return carried;
+    carried.push_back(moved == nullptr ? next_ : b_.CreateGEP(packed_, next_, moved));
+    return carried;
   }
   // Elements of the next panel of B that a step fetches: with kTiledRows rows, all of it.
   int64_t fetched_step() const { return m_.parts * kDepth * kBlock * kBlock / ir::kTiledRows; }
@@ -87,6 +108,7 @@ class TileLoops {
   }
 
   const ir::TileGemmMicro& m_;
+  const std::optional<int64_t> fixed_row_;
   MicroFunction& f_;
   llvm::IRBuilder<>& b_;
   llvm::Type* const packed_;
@@ -95,7 +117,8 @@ class TileLoops {
 
 class TileCode : TileLoops {
  public:
-  TileCode(const ir::TileGemmMicro& micro, MicroFunction& f) : TileLoops(micro, f) {}
+  TileCode(const ir::TileGemmMicro& micro, std::optional<int64_t> fixed_row, MicroFunction& f)
+      : TileLoops(micro, fixed_row, f) {}
 
   void emit() {
     Value* before = in_parts() ? flush() : nullptr;
@@ -181,12 +204,15 @@ class TileCode : TileLoops {
   }
 
   void multiply(int down, int across, Value* a, Value* b) {
-    f_.loop(steps(), 1, {a, b, next_}, [&](Value*, const MicroValues& at) {
+    Value* next = next_;
+    f_.loop(steps(), 1, with_next({a, b}), [&](Value*, const MicroValues& at) {
       step(down, across, at[0], at[1]);
-      fetch(at[2]);
-      return MicroValues{f_.at(packed_, at[0], m_.a_step), f_.at(packed_, at[1], kDepth * kBlock),
-                         f_.at(packed_, at[2], fetched_step())};
+      next_ = at.back();
+      if (fetches()) fetch(next_);
+      return with_next({f_.at(packed_, at[0], m_.a_step), f_.at(packed_, at[1], kDepth * kBlock)},
+                       f_.word(fetched_step()));
     });
+    next_ = next;
   }
 
   // Into L2.
@@ -219,12 +245,12 @@ class TileCode : TileLoops {
   // kDepth of k. A part that the next product takes as well stays where it is.
   void step(int down, int across, Value* a, Value* b) {
     ir::PartPair loaded = {-1, -1};
+    Value* lower = b_.CreateGEP(packed_, a, a_rows(kSide));
     for (ir::PartPair pair : ir::products_of(m_.parts)) {
       for (int i = 0; i < down; ++i) {
         if (pair.a != loaded.a)
           call(llvm::Intrinsic::x86_tileloaddt164,
-               {tile(of_a(i)), f_.at(packed_, a, pair.a * m_.a_part + i * kSide * m_.a_row),
-                stride(m_.a_row, 2)});
+               {tile(of_a(i)), f_.at(packed_, i == 0 ? a : lower, pair.a * m_.a_part), a_rows(2)});
         for (int j = 0; j < across; ++j) {
           if (i == 0 && pair.b != loaded.b)
             call(llvm::Intrinsic::x86_tileloadd64,
@@ -243,8 +269,9 @@ class TileCode : TileLoops {
 // The same in vectors, a row of C at a time.
 class VectorCode : TileLoops {
  public:
-  VectorCode(const MicroTarget& target, const ir::TileGemmMicro& micro, MicroFunction& f)
-      : TileLoops(micro, f),
+  VectorCode(const MicroTarget& target, const ir::TileGemmMicro& micro,
+             std::optional<int64_t> fixed_row, MicroFunction& f)
+      : TileLoops(micro, fixed_row, f),
         lanes_(target.lanes()),
         fma_(target.features.avx2),
         x86_(target.features.x86) {}
@@ -254,16 +281,16 @@ class VectorCode : TileLoops {
     each_panel([&](Value* c_panel, Value* b, Value* columns_left) {
       Value* width = at_most(columns_left, kBlock);
       each_rows(c_panel, [&](Value* c_block, Value* a_block, Value* rows_left) {
-        f_.loop(at_most(rows_left, kBlock), 1, {c_block, a_block},
-                [&](Value*, const MicroValues& in) {
-                  f_.loop(width, lanes_, {}, [&](Value* j, const MicroValues&) {
-                    Value* place = f_.at(in[0], j);
-                    Value* b_at = b_.CreateGEP(packed_, b, b_.CreateShl(j, 1));
-                    f_.store(row(place, in[1], b_at), place);
-                    return MicroValues{};
-                  });
-                  return MicroValues{f_.at(in[0], m_.c_row), f_.at(packed_, in[1], m_.a_row)};
-                });
+        f_.loop(
+            at_most(rows_left, kBlock), 1, {c_block, a_block}, [&](Value*, const MicroValues& in) {
+              f_.loop(width, lanes_, {}, [&](Value* j, const MicroValues&) {
+                Value* place = f_.at(in[0], j);
+                Value* b_at = b_.CreateGEP(packed_, b, b_.CreateShl(j, 1));
+                f_.store(row(place, in[1], b_at), place);
+                return MicroValues{};
+              });
+              return MicroValues{f_.at(in[0], m_.c_row), b_.CreateGEP(packed_, in[1], a_rows(1))};
+            });
       });
     });
     if (before != nullptr) restore(before);
@@ -320,15 +347,18 @@ class VectorCode : TileLoops {
 
 }  // namespace
 
-llvm::Function* tile_gemm_function(const MicroTarget& target, const ir::TileGemmMicro& m) {
-  const std::string name = fmt::format("tile_gemm_{}_{}_{}_{}_{}_{}_{}_{}", m.parts, m.a_part,
-                                       m.a_panel, m.a_row, m.a_step, m.b_part, m.b_panel, m.c_row);
+llvm::Function* tile_gemm_function(const MicroTarget& target, const ir::TileGemmMicro& m,
+                                   std::optional<int64_t> fixed_row) {
+  const std::string name =
+      fmt::format("tile_gemm_{}_{}_{}_{}_{}_{}_{}{}", m.parts, m.a_part,
+                  fixed_row ? fmt::to_string(*fixed_row) : "in_place", m.a_step, m.b_part,
+                  m.b_panel, m.c_row, m.b_next == m.b_at ? "" : "_fetching");
   if (llvm::Function* known = target.module.getFunction(name)) return known;
-  MicroFunction f(target, name, 4, 4);
+  MicroFunction f(target, name, 4, 5);
   if (target.features.tiles) {
-    TileCode(m, f).emit();
+    TileCode(m, fixed_row, f).emit();
   } else {
-    VectorCode(target, m, f).emit();
+    VectorCode(target, m, fixed_row, f).emit();
   }
   return f.finish();
 }
