@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How the products of a Contract are made. The schedule chooses by sizes (`contract_shape`); the tiler takes
+// How the products of a Contract are made. The schedule chooses by a table (product_scheme.cpp); the tiler takes
 // bfloat16 operands by the processor's own instructions where it has them (dot_bf16, amx_bf16), and makes the
 // fma of its kind of what a target cannot do.
 #pragma once
@@ -12,6 +12,7 @@ enum class Scheme : uint8_t {
   fma,              // fused multiply-adds; one operand packed whole, once
   fma_local,        // items pack both operands
   fma_split_k,      // the same, for pieces of the sum
+  fma_wide,         // fma of operands widened to the accumulators' dtype, whatever the processor multiplies
   panel,            // few rows, the other operand read in place
   dot_bf16,         // pairs of bfloat16 by a dot instruction
   amx_bf16,         // bfloat16 by tile instructions

@@ -22,7 +22,7 @@ CERMET_WORDS(Access, "in", "out", "inout");
 CERMET_WORDS(ParamKind, "buffer", "scalar", "status");
 CERMET_WORDS(Order, "lanes", "serial");
 CERMET_WORDS(Emit, "last", "each");
-CERMET_WORDS(Scheme, "fma", "fma_local", "fma_split_k", "panel", "dot_bf16", "amx_bf16",
+CERMET_WORDS(Scheme, "fma", "fma_local", "fma_split_k", "fma_wide", "panel", "dot_bf16", "amx_bf16",
              "amx_panel", "amx_split", "amx_split_local", "amx_split_k");
 CERMET_WORDS(ForKind, "stage", "chunk", "serial", "lane", "block", "thread");
 CERMET_WORDS(LocalScope, "kernel", "thread");

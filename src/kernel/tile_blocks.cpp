@@ -209,7 +209,7 @@ void OperandBlocks::put_in_place(GemmMicro& micro, const Operand& a, Range m, Ra
 void OperandBlocks::multiply_in_place(const GemmMicro& micro, const Operand& a, Range m, Range k,
                                       ExprId b_next) {
   const ExprId rows_left = out_.let(to_.rem(micro.rows, integer(kTileSide)));
-  const ExprId depth_left = out_.let(to_.rem(micro.depth, integer(kTileDepth)));
+  const ExprId depth_left = out_.let(to_.rem(micro.depth, integer(size_.step)));
   const ExprId m_end = out_.let(to_.sub(m.end, rows_left));
   const ExprId k_end = out_.let(to_.sub(k.end, depth_left));
   GemmMicro whole = micro;
@@ -218,7 +218,7 @@ void OperandBlocks::multiply_in_place(const GemmMicro& micro, const Operand& a, 
   put_in_place(whole, a, m, k);
   out_.append(by_tiles(whole, b_next).micro());
 
-  out_.open_loop(ForKind::serial, integer(0), out_.ceil_div(depth_left, kTileDepth), "depth_left");
+  out_.open_loop(ForKind::serial, integer(0), out_.ceil_div(depth_left, size_.step), "depth_left");
   pack_rows(a, a.expr, {m.begin, m_end}, {k_end, k.end});
   GemmMicro deep = micro;
   deep.rows = whole.rows;

@@ -504,6 +504,10 @@ void take_operands(Source& source, ProductAnalysis& analysis, const TargetFacts&
                                                     {Scheme::amx_split_local, Scheme::fma_local},
                                                     {Scheme::amx_split_k, Scheme::fma_split_k}};
   Scheme& scheme = analysis.scheme;
+  if (scheme == Scheme::fma_wide) {
+    scheme = Scheme::fma;
+    return;
+  }
   if (scheme == Scheme::amx_panel) {
     if (target.amx_bf16 && OperandBlocks::can_be_in_place(source, analysis, Dtype::bfloat16))
       analysis.take_bfloat16();
