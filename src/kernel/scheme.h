@@ -12,7 +12,7 @@ enum class Scheme : uint8_t {
   fma,              // fused multiply-adds; one operand packed whole, once
   fma_local,        // items pack both operands
   fma_split_k,      // the same, for pieces of the sum
-  fma_wide,         // fma of operands widened to the accumulators' dtype, whatever the processor multiplies
+  fma_wide,         // fma of operands widened to the accumulators' dtype, in any case
   panel,            // few rows, the other operand read in place
   dot_bf16,         // pairs of bfloat16 by a dot instruction
   amx_bf16,         // bfloat16 by tile instructions

@@ -102,8 +102,9 @@ TEST(TileProduct, EdgesOfTiles) {
       for (int64_t k : kEdges) {
         const GemmShape shape{.m = m, .n = n, .k = k};
         ASSERT_EQ(compiled.wrong(varied(shape, number), number % 5 != 0), "");
-        if (number % 3 == 0)
+        if (number % 3 == 0) {
           ASSERT_EQ(compiled.wrong(varied_panel(shape, number), number % 5 != 0), "");
+        }
         ASSERT_EQ(compiled.wrong(varied_parts(shape, number), number % 5 != 0), "");
         number += 7;
       }
