@@ -52,8 +52,12 @@ struct Row {
 // The first row that fits is taken.
 constexpr Row kTable[] = {
     // Tile instructions take 32 of k: with 2 of them this is 1.3 times fma, with 9 0.85 times.
-    {.kind = Kind::bfloat16, .many = {2}, .k = {0, 6}, .scheme = Scheme::fma_wide},
-    {.kind = Kind::bfloat16, .few = {0, 8}, .many = {2}, .k = {7, 19}, .scheme = Scheme::fma_wide},
+    {.kind = Kind::bfloat16, .few = {9}, .k = {0, 6}, .scheme = Scheme::fma_wide},
+    {.kind = Kind::bfloat16,
+     .few = {2, 8},
+     .k = {0, 19},
+     .larger = {1024},
+     .scheme = Scheme::fma_wide},
     // Bound by reading the larger operand. 4096 x 4096: 2 to 32 rows take 1.1 to 1.2 times what reading it
     // does, panel 1.9 times and fma_local 2.5 times; 64 rows are 2, 128 rows 1.6 times as fast as with
     // fma_local, 256 rows 1.2 times. At the least sizes here it is as fast.
@@ -99,11 +103,12 @@ constexpr Row kTable[] = {
      .many = {192},
      .k = {2048},
      .scheme = Scheme::amx_panel},
-    // 1.5 to 2.7 times panel, while the larger operand is in L2.
+    // 1.5 to 2.7 times panel, while the larger operand is in L2. The smallest products are panels on every
+    // processor: so one kernel of the seed serves all.
     {.kind = Kind::bfloat16,
      .m = {2, 8},
      .k = {20},
-     .larger = {0, 1 << 21},
+     .larger = {1024, 1 << 21},
      .scheme = Scheme::fma_local},
     // A single row of a type that needs no widening is as fast as a fold.
     {.kind = Kind::floating, .few = {2, 8}, .many = {2}, .scheme = Scheme::panel},
