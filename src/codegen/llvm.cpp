@@ -12,6 +12,7 @@
 #include "codegen/llvm_emit.h"
 #include "codegen/llvm_pipeline.h"
 #include "codegen/work_estimate.h"
+#include "kernel/walk.h"
 
 namespace cermet {
 
@@ -24,6 +25,13 @@ void verify_module(const llvm::Module& module, const ir::Kernel& kernel) {
   if (!llvm::verifyModule(module, &stream)) return;
   throw_internal(__FILE__, __LINE__,
                  fmt::format("invalid code: {}\nfor: {}", text, ir::print(kernel)));
+}
+
+bool has_template(const ir::Kernel& kernel) {
+  bool found = false;
+  ir::for_each_stmt(
+      kernel.body, [&](const ir::Stmt& stmt) { found |= std::holds_alternative<ir::Micro>(stmt); });
+  return found;
 }
 
 std::string module_text(const llvm::Module& module) {
@@ -74,8 +82,8 @@ Object compile_cpu(const ir::Kernel& tiled, CpuLevel level) {
   llvm::LLVMContext context;
   context.setDiscardValueNames(true);
   const std::unique_ptr<llvm::Module> module = codegen::build_module(context, tiled, level, object);
-  // No test runs what is beyond the host.
-  if (kChecked || env::is_set("CERMET_DUMP") || level > cpu_level())
+  // No test runs what is beyond the host; templates are written by hand, as no other code is.
+  if (kChecked || env::is_set("CERMET_DUMP") || level > cpu_level() || codegen::has_template(tiled))
     codegen::verify_module(*module, tiled);
   object.blob = codegen::pipeline(level).emit(*module);
   codegen::describe(tiled, object);

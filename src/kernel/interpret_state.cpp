@@ -406,7 +406,7 @@ void Evaluator::tile_gemm(const TileGemmMicro& m) {
   for (int64_t i = 0; i < round_up(rows, side); ++i)
     for (int64_t j = 0; j < round_up(columns, side); ++j) {
       const int64_t at = number(m.c_at) + i * m.c_row + j;
-      const int64_t a = number(m.a_at) + i / kTileBlock * m.a_panel + i % kTileBlock * m.a_row;
+      const int64_t a = number(m.a_at) + i * number(m.a_row);
       const int64_t b = number(m.b_at) + j / kTileBlock * m.b_panel + j % kTileBlock * g;
       const uint64_t sum = tile_sum(m, a, b, number(m.add) != 0 ? read(m.c, at) : 0);
       write(m.c, at, i < rows && j < columns ? sum : undefined(m.c));

@@ -20,7 +20,7 @@ Counts counts_of(MicroKind kind) {
     case MicroKind::pack: return {2, 2, 5};
     case MicroKind::panel_n:
     case MicroKind::panel_k: return {1, 3, 7};
-    case MicroKind::tile_gemm: return {8, 3, 8};
+    case MicroKind::tile_gemm: return {6, 3, 9};
   }
   return {};
 }
@@ -89,15 +89,15 @@ PanelMicro PanelMicro::of(const Micro& m) {
 
 Micro TileGemmMicro::micro() const {
   return {MicroKind::tile_gemm,
-          {parts, a_part, a_panel, a_row, a_step, b_part, b_panel, c_row},
+          {parts, a_part, a_step, b_part, b_panel, c_row},
           {c, a, b},
-          {rows, columns, depth, c_at, a_at, b_at, b_next, add}};
+          {rows, columns, depth, c_at, a_at, b_at, b_next, a_row, add}};
 }
 
 TileGemmMicro TileGemmMicro::of(const Micro& micro) {
   const auto& [k, b, e] = std::tie(micro.constants, micro.buffers, micro.operands);
-  return {k[0], k[1], k[2], k[3], k[4], k[5], k[6], k[7], b[0], b[1],
-          b[2], e[0], e[1], e[2], e[3], e[4], e[5], e[6], e[7]};
+  return {k[0], k[1], k[2], k[3], k[4], k[5], b[0], b[1], b[2],
+          e[0], e[1], e[2], e[3], e[4], e[5], e[6], e[7], e[8]};
 }
 
 std::span<const PartPair> products_of(int64_t parts) {
@@ -123,7 +123,7 @@ std::string fault_of_groups(const Micro& micro, int64_t group) {
     case MicroKind::gemm: distances = {micro.constants[2], micro.constants[3]}; break;
     case MicroKind::transpose: distances = {micro.constants[1], micro.constants[2]}; break;
     case MicroKind::pack: distances = {micro.constants[1]}; break;
-    case MicroKind::tile_gemm: distances = {micro.constants[5], micro.constants[6]}; break;
+    case MicroKind::tile_gemm: distances = {micro.constants[3], micro.constants[4]}; break;
     case MicroKind::panel_n:
     case MicroKind::panel_k: break;
   }
@@ -170,8 +170,8 @@ std::string fault_of(const Kernel& kernel, const Micro& micro) {
   if (tiles && (pairs ? own != Dtype::uint32 || dtype != Dtype::float32
                       : !(narrow && (bytes || own == Dtype::bfloat16))))
     return "tiles multiply bfloat16, or pairs of it in several parts, to float32, bytes to "
-           "integers of "
-           "4 bytes";
+           "integers of 4 bytes";
+  if (pairs && !micro.buffers[1].local) return "an operand in parts is a local";
   if (gemm) {
     const Dtype of_a = dtype_of(micro.buffers[1]);
     if (bytes && !(micro.buffers[1].local && of_a != own))
@@ -183,7 +183,7 @@ std::string fault_of(const Kernel& kernel, const Micro& micro) {
   for (size_t i = 0; i < micro.buffers.size(); ++i) {
     const BufferRef b = micro.buffers[i];
     if (panel && i == 2) continue;
-    const bool reads = i == 1 && micro.kind != MicroKind::transpose && !panel && !tiles;
+    const bool reads = i == 1 && micro.kind != MicroKind::transpose && !panel;
     if (!b.local && !reads) return "a micro works on locals";
     if (!b.local && kernel.params[b.id].access != Access::in) return "a micro reads a buffer `in`";
     const bool is_packed = (narrow || pairs) && (i > 0 || !product);
@@ -199,8 +199,9 @@ std::string fault_of(const Kernel& kernel, const Micro& micro) {
   if (const std::string fault = fault_of_groups(micro, group); !fault.empty()) return fault;
   for (ExprId id : micro.operands)
     if (kernel.exprs[id].dtype != Dtype::int64) return "a micro's operands are int64";
-  if (gemm && micro.buffers[1].local &&
-      kernel.exprs[GemmMicro::of(micro).a_row].kind != ExprKind::constant)
+  if (product && micro.buffers[1].local &&
+      kernel.exprs[tiles ? TileGemmMicro::of(micro).a_row : GemmMicro::of(micro).a_row].kind !=
+          ExprKind::constant)
     return "the rows of a product's local lie at a constant distance";
   return panel ? fault_of_panel(kernel, micro.buffers[2], dtype) : "";
 }

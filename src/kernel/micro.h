@@ -95,7 +95,7 @@ struct PanelMicro {
 // tile instructions, or with operands each of int8 or uint8 and c of 4-byte integers. Each operand is the sum
 // of `parts` such, the largest first; integers are one. With d = tile_depth_of(a), for i < rows, j < columns:
 //   c[c_at + i·c_row + j] = (add ? c[...] : 0) + Σ_(x, y) Σ_k<depth
-//         a[a_at + x·a_part + (i / kTileBlock)·a_panel + (i % kTileBlock)·a_row + (k / d)·a_step + k % d]
+//         a[a_at + x·a_part + i·a_row + (k / d)·a_step + k % d]
 //       · b[b_at + y·b_part + (j / kTileBlock)·b_panel + (k / g)·g·kTileBlock + (j % kTileBlock)·g + k % g]
 // with (x, y) from products_of(parts). Of several parts the elements are pairs of bfloat16, uint32, the first
 // one in the lower half: the places above, halved where they count two elements of k, are those of pairs, and
@@ -104,18 +104,19 @@ struct PanelMicro {
 // sum takes the sum of both. It starts from c where there is one part, else from 0, and c is added at the end.
 // Every operation rounds to the nearest even, takes subnormal numbers as zeros and gives zeros for them. What
 // is computed past the wanted rows and columns, up to a multiple of kTileSide or, of operands in several parts,
-// kTileBlock, is left undefined. A panel of b is fetched while the one before is multiplied; b_next: what
-// follows the last one.
+// kTileBlock, is left undefined. A may be a parameter that is read, of one part: rows are a multiple of kTileSide
+// then and depth is one of d, and nothing else of it is read. A panel of b is fetched while the one before is
+// multiplied; b_next: what follows the last one, or b_at: none is fetched.
 inline constexpr int64_t kTileSide = 16, kTileBlock = 2 * kTileSide;
 inline constexpr int64_t kTileRow = 64;     // bytes
 inline constexpr int64_t kTiledRows = 256;  // of a block of A that stays in L2
 struct TileGemmMicro {
   // Constants.
-  int64_t parts, a_part, a_panel, a_row, a_step, b_part, b_panel, c_row;
+  int64_t parts, a_part, a_step, b_part, b_panel, c_row;
   // Buffers.
   BufferRef c, a, b;
-  // Operands, int64; add: not 0.
-  ExprId rows, columns, depth, c_at, a_at, b_at, b_next, add;
+  // Operands, int64; add: not 0; a_row: a constant if A is a Local.
+  ExprId rows, columns, depth, c_at, a_at, b_at, b_next, a_row, add;
 
   Micro micro() const;
   static TileGemmMicro of(const Micro& micro);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How the products of a Contract are made. The schedule chooses by sizes (`contract_shape`); the tiler takes
+// How the products of a Contract are made. The schedule chooses by a table (product_scheme.cpp); the tiler takes
 // bfloat16 and narrow integer operands by the processor's own instructions where it has them (dot_..., amx_bf16,
 // amx_int8), and makes the fma of its kind of what a target cannot do.
 #pragma once
@@ -12,11 +12,13 @@ enum class Scheme : uint8_t {
   fma,              // fused multiply-adds; one operand packed whole, once
   fma_local,        // items pack both operands
   fma_split_k,      // the same, for pieces of the sum
+  fma_wide,         // fma of operands widened to the accumulators' dtype, in any case
   panel,            // few rows, the other operand read in place
   dot_bf16,         // pairs of bfloat16 by a dot instruction
   dot_int8,         // fours of int8 by a dot instruction
   dot_int16,        // pairs of int16, and of what it holds, by one
   amx_bf16,         // bfloat16 by tile instructions
+  amx_panel,        // ..., few rows, the other operand read in place
   amx_int8,         // int8 and uint8 by tile instructions
   amx_split,        // float32 and float16 in bfloat16 parts by tile instructions, as fma
   amx_split_local,  // ..., as fma_local

@@ -466,8 +466,6 @@ class AttentionWriter : BlockWriter {
     if (!tiles_.for_tile_instructions()) return out_.append(m.micro());
     const TileGemmMicro tiled{.parts = 1,
                               .a_part = rows_ * a_row,
-                              .a_panel = tiles_.tile_rows * a_row,
-                              .a_row = a_row,
                               .a_step = tiles_.step,
                               .b_part = m.b_panel,
                               .b_panel = m.b_panel,
@@ -482,6 +480,7 @@ class AttentionWriter : BlockWriter {
                               .a_at = m.a_at,
                               .b_at = m.b_at,
                               .b_next = m.b_at,
+                              .a_row = m.a_row,
                               .add = m.add};
     out_.append(tiled.micro());
   }

@@ -42,10 +42,8 @@ void OperandBlocks::declare(const std::optional<Size>& whole) {
     need_strip(b, size_.columns);
   }
   for (Operand& a : a_) {
-    if (in_place_) {
-      a.place = *place_of(source_, a.expr, roles_.m, roles_.k);
-      continue;
-    }
+    if (in_place_) a.place = *place_of(source_, a.expr, roles_.m, roles_.k);
+    if (in_place_ && !is_tiled()) continue;
     if (is_tiled()) {
       a.local = local(a.dtype, a_part() * size_.parts);
       if (!a.along_k)
@@ -82,7 +80,7 @@ void OperandBlocks::find_rows(Operand& operand, AxisId free) {
 
 void OperandBlocks::need_strip(const Operand& operand, int64_t columns) {
   if (operand.place.load != kNone) return;
-  const int64_t elements = operand.along_k   ? strip_size(size_, size_.packed_depth())
+  const int64_t elements = operand.along_k   ? strip_size(size_, size_.stored_depth())
                            : size_.group > 1 ? group_strip_size(size_, columns)
                                              : 0;
   strip_elements_ = std::max(strip_elements_, elements * size_.parts);
@@ -111,7 +109,7 @@ void OperandBlocks::pack_b(ExprId base, Range n, Range k, ExprId range) {
   for (const Operand& b : b_) {
     const Packed from = packed(b, whole ? b_ranges_ : b_range_, whole ? range : integer(0));
     clear_peaks(b, n);
-    pack_operand(b, from, size_, {b.local, base, size_.packed_depth(), size_.columns}, k, roles_.n,
+    pack_operand(b, from, size_, {b.local, base, size_.stored_depth(), size_.columns}, k, roles_.n,
                  n);
     add_peaks(b, from, n);
     if (!is_tiled()) continue;
@@ -200,25 +198,62 @@ void OperandBlocks::multiply(const std::vector<LocalId>& c, int64_t c_row, Range
                     .c_at = c_at,
                     .a_at = integer(0),
                     .b_at = b_at,
-                    .a_row = integer(a.along_k ? a_row() : size_.group),
+                    .a_row = integer(a.along_k || is_tiled() ? a_row() : size_.group),
                     .add = add,
                     .a_zero = analysis_.a_zero};
-    if (in_place_) {
-      micro.a = source_[a.place.load].buffer;
-      micro.a_at = first_of(a.place, roles_.m, m.begin, roles_.k, k.begin);
-      micro.a_column = size_.group;
-      micro.a_row = stride(a.place.free);
+    if (in_place_ && is_tiled()) {
+      multiply_in_place(micro, a, m, k, b_next);
+      continue;
     }
+    if (in_place_) put_in_place(micro, a, m, k);
     out_.append(is_tiled() ? by_tiles(micro, b_next).micro() : micro.micro());
   }
+}
+
+void OperandBlocks::put_in_place(GemmMicro& micro, const Operand& a, Range m, Range k) {
+  micro.a = source_[a.place.load].buffer;
+  micro.a_at = first_of(a.place, roles_.m, m.begin, roles_.k, k.begin);
+  micro.a_column = size_.group;
+  micro.a_row = stride(a.place.free);
+}
+
+// Whole tiles of A where they lie; what is left of k, then of the rows, is packed.
+void OperandBlocks::multiply_in_place(const GemmMicro& micro, const Operand& a, Range m, Range k,
+                                      ExprId b_next) {
+  const ExprId rows_left = out_.let(to_.rem(micro.rows, integer(kTileSide)));
+  const ExprId depth_left = out_.let(to_.rem(micro.depth, integer(size_.step)));
+  const ExprId m_end = out_.let(to_.sub(m.end, rows_left));
+  const ExprId k_end = out_.let(to_.sub(k.end, depth_left));
+  GemmMicro whole = micro;
+  whole.rows = out_.let(to_.sub(micro.rows, rows_left));
+  whole.depth = out_.let(to_.sub(micro.depth, depth_left));
+  put_in_place(whole, a, m, k);
+  out_.append(by_tiles(whole, b_next).micro());
+
+  out_.open_loop(ForKind::serial, integer(0), out_.ceil_div(depth_left, size_.step), "depth_left");
+  pack_rows(a, a.expr, {m.begin, m_end}, {k_end, k.end});
+  GemmMicro deep = micro;
+  deep.rows = whole.rows;
+  deep.depth = depth_left;
+  const ExprId skipped = to_.mul(whole.depth, integer(size_.tile_columns));
+  deep.b_at = out_.let(to_.add(micro.b_at, skipped));
+  deep.add = integer(1);
+  out_.append(by_tiles(deep, deep.b_at).micro());
+  out_.close();
+
+  out_.open_loop(ForKind::serial, integer(0), out_.ceil_div(rows_left, kTileSide), "rows_left");
+  pack_rows(a, a.expr, {m_end, m.end}, k);
+  GemmMicro low = micro;
+  low.rows = rows_left;
+  low.c_at = out_.let(to_.add(micro.c_at, to_.mul(whole.rows, integer(micro.c_row))));
+  out_.append(by_tiles(low, low.b_at).micro());
+  out_.close();
 }
 
 // The same product of blocks that lie as tile instructions take them.
 TileGemmMicro OperandBlocks::by_tiles(const GemmMicro& m, ExprId b_next) const {
   return {.parts = size_.parts,
           .a_part = a_part(),
-          .a_panel = size_.tile_rows * a_row(),
-          .a_row = a_row(),
           .a_step = size_.step,
           .b_part = size_.b_part(),
           .b_panel = m.b_panel,
@@ -233,6 +268,7 @@ TileGemmMicro OperandBlocks::by_tiles(const GemmMicro& m, ExprId b_next) const {
           .a_at = m.a_at,
           .b_at = m.b_at,
           .b_next = b_next,
+          .a_row = m.a_row,
           .add = m.add};
 }
 

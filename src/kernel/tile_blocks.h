@@ -18,11 +18,12 @@ struct Blocking : Tiles {
   int64_t rows, columns, depth;
   int64_t parts;                     // of each operand
   int64_t packed_columns = columns;  // that an item packs, of B packed whole
+  int64_t packed_depth = depth;      // of k, likewise
 
-  int64_t packed_depth() const { return parts > 1 ? depth / 2 : depth; }
-  int64_t b_part() const { return packed_depth() * tile_columns; }
+  int64_t stored_depth() const { return parts > 1 ? depth / 2 : depth; }
+  int64_t b_part() const { return stored_depth() * tile_columns; }
   int64_t b_panel() const { return b_part() * parts; }
-  int64_t b_block() const { return packed_depth() * columns * parts; }
+  int64_t b_block() const { return stored_depth() * columns * parts; }
   int64_t c_row() const { return columns + (for_tile_instructions() ? line / group : line); }
 };
 
@@ -47,7 +48,7 @@ class OperandBlocks : BlockWriter {
   void pack_b(ExprId base, Range n, Range k, ExprId range = kNone);
   void pack_a(Range m, Range k);
   // Onto c[i] from c_at on, or in its place if `add` is 0: product i of the block of A and the one of B.
-  // b_next: the block of B that is wanted next.
+  // b_next: the block of B that is wanted next, or b_at.
   void multiply(const std::vector<LocalId>& c, int64_t c_row, Range m, Range n, Range k,
                 ExprId b_at, ExprId b_next, ExprId c_at, ExprId add);
 
@@ -91,8 +92,10 @@ class OperandBlocks : BlockWriter {
   // Elements of k that are packed, and what the template takes: 0 from the former up to the latter.
   std::pair<ExprId, ExprId> packed_of(Range k, int64_t group);
   TileGemmMicro by_tiles(const GemmMicro& m, ExprId b_next) const;
+  void put_in_place(GemmMicro& micro, const Operand& a, Range m, Range k);
+  void multiply_in_place(const GemmMicro& micro, const Operand& a, Range m, Range k, ExprId b_next);
 
-  int64_t a_row() const { return size_.packed_depth() + size_.line; }  // along k
+  int64_t a_row() const { return size_.stored_depth() + size_.line; }  // along k
   int64_t a_part() const { return size_.rows * a_row(); }              // for tile instructions
   int64_t turned_row() const { return size_.rows + size_.line; }  // along m, before it is turned
   // Of a row along m: whole vectors, if templates fill it.

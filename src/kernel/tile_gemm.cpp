@@ -15,6 +15,9 @@
 // For these both operands are packed, into larger blocks that stay in L2: a panel of B lies in L1, rows of A
 // go past it. Integers that no instruction takes are multiplied in the accumulators' dtype.
 //
+// amx_panel: of such operands, few columns (B) beside an A that lies along k. A is read once and in place, at
+// the rate of memory; B is packed whole. C has few columns, and is turned if it is stored along m.
+//
 // amx_split, _local, _k: float32 operands as sums of bfloat16 parts, by tile instructions; float16 ones
 // likewise. Packing notes the largest magnitudes; where they lie outside what the parts can hold
 // (infinity, NaN, the ends of the exponent), the item makes its block of C once more as fma_local would.
@@ -56,14 +59,22 @@ constexpr int64_t kTiledLocal = 256;    // the same, of items that pack both ope
 constexpr int64_t kTiledDepth = 1024;   // bytes of k
 constexpr int64_t kSplitDepth = 128;    // of k, of operands in parts: no chain is longer
 constexpr int64_t kTiledPack = 128;     // columns of it that an item packs
+constexpr int64_t kPanelRows = 128, kPanelBlock = 128;  // of A, columns of B that an item takes
+constexpr int64_t kPanelSum = 4096;  // as kTiledDepth: rows of A are long streams
+constexpr int64_t kPanelPack = 512;  // of k that an item packs
 
-bool is_whole(Scheme scheme) { return scheme == Scheme::fma || scheme == Scheme::amx_split; }
+// B is packed whole.
+bool is_whole(Scheme scheme) {
+  return scheme == Scheme::fma || scheme == Scheme::amx_split || scheme == Scheme::amx_panel;
+}
 
 Blocking blocking_of(Scheme scheme, bool in_place, int parts, Dtype acc, Dtype packed,
                      const TargetFacts& target) {
   const bool local = in_place || !is_whole(scheme);
   const int64_t size = static_cast<int64_t>(size_of(acc));
   const Tiles tiles = tiles_of(acc, packed, target);
+  if (scheme == Scheme::amx_panel)
+    return {tiles, kPanelRows, kPanelBlock, kPanelSum, 1, kTileBlock, kPanelPack};
   if (tiles.for_tile_instructions()) {
     const int64_t columns = local ? kTiledLocal : kTiledColumns;
     return {tiles,   kTiledRows,
@@ -136,12 +147,20 @@ Kernel with_folds(const Kernel& kernel, bool fma) {
 
 // --- As blocks.
 
+// Tiles of large products are read many times, from where they fill cache sets evenly.
+bool reads_in_place(const ProductAnalysis& analysis, const TargetFacts& target) {
+  const Dtype acc = analysis.products[0].contract->acc;
+  if (!takes_tiles(acc, analysis.packed, target)) return true;
+  if (analysis.scheme == Scheme::amx_panel) return true;
+  return analysis.packed == Dtype::bfloat16 && !is_whole(analysis.scheme);
+}
+
 class GemmWriter : ProductWriter {
  public:
   GemmWriter(Source& source, const ProductAnalysis& analysis, const TargetFacts& target,
              Emitter& out)
       : ProductWriter(source, analysis, out),
-        in_place_(!takes_tiles(acc(), analysis.packed, target) &&
+        in_place_(reads_in_place(analysis, target) &&
                   OperandBlocks::can_be_in_place(source, analysis, analysis.packed)),
         size_(blocking_of(analysis.scheme, in_place_, analysis.operand_parts, acc(),
                           analysis.packed, target)),
@@ -161,7 +180,8 @@ class GemmWriter : ProductWriter {
   }
 
  private:
-  bool is_local() const { return in_place_ || !is_whole(analysis_.scheme); }
+  bool is_panel() const { return analysis_.scheme == Scheme::amx_panel; }
+  bool is_local() const { return !is_panel() && (in_place_ || !is_whole(analysis_.scheme)); }
   bool is_split() const {
     return analysis_.scheme == Scheme::fma_split_k || analysis_.scheme == Scheme::amx_split_k;
   }
@@ -174,12 +194,15 @@ class GemmWriter : ProductWriter {
     const auto whole = [&](int64_t block) {
       return is_local() ? std::nullopt : std::optional(of_blocks_of_b(block));
     };
+    if (analysis_.c_along_m)
+      for (size_t i = 0; i < c_.size(); ++i) turned_.push_back(local(size_.columns * turned_row()));
     blocks_.declare(whole(size_.b_block()));
     if (!in_parts()) return;
     blocks_.declare_ranges(whole(parts_of_block() * OperandBlocks::kRange));
     again_->declare(std::nullopt);
   }
 
+  int64_t turned_row() const { return size_.rows + size_.line / size_.group; }
   int64_t c_block() const { return (again_size_ ? again_size_->rows : size_.rows) * size_.c_row(); }
   LocalId local(int64_t elements) {
     return to_.local(acc(), {.constant = elements, .terms = {}}, LocalScope::thread);
@@ -216,20 +239,26 @@ class GemmWriter : ProductWriter {
   void pack_b() {
     std::vector<GridDim> dims = each_of(roles_.b_batch);
     dims.push_back({{roles_.n}, size_.packed_columns});
-    dims.push_back({{roles_.k}, size_.depth});
+    dims.push_back({{roles_.k}, size_.packed_depth});
     std::vector<ExprId> at = out_.open_chunk("pack", dims);
-    const ExprId k_block = at.back(), n_part = at[at.size() - 2];
+    const ExprId k_part = at.back(), n_part = at[at.size() - 2];
     at.resize(at.size() - 2);
+    ExprId k_block = k_part, k_skipped = integer(0);
+    if (const int64_t pieces = size_.depth / size_.packed_depth; pieces > 1) {
+      k_block = out_.let(to_.div(k_part, integer(pieces)));
+      const ExprId piece = to_.rem(k_part, integer(pieces));
+      k_skipped = out_.let(to_.mul(piece, integer(size_.packed_depth * size_.tile_columns)));
+    }
     bind_each(roles_.b_batch, at);
     const bool in_parts_of_blocks = size_.packed_columns < size_.columns;
     const ExprId packed = in_parts_of_blocks ? integer(size_.packed_columns) : block_columns();
     const Range n = range_of(n_part, packed, roles_.n);
-    const Range k = range_of(k_block, size_.depth, roles_.k);
+    const Range k = range_of(k_part, size_.packed_depth, roles_.k);
     const ExprId parts = out_.let(to_.div(block_columns(), packed));
     const ExprId block = block_of_b(at, to_.div(n_part, parts), k_block);
     const ExprId skipped = out_.let(to_.mul(to_.rem(n_part, parts), packed));
-    const ExprId base = to_.add(times(block, size_.b_block()),
-                                to_.mul(skipped, integer(size_.packed_depth() * size_.parts)));
+    const ExprId columns_skipped = to_.mul(skipped, integer(size_.stored_depth() * size_.parts));
+    const ExprId base = to_.add(to_.add(times(block, size_.b_block()), columns_skipped), k_skipped);
     const ExprId range = to_.add(times(block, parts_of_block()), to_.rem(n_part, parts));
     blocks_.pack_b(out_.let(base), n, k, in_parts() ? times(range, OperandBlocks::kRange) : kNone);
     out_.close();
@@ -294,13 +323,33 @@ class GemmWriter : ProductWriter {
       blocks_.pack_b(b_at, n, k);
     } else {
       b_at = times(block_of_b(block.b_batch, block.n, variable(step)), size_.b_block());
-      b_next = out_.let(to_.add(b_at, integer(size_.b_block())));
+      b_next = is_panel() ? b_at : out_.let(to_.add(b_at, integer(size_.b_block())));
     }
     blocks_.pack_a(m, k);
-    blocks_.multiply(c_, size_.c_row(), m, n, k, b_at, b_next, c_at, variable(step));
+    if (is_panel()) {
+      multiply_rows(m, n, k, b_at, variable(step));
+    } else {
+      blocks_.multiply(c_, size_.c_row(), m, n, k, b_at, b_next, c_at, variable(step));
+    }
     out_.close();
     if (in_parts()) multiply_again(block, m, n, sum, c_at);
-    if (!is_split()) epilogue(m, n, integer(0), kNone);
+    if (!turned_.empty()) {
+      turned_epilogue(m, n);
+    } else if (!is_split()) {
+      epilogue(m, n, integer(0), kNone);
+    }
+    out_.close();
+  }
+
+  // Rows of A in order, each with all columns while it is in L2.
+  void multiply_rows(Range m, Range n, Range k, ExprId b_at, ExprId add) {
+    const ExprId blocks = out_.let(out_.ceil_div(length_of(m), size_.tile_rows));
+    const AxisId i = out_.open_loop(ForKind::serial, integer(0), blocks, "row_block");
+    const ExprId skipped = out_.let(to_.mul(variable(i), integer(size_.tile_rows)));
+    const ExprId begin = out_.let(to_.add(m.begin, skipped));
+    const Range rows = {begin, out_.let(to_.min(to_.add(begin, integer(size_.tile_rows)), m.end))};
+    const ExprId c_at = out_.let(to_.mul(skipped, integer(size_.c_row())));
+    blocks_.multiply(c_, size_.c_row(), rows, n, k, b_at, b_at, c_at, add);
     out_.close();
   }
 
@@ -398,12 +447,37 @@ class GemmWriter : ProductWriter {
     for (int loops = around + 2; loops > 0; --loops) out_.close();
   }
 
+  // The same along m.
+  void turned_epilogue(Range m, Range n) {
+    for (size_t c = 0; c < c_.size(); ++c)
+      out_.append(TransposeMicro{.tile = size_.lanes,
+                                 .to_row = turned_row(),
+                                 .from_row = size_.c_row(),
+                                 .group = 1,
+                                 .to = {true, turned_[c]},
+                                 .from = {true, c_[c]},
+                                 .rows = length_of(m),
+                                 .columns = length_of(n),
+                                 .to_at = integer(0),
+                                 .from_at = integer(0)}
+                      .micro());
+    const int around = open_further_axes();
+    const AxisId j = open(ForKind::serial, roles_.n, n);
+    const ExprId row = out_.let(to_.sub(row_at(variable(j), n.begin, turned_row()), m.begin));
+    const AxisId i = open(ForKind::lane, roles_.m, m);
+    std::vector<ExprId> sums;
+    for (LocalId c : turned_)
+      sums.push_back(to_.load({true, c}, {{row, kUnit}, {variable(i), kUnit}}));
+    write_epilogue(sums);
+    for (int loops = around + 2; loops > 0; --loops) out_.close();
+  }
+
   const bool in_place_;
   const Blocking size_;
   OperandBlocks blocks_;
   std::optional<Blocking> again_size_;  // for operands in parts
   std::optional<OperandBlocks> again_;
-  std::vector<LocalId> c_;  // by product
+  std::vector<LocalId> c_, turned_;  // by product
 };
 
 // The kernel with these lines, and the Lets, alone.
@@ -423,11 +497,21 @@ Kernel only(const Kernel& kernel, const std::vector<Line>& wanted) {
 }
 
 // As what the operands are multiplied.
-void take_operands(ProductAnalysis& analysis, const TargetFacts& target) {
+void take_operands(Source& source, ProductAnalysis& analysis, const TargetFacts& target) {
   constexpr std::pair<Scheme, Scheme> kInParts[] = {{Scheme::amx_split, Scheme::fma},
                                                     {Scheme::amx_split_local, Scheme::fma_local},
                                                     {Scheme::amx_split_k, Scheme::fma_split_k}};
   Scheme& scheme = analysis.scheme;
+  if (scheme == Scheme::fma_wide) {
+    scheme = Scheme::fma;
+    return;
+  }
+  if (scheme == Scheme::amx_panel) {
+    if (target.amx_bf16 && OperandBlocks::can_be_in_place(source, analysis, Dtype::bfloat16))
+      analysis.take_bfloat16();
+    if (analysis.packed == Dtype::bfloat16) return;
+    analysis.take_scheme(Scheme::fma);
+  }
   for (const auto& [in_parts, fused] : kInParts) {
     if (scheme != in_parts) continue;
     if (target.amx_bf16) return analysis.take_parts();
@@ -456,12 +540,11 @@ std::string_view scheme_of(const Kernel& kernel, const TargetFacts& target) {
     const std::optional<Scheme> chain = scheme_of_chain(kernel, target);
     return chain ? text_of(*chain) : "fold";
   }
-  take_operands(analysis, target);
+  take_operands(source, analysis, target);
   const Dtype acc = analysis.products[0].contract->acc;
-  const bool as_given = analysis.packed == acc;
-  return text_of(as_given || analysis.operand_parts > 1
-                     ? analysis.scheme
-                     : scheme_of_packed(acc, analysis.packed, target));
+  const bool as_chosen =
+      analysis.packed == acc || analysis.operand_parts > 1 || analysis.scheme == Scheme::amx_panel;
+  return text_of(as_chosen ? analysis.scheme : scheme_of_packed(acc, analysis.packed, target));
 }
 
 void write_gemm(Source& source, const ProductAnalysis& analysis, const TargetFacts& target,
@@ -478,7 +561,7 @@ Kernel tile_gemm(const Kernel& kernel, const TargetFacts& target) {
     const Plan plan = plan_of(folds);
     return write_loops(folds, plan, target);
   }
-  take_operands(analysis, target);
+  take_operands(source, analysis, target);
   const auto write = [&](Emitter out) {
     if (analysis.scheme == Scheme::panel) {
       write_panels(source, analysis, out);

@@ -165,15 +165,14 @@ void ProductAnalysis::sort(const Line& line) {
 }
 
 bool ProductAnalysis::find_roles() {
-  AxisSet in_a = 0, in_b = 0;
   const Contract& first = std::get<Contract>(*parts.contracts[0].stmt);
   const std::vector<AxisId>& stage = parts.contracts[0].stage;
   for (const Line& line : parts.contracts) {
     const Contract& contract = std::get<Contract>(*line.stmt);
     if (line.stage != stage || contract.axes != first.axes || contract.acc != first.acc)
       return false;
-    in_a |= source_.axes(contract.a);
-    in_b |= source_.axes(contract.b);
+    in_a_ |= source_.axes(contract.a);
+    in_b_ |= source_.axes(contract.b);
     Builder& b = source_.builder();
     products.push_back(
         {&contract, b.cast(contract.a, contract.acc), b.cast(contract.b, contract.acc)});
@@ -183,17 +182,29 @@ bool ProductAnalysis::find_roles() {
   roles.k = first.axes[0];
   for (AxisId axis : stage) {
     const AxisSet bit = axis_bit(axis);
-    if ((in_a & bit) != 0 && (in_b & bit) == 0) roles.m = axis;
-    if ((in_b & bit) != 0 && (in_a & bit) == 0) roles.n = axis;
+    if ((in_a_ & bit) != 0 && (in_b_ & bit) == 0) roles.m = axis;
+    if ((in_b_ & bit) != 0 && (in_a_ & bit) == 0) roles.n = axis;
   }
   if (roles.n == kNone || (roles.m == kNone && scheme != Scheme::panel)) return false;
-  if (scheme != Scheme::panel && stores_along(roles.m) > stores_along(roles.n))
-    exchange(in_a, in_b);
-  for (AxisId axis : stage) {
-    if (axis == roles.m || axis == roles.n || axis == roles.k) continue;
-    ((in_b & axis_bit(axis)) != 0 ? roles.b_batch : roles.a_batch).push_back(axis);
-  }
+  c_along_m = scheme != Scheme::panel && stores_along(roles.m) > stores_along(roles.n);
+  if (c_along_m && scheme != Scheme::amx_panel) exchange();
+  find_batch();
   return true;
+}
+
+void ProductAnalysis::find_batch() {
+  roles.b_batch.clear(), roles.a_batch.clear();
+  for (AxisId axis : parts.contracts[0].stage) {
+    if (axis == roles.m || axis == roles.n || axis == roles.k) continue;
+    ((in_b_ & axis_bit(axis)) != 0 ? roles.b_batch : roles.a_batch).push_back(axis);
+  }
+}
+
+void ProductAnalysis::take_scheme(Scheme other) {
+  scheme = other;
+  if (!c_along_m) return;
+  exchange();
+  find_batch();
 }
 
 int ProductAnalysis::stores_along(AxisId axis) {
@@ -204,8 +215,9 @@ int ProductAnalysis::stores_along(AxisId axis) {
   return count;
 }
 
-void ProductAnalysis::exchange(AxisSet& in_a, AxisSet& in_b) {
-  std::swap(in_a, in_b);
+void ProductAnalysis::exchange() {
+  c_along_m = false;
+  std::swap(in_a_, in_b_);
   std::swap(roles.m, roles.n);
   for (Product& p : products) std::swap(p.a, p.b);
 }

@@ -60,6 +60,8 @@ class ProductAnalysis {
   // From now on the operands are bytes or int16, if all of them are values that fit and the target
   // multiplies such.
   void take_integers(const TargetFacts& target);
+  // From now on the products are made by another scheme, one for which rows of C lie along n in memory.
+  void take_scheme(Scheme other);
 
   Parts parts;
   Roles roles;
@@ -67,8 +69,9 @@ class ProductAnalysis {
   Scheme scheme = Scheme::fma;  // of all products
   // Of what is packed: that of the accumulators, bfloat16, or pairs of it (uint32).
   Dtype packed = Dtype::float32;
-  int operand_parts = 1;  // what each operand is the sum of
-  int64_t a_zero = 0;     // what stands for 0 in A
+  int operand_parts = 1;   // what each operand is the sum of
+  int64_t a_zero = 0;      // what stands for 0 in A
+  bool c_along_m = false;  // C is stored along m; only panels leave it so
 
  private:
   bool takes_bytes(const TargetFacts& target, std::vector<Product>& given);
@@ -77,11 +80,13 @@ class ProductAnalysis {
   void sort(const Line& line);
   bool find_roles();
   int stores_along(AxisId axis);
-  void exchange(AxisSet& in_a, AxisSet& in_b);
+  void exchange();
+  void find_batch();
   AxisSet range_of(const Line& line);
 
   Source& source_;
   std::vector<const Stmt*> makers_;
+  AxisSet in_a_ = 0, in_b_ = 0;
   bool supported_ = true;
 };
 

@@ -10,13 +10,13 @@
 #include <set>
 #include <unordered_map>
 
-#include "base/env.h"
 #include "base/error.h"
 #include "codegen/target.h"
 #include "kernel/micro.h"
 #include "kernel/rebuild.h"
 #include "kernel/walk.h"
 #include "schedule/kernel_axes.h"
+#include "schedule/product_scheme.h"
 #include "schedule/recompute.h"
 
 namespace cermet::schedule {
@@ -54,6 +54,7 @@ class Emitter {
   Lane compute_fold(Id id, const Member& member);
   Lane compute_scan(Id id, const Member& member, ir::ExprId mask);
   Lane compute_contract(Id id, const Member& member);
+  ProductOperand operand_of(ir::ExprId operand, ir::AxisId k) const;
   ir::Order order_of(const std::vector<AxisId>& bound, size_t i) const;
   std::vector<ir::ExprId> fold_over(std::vector<ir::FoldState> states,
                                     const std::vector<AxisId>& bound, std::vector<ir::AxisId> axes);
@@ -391,66 +392,16 @@ std::vector<ir::ExprId> Emitter::fold_over(std::vector<ir::FoldState> states,
   return parts;
 }
 
-// How a product is made.
-struct ContractShape {
-  ir::Scheme scheme = ir::Scheme::fma;
-  bool exchanged = false;  // B stands for A
-};
-
-// Whether products of the dtype may be made of bfloat16 parts.
-bool splits_operands(Dtype dtype) {
-  return dtype == Dtype::float16 || (dtype == Dtype::float32 && env::matmul_f32() == "auto");
-}
-
-// A product's sizes.
-struct ProductSize {
-  int64_t batch, m, n, k;
-};
-
-// The scheme of operands that may be taken in parts, by tile instructions: where blocks are large enough
-// and, of sums that are not long, more than one.
-std::optional<ir::Scheme> scheme_in_parts(Dtype dtype, const ProductSize& p, bool is_long) {
-  constexpr int64_t kSide = 128, kSum = 64, kFewBlocks = 4;
-  if (!cpu_target().facts().amx_bf16 || !splits_operands(dtype)) return std::nullopt;
-  if (std::min(p.m, p.n) < kSide || p.k < kSum) return std::nullopt;
-  const auto count = [](int64_t size) { return (size + ir::kTiledRows - 1) / ir::kTiledRows; };
-  const int64_t blocks = p.batch * count(p.m) * count(p.n);
-  if (is_long && blocks < kFewBlocks) return ir::Scheme::amx_split_k;
-  if (blocks == 1) return std::nullopt;
-  return p.m <= ir::kTiledRows ? ir::Scheme::amx_split_local : ir::Scheme::amx_split;
-}
-
-// Panels are for few rows, which are A's; single ones of types that need no widening are as fast as
-// folds. Sums much longer than the rows and columns are split, unless their pieces would take more memory
-// than the operands; small products of a batch pack for themselves, and so do those for tile instructions
-// that are one block high.
-ContractShape contract_shape(const PlanNode& product, int64_t k) {
-  constexpr int64_t kFewRows = 8, kLocalRows = 512, kBatch = 16;
-  constexpr int64_t kLongSum = 2048, kLongestSum = 32768, kPiece = 512;
-  const Dtype dtype = product.node->dtype;
-  const Shape& shape = product.node->shape;
-  const int64_t m = shape[shape.ndim() - 2], n = shape[shape.ndim() - 1];
-  const int64_t few = std::min(m, n), many = std::max(m, n);
-  if (is_floating(real_of(dtype)) && few <= kFewRows && (few > 1 || is_half(dtype)) && many > 1)
-    return {ir::Scheme::panel, n < m};
-  if (shape.size() == 0) return {};
-  const int64_t batch = shape.size() / (m * n);
-  if (is_complex(dtype)) {
-    const auto scheme = scheme_in_parts(real_of(dtype), {batch, m, n, k}, false);
-    return {scheme.value_or(ir::Scheme::fma)};
-  }
-  const bool is_long =
-      k >= kLongSum && k <= kLongestSum && k >= 4 * many && m * n <= kPiece * (m + n);
-  if (const auto scheme = scheme_in_parts(dtype, {batch, m, n, k}, is_long)) return {*scheme};
-  if (is_long) return {ir::Scheme::fma_split_k};
-  if (m <= kLocalRows && batch >= kBatch) return {ir::Scheme::fma_local};
-  const ir::TargetFacts facts = cpu_target().facts();
-  const bool bytes = is_integer(dtype) &&
-                     std::ranges::all_of(product.node->inputs,
-                                         [](auto& input) { return size_of(input->dtype) == 1; });
-  const bool by_tiles = bytes ? facts.amx_int8 : dtype == Dtype::bfloat16 && facts.amx_bf16;
-  if (m <= ir::kTiledRows && by_tiles) return {ir::Scheme::fma_local};
-  return {};
+// Of one that is made of the operand's elements, cast to the accumulators' dtype.
+ProductOperand Emitter::operand_of(ir::ExprId operand, ir::AxisId k) const {
+  const ir::Expr& cast = builder_[operand];
+  const bool is_cast = cast.kind == ir::ExprKind::op && cast.code == ir::Code::cast;
+  const ir::Expr& given = is_cast ? builder_[cast.operands[0]] : cast;
+  const auto is_k = [&](const ir::IndexTerm& term) {
+    const ir::Expr& e = builder_[term.expr];
+    return term.stride == ir::kUnit && e.kind == ir::ExprKind::axis && e.id == k;
+  };
+  return {given.dtype, given.kind == ir::ExprKind::load && std::ranges::any_of(given.index, is_k)};
 }
 
 Lane Emitter::compute_contract(Id id, const Member& member) {
@@ -458,8 +409,11 @@ Lane Emitter::compute_contract(Id id, const Member& member) {
   const auto operand = [&](size_t i) {
     Lane lane = value(node(id).inputs[i], member.in[i], ir::kNone);
     const Dtype dtype = node(node(id).inputs[i]).node->dtype;
-    if (is_half(dtype))
-      lane.re = builder_.cast(builder_.cast(lane.re, dtype), builder_.dtype(lane.re));
+    if (!is_half(dtype)) return lane;
+    const ir::Expr& e = builder_[lane.re];
+    const bool is_stored = e.kind == ir::ExprKind::op && e.code == ir::Code::cast &&
+                           builder_.dtype(e.operands[0]) == dtype;
+    if (!is_stored) lane.re = builder_.cast(builder_.cast(lane.re, dtype), builder_.dtype(lane.re));
     return lane;
   };
   const Lane a = operand(0), b = operand(1);
@@ -469,14 +423,23 @@ Lane Emitter::compute_contract(Id id, const Member& member) {
   Coords all = member.at;
   all.insert(all.end(), member.in[0].begin(), member.in[0].end());
   const std::vector<ir::AxisId> axes = axes_.stage(r_.axes.normalize(all));
-  const Shape& terms = node(node(id).inputs[0]).node->shape;
-  const ContractShape sizes =
-      region_.kernel >= 0 ? ContractShape{} : contract_shape(node(id), terms[terms.ndim() - 1]);
+  ProductScheme made;
+  if (region_.kernel < 0 && k >= 0) {
+    const Shape &c = node(id).node->shape, &terms = node(node(id).inputs[0]).node->shape;
+    const ir::AxisId in_kernel = axes_.in_kernel(k);
+    made = scheme_of({.dtype = node(id).node->dtype,
+                      .batch = c.size() / std::max<int64_t>(1, c[c.ndim() - 2] * c[c.ndim() - 1]),
+                      .m = c[c.ndim() - 2],
+                      .n = c[c.ndim() - 1],
+                      .k = terms[terms.ndim() - 1],
+                      .a = operand_of(a.re, in_kernel),
+                      .b = operand_of(b.re, in_kernel)});
+  }
   auto product = [&](ir::ExprId x, ir::ExprId y) {
-    if (sizes.exchanged) std::swap(x, y);
+    if (made.exchanged) std::swap(x, y);
     if (k < 0) return builder_.mul(builder_.cast(x, acc), builder_.cast(y, acc));
     const ir::ValueId value = builder_.value({acc});
-    append(axes, ir::Contract{value, {axes_.in_kernel(k)}, x, y, acc, sizes.scheme});
+    append(axes, ir::Contract{value, {axes_.in_kernel(k)}, x, y, acc, made.scheme});
     return builder_.ref(value);
   };
   if (a.im == ir::kNone) return {product(a.re, b.re), ir::kNone};

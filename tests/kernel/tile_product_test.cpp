@@ -63,6 +63,14 @@ GemmShape varied(GemmShape shape, int number) {
   return of_bfloat16(shape);
 }
 
+// The same of few columns, with A in place where it lies along k.
+GemmShape varied_panel(GemmShape shape, int number) {
+  shape = varied(shape, number);
+  shape.scheme = Scheme::amx_panel;
+  shape.a_transposed = number % 5 == 2;
+  return shape;
+}
+
 // The same of operands in parts.
 GemmShape varied_parts(GemmShape shape, int number) {
   shape = varied(shape, number);
@@ -92,6 +100,7 @@ TEST(TileProduct, EachSize) {
           GemmShape{.m = 33, .n = 35, .k = d}}) {
       ASSERT_EQ(compiled.wrong(varied(shape, number), number % 2 == 0), "");
       ASSERT_EQ(compiled.wrong(varied_bytes(shape, number), number % 2 == 0), "");
+      ASSERT_EQ(compiled.wrong(varied_panel(shape, number), number % 2 == 0), "");
       ++number;
     }
 }
@@ -105,6 +114,9 @@ TEST(TileProduct, EdgesOfTiles) {
       for (int64_t k : kEdges) {
         const GemmShape shape{.m = m, .n = n, .k = k};
         ASSERT_EQ(compiled.wrong(varied(shape, number), number % 5 != 0), "");
+        if (number % 3 == 0) {
+          ASSERT_EQ(compiled.wrong(varied_panel(shape, number), number % 5 != 0), "");
+        }
         ASSERT_EQ(compiled.wrong(varied_parts(shape, number), number % 5 != 0), "");
         ASSERT_EQ(compiled.wrong(varied_bytes(shape, number), number % 5 != 0), "");
         number += 7;
@@ -119,11 +131,18 @@ TEST(TileProduct, EdgesOfBlocks) {
           GemmShape{.m = 3, .n = 4, .k = 0}, GemmShape{.batch = 3, .m = 40, .n = 35, .k = 70},
           GemmShape{.m = 34, .n = 641, .k = 140}}) {
       ASSERT_EQ(compiled.wrong(varied(shape, number)), "");
+      ASSERT_EQ(compiled.wrong(varied_panel(shape, number)), "");
       ASSERT_EQ(compiled.wrong(varied_parts(shape, number)), "");
       if (number % 3 == 0) {
         ASSERT_EQ(compiled.wrong(varied_bytes(shape, number)), "");
       }
     }
+  for (int number : {0, 1, 4, 5})
+    for (const GemmShape& shape :
+         {GemmShape{.m = 150, .n = 9, .k = 4100}, GemmShape{.m = 40, .n = 3, .k = 8230},
+          GemmShape{.m = 130, .n = 161, .k = 70}, GemmShape{.batch = 2, .m = 33, .n = 8, .k = 600},
+          GemmShape{.batch = 2, .m = 33, .n = 8, .k = 64, .b_shared = true}})
+      ASSERT_EQ(compiled.wrong(varied_panel(shape, number)), "");
   const GemmShape large{.m = 261, .n = 1037, .k = 70}, deep{.m = 3, .n = 2, .k = 16384};
   ASSERT_EQ(compiled.wrong(varied_bytes(large, 0)), "");
   ASSERT_EQ(compiled.wrong(varied_bytes(deep, 8)), "");
@@ -180,7 +199,41 @@ TEST(TileProduct, Arithmetic) {
       fill(product, [&] { return random.with_exponent(first, count); });
       SCOPED_TRACE(fmt::format("exponents from {} on", first));
       expect_as_interpreted(product);
+      GemmCase panel(of_bfloat16(
+          {.m = 50, .n = 7, .k = k, .c_transposed = k != 40, .scheme = Scheme::amx_panel}));
+      fill(panel, [&] { return random.with_exponent(first, count); });
+      expect_as_interpreted(panel);
     }
+}
+
+// Operands of bfloat16 that are wanted as float32 meet no instruction for bfloat16.
+TEST(TileProduct, WidenedOperands) {
+  Compiled compiled;
+  for (int number = 0; number < 8; ++number) {
+    GemmShape shape = varied({.m = 37, .n = 70, .k = 3}, number);
+    shape.scheme = Scheme::fma_wide;
+    ASSERT_EQ(compiled.wrong(shape), "");
+    const GemmCase product(shape);
+    ASSERT_EQ(print(tile(product.kernel, kTiles)).find("tile_gemm"), std::string::npos);
+    ASSERT_EQ(scheme_of(product.kernel, kTiles), "fma");
+  }
+}
+
+// Every scheme gives the same bits, but where pieces of the sum are added up.
+TEST(TileProduct, SchemesAgree) {
+  Compiled compiled;
+  Random random(23);
+  GemmShape shape{.m = 70, .n = 37, .k = 5000};
+  std::vector<std::vector<char>> results;
+  for (Scheme scheme : {Scheme::fma, Scheme::fma_local, Scheme::amx_panel}) {
+    shape.scheme = scheme;
+    GemmCase product(of_bfloat16(shape));
+    random = Random(23);
+    fill(product, [&] { return random.with_exponent(117, 20); });
+    results.push_back(compiled.run(product.kernel, product.input()).bytes[3]);
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
 }
 
 // Each of the k/32 + 17 roundings that a term of the sum passes through is of at most 2^-24 of what is

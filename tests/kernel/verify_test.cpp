@@ -414,8 +414,8 @@ TEST(Verify, MicrosOfIntegers) {
   expect_invalid(gemm(0, "(l4, l2, l1)"), "locals are of one dtype");
   const auto tiles = [&](int parts, const std::string& buffers) {
     return micro("tile_gemm constants (" + std::to_string(parts) +
-                 ", 64, 64, 64, 64, 64, 64, 64) buffers " + buffers +
-                 " operands (8, 8, 1, 0, 0, 0, 0, 0)");
+                 ", 64, 64, 64, 64, 64) buffers " + buffers +
+                 " operands (8, 8, 1, 0, 0, 0, 0, 8, 0)");
   };
   for (const char* operands : {"l1, l1)", "l1, l2)", "l2, l1)", "l2, l2)"})
     verify(tiles(1, std::string("(l0, ") + operands));

@@ -99,11 +99,13 @@ void emit_micro(Emitter& emitter, const ir::Micro& micro) {
     return b.CreateGEP(emitter.memory_type(buffer), emitter.element_zero(buffer),
                        emitter.natural(at));
   };
+  const auto fixed_row = [&](ir::BufferRef a, ir::ExprId row) -> std::optional<int64_t> {
+    if (!a.local) return std::nullopt;
+    return static_cast<int64_t>(emitter.kernel().exprs[row].bits);
+  };
   if (micro.kind == ir::MicroKind::gemm) {
     const ir::GemmMicro m = ir::GemmMicro::of(micro);
-    std::optional<int64_t> fixed_row;
-    if (m.a.local) fixed_row = static_cast<int64_t>(emitter.kernel().exprs[m.a_row].bits);
-    b.CreateCall(gemm_function(target, m, emitter.dtype_of(m.b), fixed_row),
+    b.CreateCall(gemm_function(target, m, emitter.dtype_of(m.b), fixed_row(m.a, m.a_row)),
                  {element(m.c, m.c_at), element(m.a, m.a_at), element(m.b, m.b_at),
                   emitter.natural(m.rows), emitter.natural(m.columns), emitter.natural(m.depth),
                   emitter.natural(m.a_row), emitter.natural(m.add)});
@@ -127,10 +129,11 @@ void emit_micro(Emitter& emitter, const ir::Micro& micro) {
                   emitter.natural(m.columns), emitter.natural(m.from_row)});
   } else if (micro.kind == ir::MicroKind::tile_gemm) {
     const ir::TileGemmMicro m = ir::TileGemmMicro::of(micro);
-    b.CreateCall(tile_gemm_function(target, m, emitter.dtype_of(m.a), emitter.dtype_of(m.b)),
+    b.CreateCall(tile_gemm_function(target, m, emitter.dtype_of(m.a), emitter.dtype_of(m.b),
+                                    fixed_row(m.a, m.a_row)),
                  {element(m.c, m.c_at), element(m.a, m.a_at), element(m.b, m.b_at),
                   element(m.b, m.b_next), emitter.natural(m.rows), emitter.natural(m.columns),
-                  emitter.natural(m.depth), emitter.natural(m.add)});
+                  emitter.natural(m.depth), emitter.natural(m.a_row), emitter.natural(m.add)});
   } else {
     const ir::PanelMicro m = ir::PanelMicro::of(micro);
     b.CreateCall(panel_function(target, m, emitter.dtype_of(m.b)),

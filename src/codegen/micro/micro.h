@@ -36,9 +36,9 @@ llvm::Function* pack_function(const MicroTarget& target, const ir::PackMicro& mi
 // void(c, a, b, columns, depth, b_stride, add), b of dtype `given`.
 llvm::Function* panel_function(const MicroTarget& target, const ir::PanelMicro& micro, Dtype given);
 
-// void(c, a, b, next b, rows, columns, depth, add); dtypes of a and b.
+// void(c, a, b, next b, rows, columns, depth, a_row, add); dtypes of a and b; fixed_row as above.
 llvm::Function* tile_gemm_function(const MicroTarget& target, const ir::TileGemmMicro& micro,
-                                   Dtype a, Dtype b);
+                                   Dtype a, Dtype b, std::optional<int64_t> fixed_row);
 
 // --- For templates.
 

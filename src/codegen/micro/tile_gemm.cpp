@@ -38,12 +38,14 @@ struct Operands {
 // What both kinds of code walk through.
 class TileLoops {
  protected:
-  TileLoops(const ir::TileGemmMicro& micro, Operands operands, MicroFunction& f)
+  TileLoops(const ir::TileGemmMicro& micro, Operands operands, std::optional<int64_t> fixed_row,
+            MicroFunction& f)
       : m_(micro),
         operands_(operands),
         size_(static_cast<int64_t>(size_of(operands.a))),
         depth_(ir::tile_depth_of(operands.a)),
         group_(ir::group_of(operands.a)),
+        fixed_row_(fixed_row),
         f_(f),
         b_(f.builder()),
         packed_(f.builder().getIntNTy(static_cast<unsigned>(8 * size_))) {}
@@ -53,7 +55,12 @@ class TileLoops {
   Value* steps() {
     return b_.CreateUDiv(b_.CreateAdd(f_.argument(6), f_.word(depth_ - 1)), f_.word(depth_));
   }
-  Value* adds() { return b_.CreateICmpNE(f_.argument(7), f_.word(0)); }
+  // Elements of `rows` rows of A.
+  Value* a_rows(int64_t rows) {
+    if (fixed_row_) return f_.word(rows * *fixed_row_);
+    return b_.CreateMul(f_.argument(7), f_.word(rows));
+  }
+  Value* adds() { return b_.CreateICmpNE(f_.argument(8), f_.word(0)); }
 
   // body(c, b, columns left, carried) for each panel of B gives what the next one, and the end, gets.
   template <typename F>
@@ -71,15 +78,22 @@ class TileLoops {
   template <typename F>
   MicroValues each_rows(Value* c, const MicroValues& carried, F&& body) {
     Value* fetched = b_.CreateMul(steps(), f_.word(fetched_step()));
-    const MicroValues begin = {c, f_.argument(1), next_};
-    return carry(rows(), begin, carried, [&](Value* i, const MicroValues& in, auto&& own) {
-      next_ = in[2];
-      const MicroValues made = body(in[0], in[1], b_.CreateSub(rows(), i), own);
-      return joined({f_.at(in[0], kBlock * m_.c_row), f_.at(packed_, in[1], m_.a_panel),
-                     b_.CreateGEP(packed_, in[2], fetched)},
-                    made);
-    });
+    Value* first = next_;  // again for other rows: what a loop carries is not known past it
+    const MicroValues begin = {c, f_.argument(1), first};
+    const MicroValues end =
+        carry(rows(), begin, carried, [&](Value* i, const MicroValues& in, auto&& own) {
+          next_ = in[2];
+          const MicroValues made = body(in[0], in[1], b_.CreateSub(rows(), i), own);
+          return joined(
+              {f_.at(in[0], kBlock * m_.c_row), b_.CreateGEP(packed_, in[1], a_rows(kBlock)),
+               b_.CreateGEP(packed_, in[2], fetched)},
+              made);
+        });
+    next_ = first;
+    return end;
   }
+
+  bool fetches() const { return m_.b_next != m_.b_at; }
   static MicroValues joined(MicroValues first, const MicroValues& rest) {
     first.append(rest.begin(), rest.end());
     return first;
@@ -125,6 +139,7 @@ class TileLoops {
   const ir::TileGemmMicro& m_;
   const Operands operands_;
   const int64_t size_, depth_, group_;  // of an element; of a tile; what stands side by side in B
+  const std::optional<int64_t> fixed_row_;
   MicroFunction& f_;
   llvm::IRBuilder<>& b_;
   llvm::Type* const packed_;
@@ -133,8 +148,9 @@ class TileLoops {
 
 class TileCode : TileLoops {
  public:
-  TileCode(const ir::TileGemmMicro& micro, Operands operands, MicroFunction& f)
-      : TileLoops(micro, operands, f) {}
+  TileCode(const ir::TileGemmMicro& micro, Operands operands, std::optional<int64_t> fixed_row,
+           MicroFunction& f)
+      : TileLoops(micro, operands, fixed_row, f) {}
 
   void emit() {
     Value* before = in_parts() ? flush() : nullptr;
@@ -266,7 +282,7 @@ class TileCode : TileLoops {
   // A tile's depth of k, from {a, b, what is to be fetched} on.
   void multiply(int down, int across, const MicroValues& at) {
     step(down, across, at[0], at[1]);
-    fetch(at[2]);
+    if (fetches()) fetch(at[2]);
   }
   MicroValues next(const MicroValues& at) {
     return {f_.at(packed_, at[0], m_.a_step), f_.at(packed_, at[1], depth_ * kBlock),
@@ -309,12 +325,13 @@ class TileCode : TileLoops {
 
   // A part is loaded when its tile is free, and stays if the next product takes it as well.
   void step(int down, int across, Value* a, Value* b) {
+    Value* lower = b_.CreateGEP(packed_, a, a_rows(kSide));
     int a_parts[2] = {-1, -1}, b_parts[2] = {-1, -1};
     const auto load_a = [&](const Use& use) {
       if (std::exchange(a_parts[use.i], use.pair.a) == use.pair.a) return;
       call(llvm::Intrinsic::x86_tileloaddt164,
-           {tile(of_a(use.i)), f_.at(packed_, a, use.pair.a * m_.a_part + use.i * kSide * m_.a_row),
-            stride(m_.a_row, size_)});
+           {tile(of_a(use.i)), f_.at(packed_, use.i == 0 ? a : lower, use.pair.a * m_.a_part),
+            a_rows(size_)});
     };
     const auto load_b = [&](const Use& use) {
       if (std::exchange(b_parts[use.j], use.pair.b) == use.pair.b) return;
@@ -349,8 +366,8 @@ class TileCode : TileLoops {
 class VectorCode : TileLoops {
  public:
   VectorCode(const MicroTarget& target, const ir::TileGemmMicro& micro, Operands operands,
-             MicroFunction& f)
-      : TileLoops(micro, operands, f),
+             std::optional<int64_t> fixed_row, MicroFunction& f)
+      : TileLoops(micro, operands, fixed_row, f),
         lanes_(target.lanes()),
         fma_(target.features.avx2),
         flushes_(target.features.x86 && !operands.are_integers()),
@@ -361,16 +378,16 @@ class VectorCode : TileLoops {
     each_panel({}, [&](Value* c_panel, Value* b, Value* columns_left, auto&&) {
       Value* width = at_most(columns_left, kBlock);
       each_rows(c_panel, {}, [&](Value* c_block, Value* a_block, Value* rows_left, auto&&) {
-        f_.loop(at_most(rows_left, kBlock), 1, {c_block, a_block},
-                [&](Value*, const MicroValues& in) {
-                  f_.loop(width, lanes_, {}, [&](Value* j, const MicroValues&) {
-                    Value* place = f_.at(in[0], j);
-                    Value* b_at = b_.CreateGEP(packed_, b, b_.CreateMul(j, f_.word(group_)));
-                    f_.store(row(place, in[1], b_at), place);
-                    return MicroValues{};
-                  });
-                  return MicroValues{f_.at(in[0], m_.c_row), f_.at(packed_, in[1], m_.a_row)};
-                });
+        f_.loop(
+            at_most(rows_left, kBlock), 1, {c_block, a_block}, [&](Value*, const MicroValues& in) {
+              f_.loop(width, lanes_, {}, [&](Value* j, const MicroValues&) {
+                Value* place = f_.at(in[0], j);
+                Value* b_at = b_.CreateGEP(packed_, b, b_.CreateMul(j, f_.word(group_)));
+                f_.store(row(place, in[1], b_at), place);
+                return MicroValues{};
+              });
+              return MicroValues{f_.at(in[0], m_.c_row), b_.CreateGEP(packed_, in[1], a_rows(1))};
+            });
         return MicroValues();
       });
       return MicroValues();
@@ -441,21 +458,23 @@ class VectorCode : TileLoops {
 }  // namespace
 
 llvm::Function* tile_gemm_function(const MicroTarget& target, const ir::TileGemmMicro& given,
-                                   Dtype a, Dtype b) {
+                                   Dtype a, Dtype b, std::optional<int64_t> fixed_row) {
   ir::TileGemmMicro m = given;
-  if (m.parts > 1)  // from here on in bfloat16
-    for (int64_t* pairs : {&m.a_part, &m.a_panel, &m.a_row, &m.a_step, &m.b_part, &m.b_panel})
-      *pairs *= 2;
-  if (m.parts > 1) a = b = Dtype::bfloat16;
+  if (m.parts > 1) {  // from here on in bfloat16
+    for (int64_t* pairs : {&m.a_part, &m.a_step, &m.b_part, &m.b_panel}) *pairs *= 2;
+    *fixed_row *= 2;
+    a = b = Dtype::bfloat16;
+  }
   const std::string name =
-      fmt::format("tile_gemm_{}_{}_{}_{}_{}_{}_{}_{}_{}_{}", name_of(a), name_of(b), m.parts,
-                  m.a_part, m.a_panel, m.a_row, m.a_step, m.b_part, m.b_panel, m.c_row);
+      fmt::format("tile_gemm_{}_{}_{}_{}_{}_{}_{}_{}_{}{}", name_of(a), name_of(b), m.parts,
+                  m.a_part, fixed_row ? fmt::to_string(*fixed_row) : "in_place", m.a_step, m.b_part,
+                  m.b_panel, m.c_row, m.b_next == m.b_at ? "" : "_fetching");
   if (llvm::Function* known = target.module.getFunction(name)) return known;
-  MicroFunction f(target, name, 4, 4);
+  MicroFunction f(target, name, 4, 5);
   if (target.features.tiles) {
-    TileCode(m, {a, b}, f).emit();
+    TileCode(m, {a, b}, fixed_row, f).emit();
   } else {
-    VectorCode(target, m, {a, b}, f).emit();
+    VectorCode(target, m, {a, b}, fixed_row, f).emit();
   }
   return f.finish();
 }

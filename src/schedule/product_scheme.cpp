@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT
+// The table, and what its columns mean. Beside a row stands what it gains, measured on two cores of Sapphire
+// Rapids by bench/gemm_tune.py, which lists shapes for which another scheme would have been better.
+#include "schedule/product_scheme.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/env.h"
+#include "codegen/target.h"
+#include "kernel/micro.h"
+#include "kernel/text.h"
+
+namespace cermet::schedule {
+
+namespace {
+
+using ir::Scheme;
+
+// What is multiplied, and by what the processor has for it.
+enum class Kind : uint8_t {
+  any,
+  complex,
+  floating,        // real or complex
+  half,            // float16 and bfloat16
+  bfloat16,        // values of that dtype, by tile instructions
+  bfloat16_wide,   // ..., m < n, B along k
+  bfloat16_tall,   // ..., m >= n, A along k
+  bfloat16_whole,  // ..., k in whole tiles
+  parts,           // float32, float16 and complex64 in bfloat16 parts, by tile instructions
+  real_parts,      // ..., but complex64
+  bytes,           // integers of 8 bits by tile instructions
+};
+
+struct Range {
+  int64_t least = 0, most = std::numeric_limits<int64_t>::max();
+  bool holds(int64_t size) const { return least <= size && size <= most; }
+};
+
+enum class Sum : uint8_t { any, is_long };
+
+struct Row {
+  Kind kind;
+  Range m = {};
+  Range few = {}, many = {};  // of m and n, the lesser and the larger
+  Range k = {};
+  Range batch = {};
+  Range larger = {};  // elements of the larger operand
+  Range blocks = {};  // of kTiledRows x kTiledRows
+  Sum sum = Sum::any;
+  Scheme scheme;
+};
+
+// The first row that fits is taken.
+constexpr Row kTable[] = {
+    // Tile instructions take 32 of k: with 2 of them this is 1.3 times fma, with 9 0.85 times.
+    {.kind = Kind::bfloat16, .few = {9}, .k = {0, 6}, .scheme = Scheme::fma_wide},
+    {.kind = Kind::bfloat16,
+     .few = {2, 8},
+     .k = {0, 19},
+     .larger = {1024},
+     .scheme = Scheme::fma_wide},
+    // Bound by reading the larger operand. 4096 x 4096: 2 to 32 rows take 1.1 to 1.2 times what reading it
+    // does, panel 1.9 times and fma_local 2.5 times; 64 rows are 2, 128 rows 1.6 times as fast as with
+    // fma_local, 256 rows as fast or faster. At the least sizes here it is as fast.
+    {.kind = Kind::bfloat16_wide,
+     .few = {2, 32},
+     .many = {32},
+     .k = {128},
+     .scheme = Scheme::amx_panel},
+    {.kind = Kind::bfloat16_wide,
+     .few = {33, 64},
+     .many = {128},
+     .k = {192},
+     .scheme = Scheme::amx_panel},
+    {.kind = Kind::bfloat16_wide,
+     .few = {65, 128},
+     .many = {192},
+     .k = {512},
+     .scheme = Scheme::amx_panel},
+    {.kind = Kind::bfloat16_wide,
+     .few = {129, 256},
+     .many = {512},
+     .k = {2048},
+     .scheme = Scheme::amx_panel},
+    // A is read in place here, too. 1000 x 16 of 1024: 1.6 times amx_panel, 2.7 times fma; rows with an end
+    // that is not a tile 0.9 to 1.1 times.
+    {.kind = Kind::bfloat16_tall,
+     .few = {2, 32},
+     .many = {512},
+     .k = {128, 2047},
+     .scheme = Scheme::fma_local},
+    {.kind = Kind::bfloat16_whole,
+     .few = {33, 128},
+     .many = {512},
+     .k = {128, 2047},
+     .scheme = Scheme::fma_local},
+    {.kind = Kind::bfloat16_tall,
+     .few = {2, 32},
+     .many = {32},
+     .k = {128},
+     .scheme = Scheme::amx_panel},
+    {.kind = Kind::bfloat16_tall,
+     .few = {33, 128},
+     .many = {192},
+     .k = {2048},
+     .scheme = Scheme::amx_panel},
+    // 1.5 to 2.7 times panel, while the larger operand is in L2. The smallest products are panels on every
+    // processor: so one kernel of the seed serves all.
+    {.kind = Kind::bfloat16,
+     .m = {2, 8},
+     .k = {20},
+     .larger = {1024, 1 << 21},
+     .scheme = Scheme::fma_local},
+    // A single row of a type that needs no widening is as fast as a fold.
+    {.kind = Kind::floating, .few = {2, 8}, .many = {2}, .scheme = Scheme::panel},
+    {.kind = Kind::half, .few = {1, 1}, .many = {2}, .scheme = Scheme::panel},
+    // 1.4 to 1.7 times fma; below these sizes fma is faster.
+    {.kind = Kind::real_parts,
+     .few = {128},
+     .k = {64},
+     .blocks = {0, 3},
+     .sum = Sum::is_long,
+     .scheme = Scheme::amx_split_k},
+    {.kind = Kind::parts,
+     .m = {0, ir::kTiledRows},
+     .few = {128},
+     .k = {64},
+     .blocks = {2},
+     .scheme = Scheme::amx_split_local},
+    {.kind = Kind::parts, .few = {128}, .k = {64}, .blocks = {2}, .scheme = Scheme::amx_split},
+    {.kind = Kind::complex, .scheme = Scheme::fma},
+    {.kind = Kind::any, .sum = Sum::is_long, .scheme = Scheme::fma_split_k},
+    // Small products of a batch pack for themselves.
+    {.kind = Kind::any, .m = {0, 512}, .batch = {16}, .scheme = Scheme::fma_local},
+    // One block high: what is packed is used once. 1.4 to 2 times fma; where sums are short, and rows not
+    // few, 0.8 times.
+    {.kind = Kind::bfloat16, .m = {0, 64}, .k = {20}, .scheme = Scheme::fma_local},
+    {.kind = Kind::bfloat16, .m = {65, ir::kTiledRows}, .k = {128}, .scheme = Scheme::fma_local},
+    {.kind = Kind::bytes, .m = {0, ir::kTiledRows}, .scheme = Scheme::fma_local},
+    {.kind = Kind::any, .scheme = Scheme::fma},
+};
+
+// Sums much longer than the rows and columns, unless their pieces would take more memory than the operands.
+bool is_long(const ProductShape& p) {
+  constexpr int64_t kLongSum = 2048, kLongestSum = 32768, kPiece = 512;
+  return p.k >= kLongSum && p.k <= kLongestSum && p.k >= 4 * std::max(p.m, p.n) &&
+         p.m * p.n <= kPiece * (p.m + p.n);
+}
+
+bool is_byte(Dtype dtype) { return is_integer(dtype) && size_of(dtype) == 1; }
+
+bool is_of(Kind kind, const ProductShape& p) {
+  const bool tiles = cpu_target().facts().amx_bf16;
+  switch (kind) {
+    case Kind::any: return true;
+    case Kind::complex: return is_complex(p.dtype);
+    case Kind::floating: return is_floating(real_of(p.dtype));
+    case Kind::half: return is_half(p.dtype);
+    case Kind::bfloat16:
+      return tiles && p.a.dtype == Dtype::bfloat16 && p.b.dtype == Dtype::bfloat16;
+    case Kind::bfloat16_wide: return is_of(Kind::bfloat16, p) && p.m < p.n && p.b.along_k;
+    case Kind::bfloat16_tall: return is_of(Kind::bfloat16, p) && p.m >= p.n && p.a.along_k;
+    case Kind::bfloat16_whole:
+      return is_of(Kind::bfloat16_tall, p) && p.k % ir::tile_depth_of(Dtype::bfloat16) == 0;
+    case Kind::parts:
+      return tiles && (p.dtype == Dtype::float16 ||
+                       (real_of(p.dtype) == Dtype::float32 && env::matmul_f32() == "auto"));
+    case Kind::real_parts: return is_of(Kind::parts, p) && !is_complex(p.dtype);
+    case Kind::bytes:
+      return cpu_target().facts().amx_int8 && is_byte(p.a.dtype) && is_byte(p.b.dtype);
+  }
+  return false;
+}
+
+bool fits(const Row& row, const ProductShape& p) {
+  const auto count = [](int64_t size) { return (size + ir::kTiledRows - 1) / ir::kTiledRows; };
+  return is_of(row.kind, p) && row.m.holds(p.m) && row.few.holds(std::min(p.m, p.n)) &&
+         row.many.holds(std::max(p.m, p.n)) && row.k.holds(p.k) && row.batch.holds(p.batch) &&
+         row.larger.holds(p.k * std::max(p.m, p.n)) &&
+         row.blocks.holds(p.batch * count(p.m) * count(p.n)) && (row.sum == Sum::any || is_long(p));
+}
+
+// The scheme of CERMET_MATMUL_SCHEME can make the product.
+bool is_wanted(const Row& row, const ProductShape& p) {
+  return env::matmul_scheme() == ir::text_of(row.scheme) && is_of(row.kind, p);
+}
+
+}  // namespace
+
+ProductScheme scheme_of(const ProductShape& p) {
+  if (p.batch * p.m * p.n == 0) return {};
+  const Row* row = std::ranges::find_if(kTable, [&](const Row& r) { return fits(r, p); });
+  if (const Row* wanted =
+          std::ranges::find_if(kTable, [&](const Row& r) { return is_wanted(r, p); });
+      wanted != std::end(kTable))
+    row = wanted;
+  // Panels are few rows beside B, those of tile instructions few columns beside A.
+  const bool exchanged = (row->scheme == Scheme::panel && p.n < p.m) ||
+                         (row->scheme == Scheme::amx_panel && p.m < p.n);
+  return {row->scheme, exchanged};
+}
+
+}  // namespace cermet::schedule

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+// How a matrix product is made: by one table of what is multiplied and of its sizes. The tiler does the rest
+// (kernel/tile_gemm.cpp has the blocks).
+#pragma once
+
+#include "base/dtype.h"
+#include "kernel/scheme.h"
+
+namespace cermet::schedule {
+
+struct ProductOperand {
+  Dtype dtype;   // of its values as they are
+  bool along_k;  // a load, contiguous along the sum
+};
+
+// batch x m x n sums of k terms; dtype: of the result.
+struct ProductShape {
+  Dtype dtype;
+  int64_t batch, m, n, k;
+  ProductOperand a, b;  // of rows m, of columns n
+};
+
+struct ProductScheme {
+  ir::Scheme scheme = ir::Scheme::fma;
+  bool exchanged = false;  // B stands for A
+};
+
+ProductScheme scheme_of(const ProductShape& product);
+
+}  // namespace cermet::schedule

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: MIT
+"""Schemes of matmul, in processes that emulate tile instructions: which one the table chooses, and
+that each makes every product it is wanted for. All values are small integers: sums are exact."""
+
+import pytest
+from own_process import run
+
+HEAD = """
+import numpy as np
+import cermet.core as mx
+
+rng = np.random.default_rng(0)
+
+def operand(rows, columns, turned, dtype):
+    values = rng.integers(-4, 5, (columns, rows) if turned else (rows, columns))
+    given = mx.array(values.astype(np.float32)).astype(dtype)
+    mx.eval(given)
+    return given, (values.T if turned else values)
+
+def scheme_of(m, n, k, a_turned, b_turned, dtype=mx.bfloat16):
+    a, x = operand(m, k, a_turned, dtype)
+    b, y = operand(k, n, b_turned, dtype)
+    def product(a, b):
+        return (a.T if a_turned else a) @ (b.T if b_turned else b)
+    got = np.array(product(a, b).astype(mx.float32))
+    assert np.array_equal(got, (x @ y).astype(np.float32)), (m, n, k, a_turned, b_turned)
+    return mx.explain(product, a, b).kernels[-1].scheme
+"""
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    ["auto", "fma", "fma_local", "fma_wide", "panel", "amx_panel", "amx_split", "amx_split_k"],
+)
+def test_every_scheme_gives_the_product(wanted):
+    run(
+        HEAD
+        + """
+for m, n, k in [(2, 40, 130), (17, 131, 160), (33, 300, 193), (130, 9, 77), (1, 70, 20), (5, 3, 4)]:
+    for turned in range(4):
+        for dtype in (mx.bfloat16, mx.float32):
+            scheme_of(m, n, k, turned % 2 == 1, turned > 1, dtype)
+""",
+        CERMET_CPU_FEATURES="amx_emulated",
+        CERMET_MATMUL_SCHEME=wanted,
+    )
+
+
+def test_the_table_chooses_by_dtype_sizes_and_layout():
+    cases = {
+        (16, 300, 256, False, True): "amx_panel",  # a layer's weight, read in place
+        (300, 16, 4096, False, False): "amx_panel",
+        (16, 300, 256, False, False): "amx_bf16",
+        (16, 300, 256, True, True): "amx_panel",  # B alone has to lie along k
+        (64, 64, 64, False, True): "amx_bf16",
+        (4, 2000, 1100, False, False): "panel",
+        (4, 300, 300, False, False): "amx_bf16",
+        (40, 300, 4, False, False): "fma",
+        (40, 300, 7, False, False): "amx_bf16",
+        (1, 300, 64, False, True): "panel",
+    }
+    printed = run(
+        HEAD + f"for case in {list(cases)}: print(scheme_of(*case))",
+        CERMET_CPU_FEATURES="amx_emulated",
+    )
+    assert dict(zip(cases, printed.split(), strict=True)) == cases
+    printed = run(
+        HEAD + f"for case in {list(cases)}: print(scheme_of(*case))",
+        CERMET_CPU_FEATURES="avx2",
+    )
+    assert set(printed.split()) == {"fma", "fma_split_k", "panel"}
