@@ -359,7 +359,7 @@ float tile_step(float sum, X&& x, Y&& y) {
 
 // The products over the depth, added to `start`; a and b are the places of the first ones.
 uint64_t Evaluator::tile_sum(const TileGemmMicro& m, int64_t a, int64_t b, uint64_t start) const {
-  const Dtype stored = kernel_.locals[m.a.id].dtype;
+  const Dtype stored = m.a.local ? kernel_.locals[m.a.id].dtype : kernel_.params[m.a.id].dtype;
   const Dtype of_a = m.parts == 1 ? stored : Dtype::bfloat16;
   const Dtype of_b = m.parts == 1 ? kernel_.locals[m.b.id].dtype : Dtype::bfloat16;
   const int64_t d = tile_depth_of(of_a), g = group_of(of_a);
