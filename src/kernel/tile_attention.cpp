@@ -9,6 +9,8 @@
 //
 // Operands of bfloat16 stay so where the processor multiplies them (as in tile_gemm.cpp); weights are then
 // rounded to it on their way into strips of their own, and turned for products by columns.
+#include <map>
+
 #include "base/error.h"
 #include "kernel/micro.h"
 #include "kernel/rebuild.h"
@@ -500,10 +502,13 @@ class AttentionWriter : BlockWriter {
           to_.add(strip_at(variable(chunk), dtype), to_.mul(row, integer(strip_row(dtype))));
       return out_.let(to_.sub(at, columns.begin));
     };
-    const ExprId place = place_in(chain_.acc), packed_place = place_in(chain_.packed);
+    std::map<Dtype, ExprId> places = {{chain_.acc, place_in(chain_.acc)}};
+    for (const Stripped& s : stripped_)
+      if (const Dtype dtype = source_[s.expr].dtype; !places.contains(dtype))
+        places.emplace(dtype, place_in(dtype));
     const AxisId column = open(ForKind::lane, chain_.j, columns);
     const auto here = [&](Dtype dtype) {
-      return Index{{dtype == chain_.acc ? place : packed_place, kUnit}, {variable(column), kUnit}};
+      return Index{{places.at(dtype), kUnit}, {variable(column), kUnit}};
     };
     for (size_t p = 0; p < first_.size(); ++p)
       if (pass <= first_[p].last_use)
@@ -528,7 +533,7 @@ class AttentionWriter : BlockWriter {
     out_.close();
     for (const Stripped& s : stripped_)
       if (s.made_in == pass && is_weights(s))
-        pad(s.local, out_.let(to_.add(packed_place, columns.begin)), 1, integer(1),
+        pad(s.local, out_.let(to_.add(places.at(chain_.packed), columns.begin)), 1, integer(1),
             length_of(columns));
     std::vector<ValueId> merged;
     for (const Fold& piece : pieces) merged.push_back(merge(piece, chunk));
