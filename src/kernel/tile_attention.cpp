@@ -450,7 +450,7 @@ class AttentionWriter : BlockWriter {
                           .b_at = out_.let(to_.add(b_at, to_.mul(columns.begin, integer(kDepth)))),
                           .a_row = integer(row_of_rows()),
                           .add = variable(step)};
-    append(micro, row_of_rows());
+    append(micro);
     out_.close();
     out_.close();
   }
@@ -464,27 +464,9 @@ class AttentionWriter : BlockWriter {
     return out_.let(to_.add(strip_at(chunk, dtype), to_.rem(column, integer(chunk_))));
   }
 
-  void append(const GemmMicro& m, int64_t a_row) {
-    if (!tiles_.for_tile_instructions()) return out_.append(m.micro());
-    const TileGemmMicro tiled{.parts = 1,
-                              .a_part = rows_ * a_row,
-                              .a_step = tiles_.step,
-                              .b_part = m.b_panel,
-                              .b_panel = m.b_panel,
-                              .c_row = m.c_row,
-                              .c = m.c,
-                              .a = m.a,
-                              .b = m.b,
-                              .rows = m.rows,
-                              .columns = m.columns,
-                              .depth = m.depth,
-                              .c_at = m.c_at,
-                              .a_at = m.a_at,
-                              .b_at = m.b_at,
-                              .b_next = m.b_at,
-                              .a_row = m.a_row,
-                              .add = m.add};
-    out_.append(tiled.micro());
+  void append(const GemmMicro& m) {
+    const bool tiled = tiles_.for_tile_instructions();
+    out_.append(tiled ? by_tiles(tiles_, m).micro() : m.micro());
   }
 
   // The product's value, of what its sum is.
@@ -604,7 +586,7 @@ class AttentionWriter : BlockWriter {
                           .b_at = out_.let(to_.add(b_at, to_.mul(n.begin, integer(sum_depth_)))),
                           .a_row = integer(strip_row(packed)),
                           .add = variable(step)};
-    append(micro, strip_row(packed));
+    append(micro);
     out_.close();
     out_.close();
   }
@@ -640,7 +622,7 @@ class AttentionWriter : BlockWriter {
                           .b_at = out_.let(to_.mul(n.begin, integer(rows_))),
                           .a_row = integer(is_narrow() ? turned_row() : 1),
                           .add = integer(1)};
-    append(micro, turned_row());
+    append(micro);
     out_.close();
     out_.close();
   }

@@ -252,24 +252,12 @@ void OperandBlocks::multiply_in_place(const GemmMicro& micro, const Operand& a, 
 
 // The same product of blocks that lie as tile instructions take them.
 TileGemmMicro OperandBlocks::by_tiles(const GemmMicro& m, ExprId b_next) const {
-  return {.parts = size_.parts,
-          .a_part = a_part(),
-          .a_step = size_.step,
-          .b_part = size_.b_part(),
-          .b_panel = m.b_panel,
-          .c_row = m.c_row,
-          .c = m.c,
-          .a = m.a,
-          .b = m.b,
-          .rows = m.rows,
-          .columns = m.columns,
-          .depth = m.depth,
-          .c_at = m.c_at,
-          .a_at = m.a_at,
-          .b_at = m.b_at,
-          .b_next = b_next,
-          .a_row = m.a_row,
-          .add = m.add};
+  TileGemmMicro tiled = BlockWriter::by_tiles(size_, m);
+  tiled.parts = size_.parts;
+  tiled.a_part = a_part();
+  tiled.b_part = size_.b_part();
+  tiled.b_next = b_next;
+  return tiled;
 }
 
 // --- Ranges of magnitudes.

@@ -596,6 +596,28 @@ ExprId BlockWriter::first_of(const Place& place, AxisId free, ExprId free_at, Ax
   return out_.let(at);
 }
 
+TileGemmMicro BlockWriter::by_tiles(const Tiles& tiles, const GemmMicro& product) {
+  const GemmMicro& m = product;
+  return {.parts = 1,
+          .a_part = tiles.step,
+          .a_step = tiles.step,
+          .b_part = m.b_panel,
+          .b_panel = m.b_panel,
+          .c_row = m.c_row,
+          .c = m.c,
+          .a = m.a,
+          .b = m.b,
+          .rows = m.rows,
+          .columns = m.columns,
+          .depth = m.depth,
+          .c_at = m.c_at,
+          .a_at = m.a_at,
+          .b_at = m.b_at,
+          .b_next = m.b_at,
+          .a_row = m.a_row,
+          .add = m.add};
+}
+
 ExprId BlockWriter::number(const std::vector<Digit>& digits) {
   ExprId number = integer(0);
   for (const Digit& digit : digits) number = to_.add(to_.mul(number, digit.count), digit.index);

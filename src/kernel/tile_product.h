@@ -104,6 +104,9 @@ struct Tiles {
 bool takes_tiles(Dtype acc, Dtype packed, const TargetFacts& target);
 Tiles tiles_of(Dtype acc, Dtype packed, const TargetFacts& target);
 
+struct GemmMicro;
+struct TileGemmMicro;
+
 // Writes loops over blocks of a kernel's axes, and packs operands.
 class BlockWriter {
  protected:
@@ -227,6 +230,9 @@ class BlockWriter {
   // Where the operand's element at these places of its axes is, in elements of its buffer.
   ExprId first_of(const Place& place, AxisId free, ExprId free_at, AxisId k, ExprId k_at);
   ExprId stride(int32_t stride) { return stride == kUnit ? integer(1) : to_.stride_ref(stride); }
+
+  // The same product by tile instructions, of operands in one part; nothing is fetched ahead.
+  static TileGemmMicro by_tiles(const Tiles& tiles, const GemmMicro& product);
 
   // Row-major number of indices, each below its count.
   struct Digit {

@@ -2,13 +2,12 @@
 // A packed block of A times a packed block of B by tile instructions: for each panel of B, which stays in
 // L1, all rows of A, which are in L2 and go past L1. Two by two tiles of C are kept over the depth; those of
 // operands in several parts are added to C by vectors, so that no chain is longer than the depth, while the
-// tiles of the next block are multiplied. Tiles are
-// configured for each call and released at its end, so a thread has no state outside it: nothing for
-// forks, signal handlers and switches between threads to keep. Tile registers have fixed numbers: LLVM
-// would put them on the stack and configure them itself.
+// tiles of the next block are multiplied. Tiles are configured for each call and released at its end, so a
+// thread has no state outside it: nothing for forks, signal handlers and switches between threads to keep.
+// Tile registers have fixed numbers: LLVM would put them on the stack and configure them itself.
 //
-// For processors without them, loops over vectors give the same bits. Of bfloat16, MXCSR is set for the call to flush
-// subnormal numbers wherever vectors add, as tile instructions do whatever it says.
+// For processors without them, loops over vectors give the same bits. Of bfloat16, MXCSR is set for the call
+// to flush subnormal numbers wherever vectors add, as tile instructions do whatever it says.
 #include <fmt/format.h>
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/IntrinsicsX86.h>
