@@ -6,6 +6,7 @@ of peers.py and returns the step that is timed. Cases are plain data, so this mo
 cases/ import no library; both the bench and its workers read them.
 """
 
+import functools
 import importlib
 import pkgutil
 from collections.abc import Callable
@@ -128,6 +129,7 @@ FAMILIES = (
     "gemm",
     "matvec",
     "attention",
+    "tiles",
     "model_parts",
     "indexing",
     "randomness",
@@ -154,6 +156,14 @@ def all_cases():
         cases_of(family)
     order = {family: i for i, family in enumerate(FAMILIES)}
     return dict(sorted(_registry.items(), key=lambda item: order[item[1].family]))
+
+
+@functools.cache
+def host_features():
+    """What the processor can do, in the words of /proc/cpuinfo."""
+    with open("/proc/cpuinfo") as info:
+        lines = (line.partition(":") for line in info)
+        return frozenset(next((v for k, _, v in lines if k.strip() == "flags"), "").split())
 
 
 # --- words ---

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // What this machine can do at most, as JSON: the yardsticks of the bench. Memory over blocks far
 // larger than the caches: copy (bytes read + written; plain, memcpy, non-temporal), read, write.
-// Arithmetic from registers: float32 and float64 FMA, bfloat16 dot products. Each is the best of
-// several short runs on the given number of threads (default 2); what the CPU lacks is null.
+// Arithmetic from registers: float32 and float64 FMA, bfloat16 dot products and products of tiles (AMX).
+// Each is the best of several short runs on the given number of threads (default 2); what the CPU lacks
+// is null.
 // Usage: bench_ceiling [threads]         all of them, as one JSON object
 //        bench_ceiling threads serve     each line of input names one; its value is a line of
 //        output
@@ -24,6 +25,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #define TARGET(features) __attribute__((target(features)))
 #endif
 
@@ -32,6 +35,8 @@ namespace {
 constexpr int kRuns = 7;
 constexpr size_t kBytes = size_t{256} << 20;  // of each operand, all threads together
 constexpr int64_t kArithmeticLoops = 4'000'000;
+constexpr int64_t kTileLoops = kArithmeticLoops / 8;
+constexpr double kTileFlops = 2.0 * 16 * 16 * 32;  // of two tiles of 16 rows of 64 bytes, bfloat16
 
 // Work of one thread: `part` of `parts`.
 using Work = std::function<void(int part, int parts)>;
@@ -176,6 +181,42 @@ TARGET("avx512f,avx512bf16") void dot_bf16_avx512() {
   keep(sums);
 }
 
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+// The system's permission to use tiles holds for the process, whatever the thread.
+bool has_tiles() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  return __builtin_cpu_supports("amx-bf16") &&
+         syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+// Four sums, since a product takes longer than it occupies the unit.
+TARGET("amx-tile,amx-bf16") void tile_bf16() {
+  // Static: the compiler takes the intrinsics to read a word of them.
+  static const TileConfig config;
+  alignas(64) static const uint16_t operand[16 * 32] = {};
+  _tile_loadconfig(&config);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  _tile_loadd(4, operand, 64);
+  _tile_loadd(5, operand, 64);
+  _tile_loadd(6, operand, 64);
+  _tile_loadd(7, operand, 64);
+  for (int64_t i = 0; i < kTileLoops; ++i) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 5, 6);
+    _tile_dpbf16ps(2, 4, 7);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_release();
+}
+
 #endif
 
 // The kernels this host can run; empty where it has none.
@@ -183,7 +224,7 @@ struct Kernels {
   std::function<void(char*, const char*, size_t)> copy_streaming;
   std::function<void(char*, size_t)> write_streaming;
   std::function<void(const char*, size_t)> read = read_plain;
-  std::function<void()> fma_f32, fma_f64, dot_bf16;
+  std::function<void()> fma_f32, fma_f64, dot_bf16, tile_bf16;
   int vector_bytes = 16;
 };
 
@@ -204,6 +245,7 @@ Kernels kernels_of_host() {
     kernels.vector_bytes = 64;
   }
   if (__builtin_cpu_supports("avx512bf16")) kernels.dot_bf16 = dot_bf16_avx512;
+  if (has_tiles()) kernels.tile_bf16 = tile_bf16;
 #endif
   return kernels;
 }
@@ -222,8 +264,9 @@ class Ceilings {
 
   static const std::vector<std::string>& names() {
     static const std::vector<std::string> names = {
-        "copy_gb_s",  "copy_plain_gb_s", "copy_memcpy_gb_s", "copy_non_temporal_gb_s", "read_gb_s",
-        "write_gb_s", "fma_f32_gflops",  "fma_f64_gflops",   "dot_bf16_gflops"};
+        "copy_gb_s",       "copy_plain_gb_s", "copy_memcpy_gb_s", "copy_non_temporal_gb_s",
+        "read_gb_s",       "write_gb_s",      "fma_f32_gflops",   "fma_f64_gflops",
+        "dot_bf16_gflops", "tile_bf16_gflops"};
     return names;
   }
 
@@ -244,6 +287,7 @@ class Ceilings {
     if (name == "fma_f32_gflops") return arithmetic(kernels_.fma_f32, 4);
     if (name == "fma_f64_gflops") return arithmetic(kernels_.fma_f64, 8);
     if (name == "dot_bf16_gflops") return arithmetic(kernels_.dot_bf16, 2);
+    if (name == "tile_bf16_gflops") return rate(kernels_.tile_bf16, 4 * kTileFlops * kTileLoops);
     return std::nullopt;
   }
 
@@ -259,11 +303,15 @@ class Ceilings {
     return bandwidth(threads_, 1,
                      [&](const Piece& piece) { kernel(to_.data + piece.offset, piece.bytes); });
   }
-  std::optional<double> arithmetic(const std::function<void()>& kernel, int bytes_per_pair) const {
+  // GFLOP/s of a kernel that does so many operations in each thread.
+  std::optional<double> rate(const std::function<void()>& kernel, double flops) const {
     if (!kernel) return std::nullopt;
     const double seconds = best_seconds(threads_, [&](int, int) { kernel(); });
+    return flops * threads_ / seconds * 1e-9;
+  }
+  std::optional<double> arithmetic(const std::function<void()>& kernel, int bytes_per_pair) const {
     const double pairs = 12.0 * kernels_.vector_bytes / bytes_per_pair;  // multiply, add: 2 flops
-    return 2 * pairs * kArithmeticLoops * threads_ / seconds * 1e-9;
+    return rate(kernel, 2 * pairs * kArithmeticLoops);
   }
 
   int threads_;

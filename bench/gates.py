@@ -19,16 +19,17 @@ def slowest(result, absent=math.inf):
 
 @dataclass(frozen=True)
 class Share:
-    """At least this share of a ceiling: bytes (or flops) a second over what the machine can do."""
+    """At least this share of a ceiling: bytes (or flops) a second over what the machine can do;
+    with 0 the share is shown and not judged."""
 
     least: float
-    ceiling: str  # copy, read, write (GB/s), fma or dot (GFLOP/s)
+    ceiling: str  # copy, read, write (GB/s), fma, dot or tile (GFLOP/s)
 
     def text(self, case):
-        return f"≥ {self.least:.0%} of {self.ceiling}"
+        return f"≥ {self.least:.0%} of {self.ceiling}" if self.least else ""
 
     def share(self, case, result):
-        work = case.flops if self.ceiling in ("fma", "dot") else case.bytes
+        work = case.flops if self.ceiling in ("fma", "dot", "tile") else case.bytes
         return work / result.best * 1e-9 / result.ceiling
 
     def passed(self, case, result):

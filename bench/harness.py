@@ -30,6 +30,7 @@ CEILINGS = {
     "write": ("write_gb_s",),
     "fma": ("fma_f32_gflops",),
     "dot": ("dot_bf16_gflops", "fma_f32_gflops"),
+    "tile": ("tile_bf16_gflops",),
 }
 STEADY = 0.10  # a ceiling may move so much
 TAKES = 4

@@ -15,9 +15,9 @@ SQUARE = 1024
 PASSES = 2, 7  # matmuls of T×T×D: forward; forward and backward
 
 
-def new_inputs(lib, length, count=3):
-    shape = (1, HEADS, length, DIMS) if lib.heads_first else (1, length, HEADS, DIMS)
-    return [lib.normal(*shape, seed=i) for i in range(count)]
+def new_inputs(lib, length, count=3, heads=HEADS, dtype="f32"):
+    shape = (1, heads, length, DIMS) if lib.heads_first else (1, length, heads, DIMS)
+    return [lib.normal(*shape, seed=i, dtype=dtype) for i in range(count)]
 
 
 def library_op(lib, causal):
@@ -40,9 +40,9 @@ def plain_ops(lib, causal):
     return f
 
 
-def forward(make, length, causal):
+def forward(make, length, causal, heads=HEADS, dtype="f32"):
     def build(lib):
-        inputs = new_inputs(lib, length)
+        inputs = new_inputs(lib, length, heads=heads, dtype=dtype)
         f = lib.call(make(lib, causal))
         return lambda: f(*inputs)
 

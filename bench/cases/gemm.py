@@ -4,7 +4,7 @@
 import math
 
 from case import Case, add
-from gates import RelativeAtMost, Share, ShareOrBestPeer
+from gates import Faster, RelativeAtMost, Share, ShareOrBestPeer
 
 
 def product(n, transpose_a=False, transpose_b=False, dtype="f32"):
@@ -28,6 +28,18 @@ def gelu_after(n):
 
         f = lib.call(f)
         return lambda: f(x, w, b)
+
+    return build
+
+
+def gathered(tokens, experts, k, n):
+    """Rows times matrices that indices choose, two for each token, as in a mixture of experts."""
+
+    def build(lib):
+        x, w = lib.normal(tokens, 1, 1, k, seed=1), lib.normal(experts, k, n, seed=2)
+        chosen = lib.integers(tokens, 2, high=experts)
+        f = lib.call(lambda x, w, chosen: lib.xp.gather_mm(x, w, rhs_indices=chosen))
+        return lambda: f(x, w, chosen)
 
     return build
 
@@ -66,3 +78,14 @@ for dtype in ("f16", "bf16"):
         build = product(n, dtype=dtype)
         peers = ("torch", "jax") if n == 4096 else ("mlx", "torch", "jax")
         add(Case("x@w", (n, n, n), build, gate, dtype, flops=2 * n**3, peers=peers))
+for tokens in (1, 512):
+    add(
+        Case(
+            "gather_mm",
+            (tokens, 8, 1024, 2048),
+            gathered(tokens, 8, 1024, 2048),
+            Faster(),
+            flops=2 * 2 * tokens * 1024 * 2048,
+            peers=("mlx",),
+        )
+    )

@@ -20,7 +20,7 @@ LIMIT = 1.10
 ELSEWHERE = {
     *("stop_gradient", "depends", "custom_call", "linear_scan", "attention_gradient"),
     *("matmul", "random_bits", "layer_norm", "rms_norm", "rope", "scaled_dot_product_attention"),
-    "cross_entropy",
+    *("cross_entropy", "gather_mm", "scatter_mm", "segments"),
 }
 # Floats have float32 and bfloat16; which ops are used with other dtypes:
 INTEGER = {

@@ -22,6 +22,16 @@ bool stands_for_array(nb::handle object) {
   return nb::hasattr(object, "__mlx_array__") || PyObject_CheckBuffer(object.ptr()) != 0;
 }
 
+// Python would go on to repeat or join a list, and blame the array for being no int.
+void refuse_list(const char* op, nb::handle other) {
+  const bool is_list = PyList_CheckExact(other.ptr()) || PyTuple_CheckExact(other.ptr());
+  CERMET_CHECK(
+      !is_list, type, op,
+      "{} stands beside an array; operators take arrays and numbers, and mx.array() makes an "
+      "array of it",
+      type_of(other));
+}
+
 template <BinaryOp f>
 nb::object binary(const char* op, nb::handle a, nb::handle b) {
   if (!is_array(a) || (!is_array(b) && !is_scalar(b) && !stands_for_array(b)))
@@ -38,6 +48,7 @@ nb::object reflected(const char* op, nb::handle a, nb::handle b) {
 // `a += b` keeps the Python object: its handle moves on to the new node.
 template <BinaryOp f>
 nb::object in_place(const char* op, nb::object self, nb::handle b) {
+  refuse_list(op, b);
   nb::object result = binary<f>(op, self, b);
   if (result.ptr() == Py_NotImplemented) return result;
   *nb::inst_ptr<array>(self) = array_of(result);
@@ -48,8 +59,11 @@ template <BinaryOp f>
 void def_operator(nb::class_<array>& c, const char* op, const std::string& name, bool reversible,
                   bool assignable) {
   c.def(("__" + name + "__").c_str(),
-        [op](nb::handle a, nb::handle b) { return binary<f>(op, a, b); }, nb::is_operator(),
-        nb::arg("other"));
+        [op](nb::handle a, nb::handle b) {
+          refuse_list(op, b);
+          return binary<f>(op, a, b);
+        },
+        nb::is_operator(), nb::arg("other"));
   if (reversible)
     c.def(("__r" + name + "__").c_str(),
           [op](nb::handle a, nb::handle b) { return reflected<f>(op, a, b); }, nb::is_operator(),
@@ -147,8 +161,9 @@ void def_conversions(nb::class_<array>& c) {
     return nb::module_::import_("builtins").attr("complex")(to_python_scalar(a));
   });
   c.def("__index__", [](const array& a) {
-    CERMET_CHECK(is_integer(a.dtype()), type, "index", "a {} array is no index; only integers are",
-                 name_of(a.dtype()));
+    CERMET_CHECK(a.ndim() == 0 && is_integer(a.dtype()), type, "index",
+                 "an array of shape {} and dtype {} is no index; one without axes, of integers, is",
+                 a.shape().to_string(), name_of(a.dtype()));
     return nb::steal(PyNumber_Index(to_python_scalar(a).ptr()));
   });
   c.def("__format__", [](nb::object self, const std::string& spec) -> nb::object {

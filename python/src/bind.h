@@ -76,12 +76,23 @@ nb::object array_object(array a);        // a new Python object for it
 inline const array& array_of(nb::handle object) { return *nb::inst_ptr<array>(object); }
 bool is_scalar(nb::handle object);  // bool, int, float, complex (also NumPy's)
 bool is_int(nb::handle object);     // int (bool, too), or a number of a trace that stands for one
+bool is_index(nb::handle object);   // what counts as one int: also NumPy's, and arrays without axes
 // A number that stands for a size or scalar in a trace of compile (compile_number.h).
 bool is_traced_number(nb::handle object);
 Number to_number(const char* op,
                  nb::handle scalar);  // a number of a trace becomes a constant, by a guard
 Number to_symbolic_number(const char* op, nb::handle scalar);  // ... stays what it is
-Dim to_size(const char* op, nb::handle size);                  // an int, or a number of a trace
+// A Python number and the dtype it has alone: int32, or the 64-bit dtype that holds it.
+struct PlainNumber {
+  Number number;
+  Dtype dtype;
+};
+// An int from 2**63 on is held by its bits, to be stored as uint64, unless another dtype is wanted, which
+// must hold the number.
+PlainNumber to_plain_number(const char* op, nb::handle scalar, std::optional<Dtype> wanted);
+Dim to_size(const char* op, nb::handle size);  // an int, or a number of a trace, which stays open
+Dim to_size(const char* op, const char* what, nb::handle size);
+std::optional<Dim> to_optional_size(const char* op, const char* what, nb::handle size);
 nb::object size_object(const Dim& size);
 // An argument that must be an int or has __index__ (a number of a trace becomes a constant); `what` is
 // its name in the error.
@@ -91,6 +102,7 @@ bool to_flag(nb::handle value);  // None is false; what has no truth value raise
 // The items of a sequence as they are now: reading one may run code that changes the sequence.
 nb::tuple items_of(const char* op, const char* what, nb::handle sequence);
 std::vector<int64_t> to_ints(const char* op, const char* what, nb::handle sequence);
+ShapeList to_sizes(const char* op, const char* what, nb::handle sequence);
 // While it lives one level of a recursion over Python's objects is open; RecursionError when too many are.
 class RecursionLevel {
  public:
@@ -113,8 +125,9 @@ array elementwise(const char* op, BinaryOp f, nb::handle a, nb::handle b, const 
 array to_array_like(const char* op, nb::handle object, const array& like);
 StreamOrDevice to_stream_arg(
     nb::handle object);  // None, Stream, ThreadLocalStream, Device, DeviceType
-OptionalAxes to_axes(const char* op, nb::handle axis);      // None, int, sequence of ints
-ShapeList to_shape_list(const char* op, nb::handle shape);  // int or sequence
+OptionalAxes to_axes(const char* op, nb::handle axis);     // None, int, sequence of ints
+ShapeList to_shape_list(const char* op, nb::handle shape,  // int or sequence
+                        const char* what = "the shape");
 Shape to_shape(const char* op, nb::handle shape);
 nb::tuple shape_tuple(const Shape& shape);
 nb::object to_python_scalar(const array& a);  // item()
@@ -147,9 +160,49 @@ void tree_visit(nb::handle tree, const std::function<void(nb::handle leaf)>& vis
 nb::object tree_map(nb::handle tree, const std::function<nb::object(nb::handle leaf)>& map);
 Arrays tree_arrays(nb::handle tree);  // array leaves only
 // One axis for each array leaf, -1 for none: `axes` is an int or None for the whole tree, or a tree like it.
-void leaf_axes(const char* op, nb::handle tree, nb::handle axes, std::vector<int>& to);
+// They count among the leaf's axes and those that are to be added.
+void leaf_axes(const char* op, nb::handle tree, nb::handle axes, std::vector<int>& to,
+               int added = 0);
 
 // fun called, its intermediate results to be computed again for derivatives.
 nb::object call_checkpointed(nb::handle fun, nb::args args, nb::kwargs kwargs);
 
 }  // namespace cermet::python
+
+namespace nanobind::detail {
+
+// As an argument of a function: an int, or an open number of a trace that stands for one.
+template <>
+struct type_caster<cermet::Dim> {
+  NB_TYPE_CASTER(cermet::Dim, const_name("int"))
+
+  bool from_python(handle object, uint32_t flags, cleanup_list* cleanup) noexcept {
+    if (cermet::python::is_traced_number(object) && cermet::python::is_int(object)) {
+      value = cermet::python::to_size("", object);
+      return true;
+    }
+    make_caster<int64_t> plain;
+    if (!plain.from_python(object, flags, cleanup)) return false;
+    value = plain.value;
+    return true;
+  }
+};
+
+// As an argument of a function: a float, or an open number of a trace.
+template <>
+struct type_caster<cermet::Number> {
+  NB_TYPE_CASTER(cermet::Number, const_name("float"))
+
+  bool from_python(handle object, uint32_t flags, cleanup_list* cleanup) noexcept {
+    if (cermet::python::is_traced_number(object)) {
+      value = cermet::python::to_symbolic_number("", object);
+      return true;
+    }
+    make_caster<double> plain;
+    if (!plain.from_python(object, flags, cleanup)) return false;
+    value = cermet::number(plain.value);
+    return true;
+  }
+};
+
+}  // namespace nanobind::detail

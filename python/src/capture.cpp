@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "capture.h"
 
+#include <structmember.h>
+
 #include <bit>
 #include <set>
 #include <unordered_map>
@@ -91,10 +93,21 @@ bool is_users_module(PyObject* name) {
   return it->second;
 }
 
+// Of a class, which keeps it; null if it has none. From Python 3.12 on that of a built-in one is elsewhere.
+PyObject* dict_of(PyTypeObject* type) {
+#if PY_VERSION_HEX >= 0x030C0000
+  PyObject* dict = PyType_GetDict(type);
+  Py_XDECREF(dict);
+  return dict;
+#else
+  return type->tp_dict;
+#endif
+}
+
 PyObject* module_of(PyTypeObject* type) {
-  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 || type->tp_dict == nullptr) return nullptr;
+  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 || dict_of(type) == nullptr) return nullptr;
   static PyObject* name = PyUnicode_InternFromString("__module__");
-  return PyDict_GetItem(type->tp_dict, name);
+  return PyDict_GetItem(dict_of(type), name);
 }
 
 bool is_users_class(PyTypeObject* type) {
@@ -125,11 +138,31 @@ bool is_users_function(PyObject* f) {
 
 // Objects of the standard library that only hold what the user put into them.
 bool holds_users_objects(nb::handle object) {
-  static PyObject* classes = nb::make_tuple(nb::module_::import_("functools").attr("partial"),
-                                            nb::module_::import_("types").attr("SimpleNamespace"))
-                                 .release()
-                                 .ptr();
-  return PyObject_IsInstance(object.ptr(), classes) == 1;
+  static const auto* classes = [] {
+    auto* list = new std::vector<PyTypeObject*>;
+    for (const auto& [module, name] :
+         {std::pair("functools", "partial"), std::pair("functools", "cached_property"),
+          std::pair("types", "SimpleNamespace"), std::pair("collections", "UserDict"),
+          std::pair("collections", "UserList"), std::pair("collections", "ChainMap")})
+      list->push_back(reinterpret_cast<PyTypeObject*>(
+          nb::object(nb::module_::import_(module).attr(name)).release().ptr()));
+    return list;
+  }();
+  PyTypeObject* type = Py_TYPE(object.ptr());
+  return std::any_of(classes->begin(), classes->end(),
+                     [&](PyTypeObject* c) { return PyType_IsSubtype(type, c) != 0; });
+}
+
+// Values of the user's own kinds of lists, numbers and strings have attributes besides.
+bool may_have_attributes(PyObject* p) { return Py_TYPE(p)->tp_dictoffset != 0; }
+
+// The function in a static or class method or a property; null: it is none of them.
+nb::object wrapped_function(PyObject* p) {
+  const bool is_method = PyObject_TypeCheck(p, &PyStaticMethod_Type) != 0 ||
+                         PyObject_TypeCheck(p, &PyClassMethod_Type) != 0;
+  if (is_method) return nb::object(nb::handle(p).attr("__func__"));
+  if (PyObject_TypeCheck(p, &PyProperty_Type) != 0) return nb::object(nb::handle(p).attr("fget"));
+  return nb::object();
 }
 
 class Walker {
@@ -147,6 +180,7 @@ class Walker {
       if (PyAnySet_Check(p)) found_.checks.give_up();
       found_.constants.push_back(
           {{kind, nb::borrow(container), nb::borrow(key)}, key_hash, nb::borrow(object)});
+      if (may_have_attributes(p) && seen_.try_emplace(p, seen_.size()).second) attributes(object);
       return;
     }
     add(kKey, key_hash);
@@ -195,9 +229,17 @@ class Walker {
       if (!PyDict_CheckExact(p)) attributes(object);
     } else if (PyList_Check(p)) {
       list(object);
+      if (!PyList_CheckExact(p)) attributes(object);
     } else if (PyTuple_Check(p)) {
       for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p); i++)
         inside(PyTuple_GET_ITEM(p, i), object, i);
+      if (!PyTuple_CheckExact(p)) attributes(object);
+    } else if (PyWeakref_Check(p)) {
+      weak(object);
+    } else if (Py_TYPE(p) == &PyDictProxy_Type) {
+      view(object);
+    } else if (const nb::object inner = wrapped_function(p); inner.is_valid()) {
+      inside(inner, object, 0);
     } else if (PyFunction_Check(p)) {
       function(object);
     } else if (PyMethod_Check(p)) {
@@ -243,13 +285,28 @@ class Walker {
     }
   }
 
+  void weak(nb::handle reference) {
+    PyObject* object = PyWeakref_GET_OBJECT(reference.ptr());
+    found_.checks.weak(reference.ptr(), object);
+    inside(object, reference, 0);
+  }
+
+  void view(nb::handle mapping) {
+    found_.checks.give_up();
+    const nb::object items = nb::steal(PyMapping_Items(mapping.ptr()));
+    if (!items.is_valid()) nb::raise_python_error();
+    for (nb::handle item : nb::borrow<nb::list>(items))
+      inside(nb::object(item[1]), mapping, PyObject_Hash(nb::object(item[0]).ptr()));
+  }
+
   void instance(nb::handle object) {
     const bool users = is_users_class(Py_TYPE(object.ptr())), own = is_own(object);
     const bool holder = users || own || holds_users_objects(object);
     if (PyObject_IsInstance(object.ptr(), deque_class()) == 1) return items(object);
     const bool argument = std::exchange(argument_, argument_ && !holder);  // its parts are state
+    const bool has_slots = users && slots(object);
     if (const nb::object d = attribute_dict(object); !d.is_valid()) {
-      if (users && slots(object)) {
+      if (has_slots) {
         // They are its parts.
       } else if (argument_) {
         hash(object);
@@ -266,7 +323,7 @@ class Walker {
     if (!holder) return;
     for (const char* part :
          {"__wrapped__", "func", "args", "keywords"}) {  // of transforms and partials
-      if (!users && PyDict_GetItemString(Py_TYPE(object.ptr())->tp_dict, part) != nullptr)
+      if (!users && PyDict_GetItemString(dict_of(Py_TYPE(object.ptr())), part) != nullptr)
         inside(nb::object(object.attr(part)), object, part[0] + part[1]);
     }
     if (users) class_attributes(Py_TYPE(object.ptr()));
@@ -287,9 +344,10 @@ class Walker {
     }
   }
 
-  // What Modules and dicts of the user's classes hold besides their items.
+  // What values of the user's classes hold besides what they are.
   void attributes(nb::handle object) {
     const bool argument = std::exchange(argument_, false);
+    if (is_users_class(Py_TYPE(object.ptr()))) slots(object);
     if (const nb::object d = attribute_dict(object); d.is_valid()) {
       found_.checks.attributes(object.ptr(), d.ptr());
       dict(d, Place::Kind::attribute, object);
@@ -305,31 +363,39 @@ class Walker {
     return d;
   }
 
-  // Attributes in __slots__; false when there are none.
+  // Attributes in __slots__, by the descriptors that these have left in the classes; false when there
+  // are none.
   bool slots(nb::handle object) {
+    static PyObject* slots_name = PyUnicode_InternFromString("__slots__");
     bool any = false;
-    for (nb::handle base : nb::borrow<nb::tuple>(Py_TYPE(object.ptr())->tp_mro)) {
-      PyObject* names =
-          PyDict_GetItemString(reinterpret_cast<PyTypeObject*>(base.ptr())->tp_dict, "__slots__");
-      if (names == nullptr || PyUnicode_Check(names)) continue;
-      for (nb::handle name : nb::borrow<nb::iterable>(names)) {
-        any = true;
-        found_.checks.give_up();
-        const nb::object value = nb::steal(PyObject_GetAttr(object.ptr(), name.ptr()));
-        if (value.is_valid())
-          visit(value, Place::Kind::attribute, object, name,
-                static_cast<uint64_t>(PyObject_Hash(name.ptr())));
-        else PyErr_Clear();
-      }
+    PyObject* bases = Py_TYPE(object.ptr())->tp_mro;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bases); i++) {
+      auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(bases, i));
+      PyObject* dict = dict_of(base);
+      if (dict == nullptr || PyDict_GetItem(dict, slots_name) == nullptr) continue;
+      PyObject *name, *value;
+      Py_ssize_t position = 0;
+      while (PyDict_Next(dict, &position, &name, &value))
+        if (Py_TYPE(value) == &PyMemberDescr_Type) any |= slot(object, name, value);
     }
     return any;
+  }
+
+  bool slot(nb::handle object, nb::handle name, PyObject* descriptor) {
+    const PyMemberDef* member = reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member;
+    if (member->type != T_OBJECT_EX) return false;
+    PyObject* value = found_.checks.slot(object.ptr(), member->offset);
+    if (value != nullptr)
+      visit(value, Place::Kind::attribute, object, name,
+            static_cast<uint64_t>(PyObject_Hash(name.ptr())));
+    return true;
   }
 
   // Objects of this package: transformed functions, Modules, optimizers.
   static bool is_own(nb::handle object) {
     static PyObject* name = PyUnicode_InternFromString("__module__");
     PyTypeObject* type = Py_TYPE(object.ptr());
-    PyObject* module = type->tp_dict == nullptr ? nullptr : PyDict_GetItem(type->tp_dict, name);
+    PyObject* module = dict_of(type) == nullptr ? nullptr : PyDict_GetItem(dict_of(type), name);
     if (module == nullptr || !PyUnicode_Check(module)) return false;
     return std::string_view(PyUnicode_AsUTF8(module)).starts_with("cermet");
   }
@@ -337,15 +403,16 @@ class Walker {
   // Of a class: what its methods reach, and what stands in it for all its objects.
   void class_attributes(PyTypeObject* type) {
     if (!seen_.try_emplace(reinterpret_cast<PyObject*>(type), seen_.size()).second) return;
+    if (is_users_class(Py_TYPE(type))) class_attributes(Py_TYPE(type));
     PyObject* bases = type->tp_mro;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bases); i++) {
       auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(bases, i));
       if (!is_users_class(base)) continue;
       const bool installed = is_installed(module_of(base));
-      found_.checks.dict(base->tp_dict);
+      found_.checks.dict(dict_of(base));
       PyObject *key, *value;
       Py_ssize_t position = 0;
-      while (PyDict_Next(base->tp_dict, &position, &key, &value)) {
+      while (PyDict_Next(dict_of(base), &position, &key, &value)) {
         const char* name = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : nullptr;
         if (name == nullptr) PyErr_Clear();  // not valid UTF-8
         const bool language = name != nullptr && std::string_view(name).starts_with("__");
@@ -389,8 +456,38 @@ class Walker {
     if (PyObject* cells = PyFunction_GET_CLOSURE(f.ptr())) closure(f, cells);
     if (PyObject* defaults = PyFunction_GET_DEFAULTS(f.ptr())) inside(defaults, f, 1);
     if (PyObject* kwdefaults = PyFunction_GET_KW_DEFAULTS(f.ptr())) inside(kwdefaults, f, 2);
-    if (is_users_function(f.ptr()))
-      globals_of(PyFunction_GET_CODE(f.ptr()), PyFunction_GET_GLOBALS(f.ptr()));
+    if (!is_users_function(f.ptr())) return;
+    PyObject* d = reinterpret_cast<PyFunctionObject*>(f.ptr())->func_dict;
+    found_.checks.attributes(f.ptr(), d);
+    if (d != nullptr) dict(d, Place::Kind::attribute, f);
+    globals_of(PyFunction_GET_CODE(f.ptr()), PyFunction_GET_GLOBALS(f.ptr()));
+    imports_of(facts_of(PyFunction_GET_CODE(f.ptr())), PyFunction_GET_CODE(f.ptr()),
+               PyFunction_GET_GLOBALS(f.ptr()));
+  }
+
+  // What the code imports when it runs, once that is there.
+  void imports_of(const CodeFacts& facts, PyObject* code, PyObject* globals) {
+    const auto look_into = [&](nb::handle name) {
+      PyObject* module = PyDict_GetItem(PyImport_GetModuleDict(), name.ptr());
+      if (module != nullptr && PyModule_Check(module)) names_in_module(code, module);
+    };
+    found_.checks.globals(PyImport_GetModuleDict(), facts.imports.ptr());
+    for (nb::handle name : nb::borrow<nb::tuple>(facts.imports)) look_into(name);
+    for (const CodeFacts::Import& import : facts.relative_imports) {
+      found_.checks.give_up();
+      if (const nb::object name = absolute_name(import, globals); name.is_valid()) look_into(name);
+    }
+    for (const CodeFacts* inner : facts.inner) imports_of(*inner, code, globals);
+  }
+
+  static nb::object absolute_name(const CodeFacts::Import& import, PyObject* globals) {
+    static PyObject* key = PyUnicode_InternFromString("__package__");
+    PyObject* package = PyDict_GetItem(globals, key);
+    if (package == nullptr || !PyUnicode_Check(package)) return {};
+    std::string path = nb::cast<std::string>(nb::handle(package));
+    for (int up = 1; up < import.level; up++) path.erase(std::min(path.rfind('.'), path.size()));
+    const std::string name = nb::cast<std::string>(import.name);
+    return nb::str((name.empty() ? path : path + "." + name).c_str());
   }
 
   void closure(nb::handle f, nb::handle cells) {
@@ -436,9 +533,10 @@ class Walker {
 
   void globals_of(PyObject* code_object, PyObject* globals) {
     auto* code = reinterpret_cast<PyCodeObject*>(code_object);
-    found_.checks.globals(globals, code->co_names);
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_names); i++) {
-      PyObject* name = PyTuple_GET_ITEM(code->co_names, i);
+    PyObject* names = facts_of(code_object).names.ptr();
+    found_.checks.globals(globals, names);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
+      PyObject* name = PyTuple_GET_ITEM(names, i);
       PyObject* value = PyDict_GetItem(globals, name);
       if (value == nullptr) continue;
       if (snapshot_ != nullptr && !is_opaque(value)) snapshot_->keep_item(globals, name);
@@ -511,6 +609,11 @@ void Place::put(nb::handle object) const {
 nb::object Place::get() const {
   PyObject* p = container.ptr();
   if (kind == Kind::cell) return nb::borrow(PyCell_GET(p));
+  if (kind == Kind::attribute) {
+    nb::object value = nb::steal(PyObject_GetAttr(p, key.ptr()));
+    if (!value.is_valid()) PyErr_Clear();
+    return value;
+  }
   if (PyList_Check(p)) {
     const Py_ssize_t i = PyLong_AsSsize_t(key.ptr());
     return i < PyList_GET_SIZE(p) ? nb::borrow(PyList_GET_ITEM(p, i)) : nb::object();

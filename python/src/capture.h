@@ -28,7 +28,7 @@ struct Place {
   enum class Kind : uint8_t { none, item, attribute, cell } kind = Kind::none;
   nb::object container, key;
   bool same_as(const Place& other) const;
-  nb::object get() const;  // of a dict, list or cell; invalid when it is gone
+  nb::object get() const;  // invalid when it is gone
   void put(nb::handle object) const;
 };
 

@@ -34,7 +34,27 @@ void WalkChecks::function(PyObject* f) {
 }
 
 void WalkChecks::attributes(PyObject* object, PyObject* dict) {
-  checks_.push_back({Kind::attributes, object, dict});
+  checks_.push_back(
+      {Kind::attributes, object, dict, 0, reinterpret_cast<PyObject*>(Py_TYPE(object))});
+}
+
+namespace {
+
+PyObject* content_of_slot(PyObject* object, uint64_t offset) {
+  return *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + offset);
+}
+
+}  // namespace
+
+PyObject* WalkChecks::slot(PyObject* object, Py_ssize_t offset) {
+  const auto position = static_cast<uint64_t>(offset);
+  PyObject* content = content_of_slot(object, position);
+  checks_.push_back({Kind::slot, object, content, position});
+  return content;
+}
+
+void WalkChecks::weak(PyObject* reference, PyObject* object) {
+  checks_.push_back({Kind::weak, reference, object});
 }
 
 void WalkChecks::globals(PyObject* dict, PyObject* names) {
@@ -78,9 +98,12 @@ bool WalkChecks::hold() {
         break;
       case Kind::attributes: {
         PyObject** dict = _PyObject_GetDictPtr(c.object);
-        same = dict != nullptr && *dict == c.content;
+        same = dict != nullptr && *dict == c.content &&
+               reinterpret_cast<PyObject*>(Py_TYPE(c.object)) == c.more;
         break;
       }
+      case Kind::slot: same = content_of_slot(c.object, c.number) == c.content; break;
+      case Kind::weak: same = PyWeakref_GET_OBJECT(c.object) == c.content; break;
       case Kind::globals: same = globals_hold(i); break;
       case Kind::name: break;
     }

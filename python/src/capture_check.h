@@ -16,7 +16,9 @@ class WalkChecks {
   void list(PyObject* l);
   void cell(PyObject* c);
   void function(PyObject* f);
-  void attributes(PyObject* object, PyObject* dict);
+  void attributes(PyObject* object, PyObject* dict);    // and its class
+  PyObject* slot(PyObject* object, Py_ssize_t offset);  // gives what is there
+  void weak(PyObject* reference, PyObject* object);
   // The globals that a function names, found or not.
   void globals(PyObject* dict, PyObject* names);
   void give_up() { complete_ = false; }  // something that cannot be checked quickly
@@ -25,12 +27,23 @@ class WalkChecks {
   bool hold();
 
  private:
-  enum class Kind : uint8_t { dict, list, item, cell, function, attributes, globals, name };
+  enum class Kind : uint8_t {
+    dict,
+    list,
+    item,
+    cell,
+    function,
+    attributes,
+    slot,
+    weak,
+    globals,
+    name
+  };
   struct Check {
     Kind kind;
     PyObject* object;
     PyObject* content = nullptr;
-    uint64_t number = 0;  // version, size, or how many checks follow that belong to this one
+    uint64_t number = 0;  // version, size, position
     PyObject *more = nullptr, *most = nullptr;
   };
   bool globals_hold(size_t& i);

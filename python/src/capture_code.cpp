@@ -22,17 +22,45 @@ void add_constant_keys(nb::handle code, CodeFacts& facts) {
       facts.stored.push_back(hash_of(constant));
 }
 
+// Where names may be given as text, its constants are names, too.
+nb::object names_in(nb::handle code) {
+  const nb::tuple names = nb::borrow<nb::tuple>(code.attr("co_names"));
+  const auto has = [&](const char* name) {
+    return PySequence_Contains(names.ptr(), nb::str(name).ptr()) == 1;
+  };
+  if (!has("globals") && !has("getattr") && !has("vars")) return names;
+  nb::list all(names);
+  for (nb::handle constant : nb::borrow<nb::tuple>(code.attr("co_consts")))
+    if (PyUnicode_Check(constant.ptr())) all.append(constant);
+  return nb::tuple(all);
+}
+
+// `import a.b` finds a and a.b.
+void add_import(nb::handle name, nb::list& to) {
+  const std::string text = nb::cast<std::string>(name);
+  for (size_t end = text.find('.'); end != std::string::npos; end = text.find('.', end + 1))
+    to.append(nb::str(text.substr(0, end).c_str()));
+  to.append(name);
+}
+
 CodeFacts read_code(nb::handle code) {
   CodeFacts facts;
+  facts.names = names_in(code);
   std::map<std::string, std::pair<nb::object, bool>> loads;  // name -> only .append is called on it
   std::vector<std::pair<std::string, nb::object>> instructions;
   for (nb::handle i : nb::module_::import_("dis").attr("get_instructions")(code))
     instructions.emplace_back(nb::cast<std::string>(i.attr("opname")), i.attr("argval"));
   bool has_keys = false;
+  nb::list imports;
   for (size_t i = 0; i < instructions.size(); i++) {
     const auto& [name, value] = instructions[i];
     if (is_one_of(name, {"STORE_ATTR", "STORE_GLOBAL", "STORE_NAME", "STORE_DEREF"}))
       facts.stored.push_back(hash_of(value));
+    if (name == "IMPORT_NAME" && i >= 2) {  // its level and the names wanted are loaded before it
+      const int level = nb::cast<int>(instructions[i - 2].second);
+      if (level == 0) add_import(value, imports);
+      else facts.relative_imports.push_back({value, level});
+    }
     has_keys |= name == "STORE_SUBSCR";
     if (!is_one_of(name, {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"})) continue;
     const auto* next = i + 1 < instructions.size() ? &instructions[i + 1] : nullptr;
@@ -42,6 +70,7 @@ CodeFacts read_code(nb::handle code) {
     auto [it, fresh] = loads.try_emplace(nb::cast<std::string>(value), value, true);
     it->second.second &= appends;
   }
+  facts.imports = nb::tuple(imports);
   if (has_keys) add_constant_keys(code, facts);
   for (const auto& [name, load] : loads)
     (load.second ? facts.appended : facts.read).push_back(load.first);

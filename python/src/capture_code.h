@@ -9,6 +9,13 @@
 namespace cermet::python {
 
 struct CodeFacts {
+  struct Import {
+    nb::object name;
+    int level;  // how many packages up, from 1
+  };
+  nb::object names;    // a tuple: what it may look up in globals and modules
+  nb::object imports;  // a tuple: modules that it imports, with those around them
+  std::vector<Import> relative_imports;
   std::vector<uint64_t> stored;         // hashes of names and keys that it may bind anew
   std::vector<nb::object> appended;     // names of variables that it only calls .append on
   std::vector<nb::object> read;         // other names of free variables and globals that it loads

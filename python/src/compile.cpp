@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "capture.h"
+#include "compile_inputs.h"
 #include "compile_number.h"
 #include "runtime/counters.h"
 #include "runtime/long_lock.h"
@@ -50,78 +51,10 @@ struct TraceScope {
   ~TraceScope() { tracing--; }
 };
 
-// What a call was given: arrays (an input each), objects that are state, and all else as a key.
-class CallInputs {
- public:
-  CallInputs(nb::handle args, nb::handle kwargs) {
-    tuple(args);
-    if (!kwargs.is_valid()) return;
-    for (auto [name, value] : nb::borrow<nb::dict>(kwargs)) {
-      key.add(static_cast<uint64_t>(PyObject_Hash(name.ptr())));
-      leaf(value);
-    }
-  }
-
-  Arrays arrays;
-  std::vector<Number> numbers;
-  std::vector<nb::handle> objects;
-  CaptureKey key;
-
- private:
-  void tuple(nb::handle items) {
-    const RecursionLevel level;
-    key.add(static_cast<uint64_t>(PyTuple_GET_SIZE(items.ptr())));
-    key.add(reinterpret_cast<uintptr_t>(Py_TYPE(items.ptr())));
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.ptr()); i++)
-      leaf(PyTuple_GET_ITEM(items.ptr(), i));
-  }
-
-  void leaf(nb::handle object) {
-    if (is_array(object)) {
-      key.add(1);
-      arrays.push_back(nb::cast<array>(object));
-    } else if (const auto number = open_number(object)) {
-      key.add(4 + static_cast<uint64_t>(number->kind));
-      numbers.push_back(*number);
-    } else if (is_key_constant(object)) {
-      key.add(2);
-      key.add(key_of_constant(object));
-    } else if (PyTuple_Check(object.ptr())) {
-      tuple(object);
-    } else {
-      key.add(3);
-      objects.push_back(object);
-    }
-  }
-};
-
-// Arguments with the arrays and numbers among them (not those in objects) replaced in order.
-struct TracedArguments {
-  const Arrays& arrays;
-  const std::vector<Number>& numbers;
-  size_t next_array = 0, next_number = 0;
-
-  nb::object replace(nb::handle tree) {
-    if (is_array(tree)) return nb::cast(arrays[next_array++]);
-    if (open_number(tree)) return traced_number_object(numbers[next_number++]);
-    if (!PyTuple_Check(tree.ptr()) || is_key_constant(tree)) return nb::borrow(tree);
-    return replace_items(tree);
-  }
-
-  // Of the call's own arguments, which are no constant even where each of them is.
-  nb::object replace_items(nb::handle tree) {
-    const RecursionLevel level;
-    const Py_ssize_t n = PyTuple_GET_SIZE(tree.ptr());
-    nb::object items = nb::steal(PyTuple_New(n));
-    for (Py_ssize_t i = 0; i < n; i++)
-      PyTuple_SET_ITEM(items.ptr(), i, replace(PyTuple_GET_ITEM(tree.ptr(), i)).release().ptr());
-    if (PyTuple_CheckExact(tree.ptr())) return items;
-    return nb::hasattr(tree, "_fields") ? tree.type().attr("_make")(items) : tree.type()(items);
-  }
-};
+using OpenNumbers = InlineVector<Number, 8>;
 
 // Sizes of 0 and 1 are part of the key, others are open numbers.
-void add_array(CaptureKey& key, std::vector<Number>& symbols, const array& a) {
+void add_array(CaptureKey& key, OpenNumbers& symbols, const array& a) {
   key.add(static_cast<uint64_t>(a.dtype()) << 8 | static_cast<uint64_t>(a.ndim()));
   for (const Dim& dim : a.shape().dims()) {
     key.add(static_cast<uint64_t>(std::min<int64_t>(dim.value, 2)));
@@ -145,9 +78,9 @@ struct CallKey {
   CallKey(const CallInputs& given, const Captured& state, const OpenPlaces& open) : key(given.key) {
     key.add(state.structure.lo);
     key.add(state.structure.hi);
-    for (const array& a : given.arrays) add_array(key, symbols, a);
+    for (const array* a : given.arrays) add_array(key, symbols, *a);
     for (size_t i = 0; i < state.holders.size(); i++) add_array(key, symbols, state.value(i));
-    symbols.insert(symbols.end(), given.numbers.begin(), given.numbers.end());
+    symbols.append(given.numbers);
     for (size_t i = 0; i < state.constants.size(); i++) {
       const Captured::Constant& c = state.constants[i];
       if (open.is_ignored(c)) continue;
@@ -164,19 +97,17 @@ struct CallKey {
     key.add(constants.hi);
   }
   CallKey(const CallInputs& given, const KnownState& state) : key(given.key) {
-    symbols.reserve(2 * (given.arrays.size() + state.holders.size()) + given.numbers.size() +
-                    state.numbers.size());
     key.add(state.structure.lo);
     key.add(state.structure.hi);
-    for (const array& a : given.arrays) add_array(key, symbols, a);
+    for (const array* a : given.arrays) add_array(key, symbols, *a);
     for (PyObject* holder : state.holders) add_array(key, symbols, *nb::inst_ptr<array>(holder));
-    symbols.insert(symbols.end(), given.numbers.begin(), given.numbers.end());
-    symbols.insert(symbols.end(), state.numbers.begin(), state.numbers.end());
+    symbols.append(given.numbers);
+    symbols.append(state.numbers);
     key.add(state.constants.lo);
     key.add(state.constants.hi);
   }
   CaptureKey key, constants;
-  std::vector<Number> symbols;
+  OpenNumbers symbols;
   std::vector<size_t> open_constants;
 };
 
@@ -205,7 +136,7 @@ class Placeholders {
  public:
   Placeholders(const Captured& state, const CallInputs& given, const CallKey& key, Symbols& symbols)
       : state_(state), key_(key) {
-    for (const array& a : given.arrays) arrays.push_back(open_placeholder(a, symbols));
+    for (const array* a : given.arrays) arrays.push_back(open_placeholder(*a, symbols));
     for (size_t i = 0; i < state.holders.size(); i++)
       arrays.push_back(open_placeholder(state.value(i), symbols));
     for (const Number& n : given.numbers) numbers.push_back(symbols.input(n, false));
@@ -384,51 +315,52 @@ class Trace {
 
 class Compiled {
  public:
-  Compiled(nb::object fun, nb::object inputs, nb::object outputs)
-      : fun_(std::move(fun)), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {}
+  Compiled(nb::object fun, nb::object inputs, nb::object outputs, vectorcallfunc call = nullptr)
+      : call_(call),
+        fun_(std::move(fun)),
+        inputs_(std::move(inputs)),
+        outputs_(std::move(outputs)) {}
 
-  // kwargs may be null.
-  nb::object call(nb::handle args, nb::handle kwargs) {
-    const bool plain = compile_disabled || tracing > 0;
-    if (!plain) {
-      CallInputs given(args, kwargs);
-      if (auto done = run_unchanged(given)) return *done;
+  nb::object call(const Arguments& arguments) {
+    if (compile_disabled || tracing > 0) return arguments.call(fun_);
+    {
+      const CallInputs given(arguments);
+      if (auto done = run_unchanged(given)) return std::move(*done);
     }
-    const nb::args all = nb::borrow<nb::args>(args);
-    const nb::kwargs named =
-        kwargs.is_valid() ? nb::borrow<nb::kwargs>(kwargs) : nb::steal<nb::kwargs>(PyDict_New());
-    return plain ? fun_(*all, **named) : walk(all, named);
+    return walk(arguments);
   }
 
   // The call with all state looked at.
-  nb::object walk(nb::args args, nb::kwargs kwargs) {
-    const CallInputs given(args, kwargs);
+  nb::object walk(const Arguments& arguments) {
+    CallInputs given(arguments);
+    given.keep();
     Captured state = capture_for(given);
     if (any_traced(given, state)) {
       // Another thread's trace, or a transform around this call.
       TraceLock lock;
-      if (!lock.acquire()) return fun_(*args, **kwargs);
+      if (!lock.acquire()) return arguments.call(fun_);
       state = capture_for(given);
-      if (any_traced(given, state)) return fun_(*args, **kwargs);
+      if (any_traced(given, state)) return arguments.call(fun_);
     }
     if (auto done = run_known(given, state)) return *done;
     TraceLock lock;
-    if (!lock.acquire()) return fun_(*args, **kwargs);
+    if (!lock.acquire()) return arguments.call(fun_);
     state = capture_for(given);
     if (auto done = run_known(given, state)) return *done;
-    return trace(args, kwargs, given);
+    return trace(arguments, given);
   }
 
   // The lazy graph of a call; captured state is put back.
-  Arrays plan(nb::args args, nb::kwargs kwargs) {
+  Arrays plan(const Arguments& arguments) {
     TraceLock lock;
     lock.acquire();
-    const CallInputs given(args, kwargs);
+    CallInputs given(arguments);
+    given.keep();
     Snapshot snapshot;
     const Captured state = capture_for(given, &snapshot);
     const CallKey key(given, state, open_);
     Trace t(state, given, key);
-    call_traced(t, args, kwargs, given, snapshot);
+    call_traced(t, arguments, given, snapshot);
     snapshot.restore();
     return t.outputs;
   }
@@ -479,19 +411,20 @@ class Compiled {
     return state;
   }
 
+  static bool is_traced(const array* a) { return a->node()->is_traced(); }
+
   static bool any_traced(const CallInputs& given, const Captured& state) {
-    const auto traced = [](const array& a) { return a.node()->traced; };
-    if (std::any_of(given.arrays.begin(), given.arrays.end(), traced)) return true;
+    if (std::ranges::any_of(given.arrays, is_traced)) return true;
     for (size_t i = 0; i < state.holders.size(); i++)
-      if (traced(state.value(i))) return true;
+      if (is_traced(&state.value(i))) return true;
     return false;
   }
 
   // A trace of this structure whose guards hold.
   std::optional<nb::object> run_known(const CallInputs& given, Captured& state) {
     const CallKey key(given, state, open_);
-    Arrays inputs = given.arrays;
-    for (size_t i = 0; i < state.holders.size(); i++) inputs.push_back(state.value(i));
+    Inputs inputs = given.arrays;
+    for (size_t i = 0; i < state.holders.size(); i++) inputs.push_back(&state.value(i));
     Arrays results;
     CompiledGraph::Call call;
     const EntryPtr entry = run(key, inputs, call, results);
@@ -501,16 +434,14 @@ class Compiled {
     return fill(*entry, results, call.results());
   }
 
-  // The same (given is used up), when nothing but the arguments and the values of captured arrays has changed.
-  std::optional<nb::object> run_unchanged(CallInputs& given) {
+  // The same, when nothing but the arguments and the values of captured arrays has changed.
+  std::optional<nb::object> run_unchanged(const CallInputs& given) {
     if (!known_.valid || !given.objects.empty()) return std::nullopt;
     if (!known_.checks.hold()) return known_.valid = false, std::nullopt;
     const CallKey key(given, known_);
-    Arrays inputs = std::move(given.arrays);
-    inputs.reserve(inputs.size() + known_.holders.size());
-    for (PyObject* holder : known_.holders) inputs.push_back(*nb::inst_ptr<array>(holder));
-    if (std::any_of(inputs.begin(), inputs.end(), [](const array& a) { return a.node()->traced; }))
-      return std::nullopt;
+    Inputs inputs = given.arrays;
+    for (PyObject* holder : known_.holders) inputs.push_back(nb::inst_ptr<array>(holder));
+    if (std::ranges::any_of(inputs, is_traced)) return std::nullopt;
     Arrays results;
     CompiledGraph::Call call;
     const EntryPtr entry = run(key, inputs, call, results);
@@ -531,19 +462,21 @@ class Compiled {
   }
 
   // The first trace that holds for the call, and its lazy outputs.
-  EntryPtr run(const CallKey& key, const Arrays& inputs, CompiledGraph::Call& call,
-               Arrays& results) {
+  EntryPtr run(const CallKey& key, Inputs& inputs, CompiledGraph::Call& call, Arrays& results) {
+    Arrays kept;
     auto it = entries_.find(key.key);
     if (it == entries_.end()) return nullptr;
     for (size_t i = 0; i < it->second.size(); i++) {
       EntryPtr entry = it->second[i];
       std::optional<bool> holds = entry->graph->prepare_known(key.symbols, call);
       if (!holds) {
+        for (size_t k = kept.size(); k < inputs.size(); k++) kept.push_back(*inputs[k]);
         nb::gil_scoped_release release;
-        holds = entry->graph->prepare(inputs, key.symbols, call);
+        holds = entry->graph->prepare(kept, key.symbols, call);
       }
       if (*holds) {
         count(Counter::program_hits);
+        for (size_t k = 0; k < kept.size(); k++) inputs[k] = &kept[k];
         results = entry->graph->run(call, inputs);
         entry->used = ++calls_;
         return entry;
@@ -554,14 +487,16 @@ class Compiled {
     return nullptr;
   }
 
-  void call_traced(Trace& t, nb::args args, nb::kwargs kwargs, const CallInputs& given,
+  void call_traced(Trace& t, const Arguments& arguments, const CallInputs& given,
                    const Snapshot& snapshot) {
     auto f = [&](const Placeholders& placeholders) {
       TracedArguments traced{placeholders.arrays, placeholders.numbers};
-      const nb::object traced_args = traced.replace_items(args);
-      nb::dict traced_kwargs;
-      for (auto [name, value] : kwargs) traced_kwargs[name] = traced.replace(value);
-      return fun_(*nb::borrow<nb::tuple>(traced_args), **traced_kwargs);
+      std::vector<nb::object> values;
+      for (size_t i = 0; i < arguments.positional + arguments.named(); i++)
+        values.push_back(traced.replace(arguments.values[i]));
+      std::vector<PyObject*> pointers;
+      for (const nb::object& value : values) pointers.push_back(value.ptr());
+      return Arguments{pointers.data(), arguments.positional, arguments.names}.call(fun_);
     };
     t.run(f, [&] { return capture_for(given); }, snapshot);
   }
@@ -580,24 +515,27 @@ class Compiled {
     return now.constants == before.constants;
   }
 
-  nb::object trace(nb::args args, nb::kwargs kwargs, const CallInputs& given) {
+  nb::object trace(const Arguments& arguments, const CallInputs& given) {
     count(Counter::traces);
     Snapshot snapshot;
     const Captured state = capture_for(given, &snapshot);
     open_places(state, snapshot);
     const CallKey key(given, state, open_);
     auto entry = std::make_shared<Entry>();
-    Arrays inputs = given.arrays, results;
+    Arrays inputs, results;
     CompiledGraph::Call call;
     Trace t(state, given, key);
-    call_traced(t, args, kwargs, given, snapshot);
+    call_traced(t, arguments, given, snapshot);
+    for (const array* a : given.arrays) inputs.push_back(*a);
     for (size_t i = 0; i < state.holders.size(); i++) inputs.push_back(state.value(i));
+    Inputs pointers;
+    for (const array& a : inputs) pointers.push_back(&a);
     try {
       nb::gil_scoped_release release;
       entry->graph = std::make_unique<CompiledGraph>(t.symbols, t.inputs, t.outputs, t.results);
       const bool holds = entry->graph->prepare(inputs, key.symbols, call);
       CERMET_INTERNAL_CHECK(holds, "a trace does not hold for the call that made it");
-      results = entry->graph->run(call, inputs);
+      results = entry->graph->run(call, pointers);
     } catch (...) {
       snapshot.restore();
       throw;
@@ -668,6 +606,7 @@ class Compiled {
     }
   }
 
+  vectorcallfunc call_;  // first: the interpreter looks for it there
   nb::object fun_, inputs_, outputs_;
   OpenPlaces open_;
   KnownState known_;
@@ -686,16 +625,17 @@ int clear(PyObject* self) {
   return 0;
 }
 
-PyObject* call(PyObject* self, PyObject* args, PyObject* kwargs) {
+PyObject* call(PyObject* self, PyObject* const* values, size_t count, PyObject* names) {
   try {
-    return nb::inst_ptr<Compiled>(self)->call(args, kwargs).release().ptr();
+    const Arguments arguments{values, static_cast<size_t>(PyVectorcall_NARGS(count)), names};
+    return nb::inst_ptr<Compiled>(self)->call(arguments).release().ptr();
   } catch (...) {
     set_python_error(std::current_exception());
     return nullptr;
   }
 }
 
-PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(call)},
+PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
                        {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
                        {Py_tp_clear, reinterpret_cast<void*>(clear)},
                        {0, nullptr}};
@@ -703,7 +643,15 @@ PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(call)},
 nb::object make_compiled(nb::object fun, nb::object inputs, nb::object outputs) {
   CERMET_CHECK(PyCallable_Check(fun.ptr()), type, "compile", "{} was given; it must be callable",
                type_of(fun));
-  nb::object compiled = nb::cast(new Compiled(fun, inputs, outputs), nb::rv_policy::take_ownership);
+  const nb::handle type = nb::type<Compiled>();
+  nb::object compiled = nb::inst_alloc(type);
+  auto* object = new (nb::inst_ptr<void>(compiled)) Compiled(fun, inputs, outputs, call);
+  nb::inst_mark_ready(compiled);
+  // The interpreter finds it at the same place in every instance.
+  auto* python_type = reinterpret_cast<PyTypeObject*>(type.ptr());
+  python_type->tp_vectorcall_offset =
+      reinterpret_cast<char*>(object) - reinterpret_cast<char*>(compiled.ptr());
+  python_type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;
   for (const char* name : {"__name__", "__qualname__", "__doc__", "__module__"}) {
     if (nb::hasattr(fun, name)) compiled.attr(name) = fun.attr(name);
   }
@@ -713,8 +661,17 @@ nb::object make_compiled(nb::object fun, nb::object inputs, nb::object outputs) 
 }  // namespace
 
 Arrays outputs_without_running(nb::object fun, nb::args args, nb::kwargs kwargs) {
-  if (nb::isinstance<Compiled>(fun)) return nb::cast<Compiled&>(fun).plan(args, kwargs);
-  return Compiled(fun, nb::none(), nb::none()).plan(args, kwargs);
+  std::vector<PyObject*> values;
+  for (nb::handle value : args) values.push_back(value.ptr());
+  nb::list names;
+  for (auto [name, value] : kwargs) {
+    names.append(name);
+    values.push_back(value.ptr());
+  }
+  const nb::tuple all_names(names);
+  const Arguments arguments{values.data(), args.size(), all_names.ptr()};
+  if (nb::isinstance<Compiled>(fun)) return nb::cast<Compiled&>(fun).plan(arguments);
+  return Compiled(fun, nb::none(), nb::none()).plan(arguments);
 }
 
 void init_compile(nb::module_& m) {

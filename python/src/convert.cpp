@@ -56,34 +56,6 @@ void check_fits(const char* op, const Number& n, Dtype dtype) {
                bits == 64 && low == 0 ? ~uint64_t{0} : static_cast<uint64_t>(high));
 }
 
-// A Python number and the dtype it has alone: int32, or the 64-bit dtype that holds it.
-struct PlainNumber {
-  Number number;
-  Dtype dtype;
-};
-
-// An int from 2**63 on is held by its bits, to be stored as uint64, unless another dtype is wanted.
-PlainNumber to_plain_number(const char* op, nb::handle scalar, std::optional<Dtype> wanted) {
-  if (PyLong_Check(scalar.ptr()) && !PyBool_Check(scalar.ptr())) {
-    const unsigned long long u = PyLong_AsUnsignedLongLong(scalar.ptr());
-    const bool fits = PyErr_Occurred() == nullptr;
-    PyErr_Clear();
-    if (fits && u > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      if (wanted && is_inexact(*wanted)) return {number(static_cast<double>(u)), *wanted};
-      CERMET_CHECK(!wanted || *wanted == Dtype::uint64, overflow, op,
-                   "{} does not fit {}; uint64 holds it", u, name_of(*wanted));
-      return {number(static_cast<int64_t>(u)), Dtype::uint64};
-    }
-  }
-  const Number n = to_number(op, scalar);
-  const Dtype alone =
-      n.kind == Number::Kind::integer && n.integer != static_cast<int32_t>(n.integer)
-          ? Dtype::int64
-          : default_dtype(n);
-  if (wanted) check_fits(op, n, *wanted);
-  return {n, wanted.value_or(alone)};
-}
-
 void put_number(const Number& n, Dtype dtype, void* to) {
   visit_dtype(dtype, [&]<typename T>(std::type_identity<T>) {
     const bool whole = n.kind == Number::Kind::integer || n.kind == Number::Kind::boolean;
@@ -297,6 +269,33 @@ Number to_symbolic_number(const char* op, nb::handle scalar) {
   fail(ErrorKind::type, op, "{} was given; it must be a number", type_of(scalar));
 }
 
+PlainNumber to_plain_number(const char* op, nb::handle scalar, std::optional<Dtype> wanted) {
+  if (PyLong_Check(scalar.ptr()) && !PyBool_Check(scalar.ptr())) {
+    const unsigned long long u = PyLong_AsUnsignedLongLong(scalar.ptr());
+    const bool fits = PyErr_Occurred() == nullptr;
+    PyErr_Clear();
+    if (fits && u > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+      if (wanted && is_inexact(*wanted)) return {number(static_cast<double>(u)), *wanted};
+      CERMET_CHECK(!wanted || *wanted == Dtype::uint64, overflow, op,
+                   "{} does not fit {}; uint64 holds it", u, name_of(*wanted));
+      return {number(static_cast<int64_t>(u)), Dtype::uint64};
+    }
+  }
+  const Number n = to_number(op, scalar);
+  const Dtype alone =
+      n.kind == Number::Kind::integer && n.integer != static_cast<int32_t>(n.integer)
+          ? Dtype::int64
+          : default_dtype(n);
+  if (wanted) check_fits(op, n, *wanted);
+  return {n, wanted.value_or(alone)};
+}
+
+bool is_index(nb::handle object) {
+  if (is_int(object)) return true;
+  if (PyIndex_Check(object.ptr()) == 0) return false;
+  return !nb::hasattr(object, "ndim") || object.attr("ndim").equal(nb::int_(0));
+}
+
 int64_t to_int(const char* op, const char* what, nb::handle value) {
   const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
   if (!index.is_valid()) {
@@ -404,19 +403,32 @@ array to_array_like(const char* op, nb::handle object, const array& like) {
 
 OptionalAxes to_axes(const char* op, nb::handle axis) {
   if (axis.is_none()) return std::nullopt;
-  if (is_int(axis)) return AxisList{to_int(op, "axis", axis)};
+  if (is_index(axis)) return AxisList{to_int(op, "axis", axis)};
   CERMET_CHECK(PySequence_Check(axis.ptr()) != 0 && !nb::isinstance<nb::str>(axis), type, op,
                "axis is {}; it must be None, an int or a sequence of ints", type_of(axis));
   const std::vector<int64_t> axes = to_ints(op, "axis", axis);
   return AxisList(axes.begin(), axes.end());
 }
 
-Dim to_size(const char* op, nb::handle size) {
+Dim to_size(const char* op, const char* what, nb::handle size) {
   if (is_traced_number(size) && is_int(size)) {
     const Number n = traced_number(size);
     return {n.integer, n.expr};
   }
-  return to_int(op, "a size", size);
+  return to_int(op, what, size);
+}
+
+Dim to_size(const char* op, nb::handle size) { return to_size(op, "a size", size); }
+
+std::optional<Dim> to_optional_size(const char* op, const char* what, nb::handle size) {
+  if (size.is_none()) return std::nullopt;
+  return to_size(op, what, size);
+}
+
+ShapeList to_sizes(const char* op, const char* what, nb::handle sequence) {
+  ShapeList sizes;
+  for (nb::handle item : items_of(op, what, sequence)) sizes.push_back(to_size(op, what, item));
+  return sizes;
 }
 
 nb::object size_object(const Dim& size) {
@@ -425,13 +437,13 @@ nb::object size_object(const Dim& size) {
   return nb::steal(PyLong_FromLongLong(size.value));
 }
 
-ShapeList to_shape_list(const char* op, nb::handle shape) {
-  if (nb::isinstance<nb::list>(shape) || nb::isinstance<nb::tuple>(shape)) {
-    ShapeList list;
-    for (nb::handle item : items_of(op, "shape", shape)) list.push_back(to_size(op, item));
-    return list;
-  }
-  return {to_size(op, shape)};
+ShapeList to_shape_list(const char* op, nb::handle shape, const char* what) {
+  if (is_index(shape)) return {to_size(op, shape)};
+  CERMET_CHECK(PySequence_Check(shape.ptr()) != 0 && !nb::isinstance<nb::str>(shape), type, op,
+               "{} is {}; it must be an int or a sequence of ints", what, type_of(shape));
+  ShapeList list;
+  for (nb::handle item : items_of(op, what, shape)) list.push_back(to_size(op, item));
+  return list;
 }
 
 Shape to_shape(const char* op, nb::handle shape) {

@@ -66,7 +66,8 @@ void init_dtypes(nb::module_& m) {
       [](const PyDtypeOrCategory& a, const PyDtypeOrCategory& b) {
         return issubdtype(plain(a), plain(b));
       },
-      nb::arg("arg1"), nb::arg("arg2"), "Does the dtype or category arg1 belong to arg2?");
+      nb::arg("arg1").noconvert(), nb::arg("arg2").noconvert(),
+      "Does the dtype or category arg1 belong to arg2?");
   m.def(
       "result_type",
       [](nb::args args) {
@@ -96,7 +97,7 @@ void init_dtypes(nb::module_& m) {
       .def_ro("smallest_normal", &finfo::smallest_normal)
       .def_prop_ro("dtype", [](const finfo& f) { return PyDtype{f.dtype}; })
       .def("__repr__", [](const finfo& f) {
-        return fmt::format("finfo(min={}, max={}, dtype={})", f.min, f.max, repr_dtype(f.dtype));
+        return fmt::format("finfo(min={:g}, max={:g}, dtype={})", f.min, f.max, name_of(f.dtype));
       });
   nb::class_<iinfo>(m, "iinfo", "Limits of an integer dtype.")
       .def("__init__", [](iinfo* self, PyDtype d) { new (self) iinfo(d); })
@@ -104,7 +105,7 @@ void init_dtypes(nb::module_& m) {
       .def_ro("max", &iinfo::max)
       .def_prop_ro("dtype", [](const iinfo& i) { return PyDtype{i.dtype}; })
       .def("__repr__", [](const iinfo& i) {
-        return fmt::format("iinfo(min={}, max={}, dtype={})", i.min, i.max, repr_dtype(i.dtype));
+        return fmt::format("iinfo(min={}, max={}, dtype={})", i.min, i.max, name_of(i.dtype));
       });
 }
 

@@ -42,6 +42,13 @@ bool poll() {
   return true;
 }
 
+// What a message quotes, such as the header of a damaged file, need not be UTF-8.
+void set_error(PyObject* type, const std::string& text) {
+  const auto size = static_cast<Py_ssize_t>(text.size());
+  const nb::object message = nb::steal(PyUnicode_DecodeUTF8(text.data(), size, "backslashreplace"));
+  if (message.is_valid()) PyErr_SetObject(type, message.ptr());
+}
+
 void restore_raised() {
   if (raised == nullptr) return PyErr_SetNone(PyExc_KeyboardInterrupt);
   raised->restore();
@@ -57,14 +64,14 @@ void set_python_error(const std::exception_ptr& pointer) {
     error.restore();
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::interrupted) return restore_raised();
-    PyErr_SetString(exception_of(error.kind()), error.what());
+    set_error(exception_of(error.kind()), error.what());
   } catch (const std::bad_alloc&) {
     PyErr_SetString(PyExc_MemoryError,
                     "[allocate] out of memory; free some, or make smaller arrays");
   } catch (const nb::builtin_exception& error) {
     PyErr_SetString(PyExc_TypeError, error.what());
   } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
+    set_error(PyExc_RuntimeError, error.what());
   }
 }
 

@@ -15,7 +15,8 @@ constexpr int64_t kInt32Range = int64_t{1} << 31;
 // --- reading ---
 
 struct SliceArguments {
-  std::vector<int64_t> start, step;
+  PerAxis start;
+  Strides step;
   Shape size;
   bool whole = true;  // nothing is cut off
 };
@@ -26,7 +27,7 @@ SliceArguments slice_arguments(const array& a, const IndexPlan& plan) {
   for (const IndexEntry& e : plan.entries) {
     if (e.axis < 0) continue;
     const bool whole = e.kind == Kind::indices || e.whole;
-    s.start.push_back(whole ? 0 : e.start);
+    s.start.push_back(whole ? Dim(0) : e.start);
     s.step.push_back(whole ? 1 : e.step);
     s.size.push_back(whole ? a.shape().dim(e.axis) : e.kind == Kind::integer ? Dim(1) : e.size);
     s.whole = s.whole && whole;
@@ -108,7 +109,7 @@ array value_for(const array& a, nb::handle value) {
 array fit(const array& value, const Shape& shape) {
   AxisList leading;
   while (value.ndim() - static_cast<int>(leading.size()) > shape.ndim() &&
-         value.shape(static_cast<int>(leading.size())) == 1)
+         same_size(value.shape().dim(static_cast<int>(leading.size())), 1))
     leading.push_back(static_cast<int64_t>(leading.size()));
   array fitted = leading.empty() ? value : squeeze(value, leading);
   if (fitted.shape() == shape) return fitted;
@@ -168,10 +169,9 @@ class ScatterUpdate {
   }
 
   array positions_of(const IndexEntry& e, int at) const {
-    const int64_t n = e.size;
-    const Dtype dtype = a_.shape(e.axis) < kInt32Range ? Dtype::int32 : Dtype::int64;
-    const array line = arange(number(e.start), number(e.start + n * e.step), number(e.step), dtype);
-    return behind(line, at);
+    const Dtype dtype = is_less(a_.shape().dim(e.axis), kInt32Range) ? Dtype::int32 : Dtype::int64;
+    const Dim stop = plus(e.start, times(e.size, e.step));
+    return behind(arange(number(e.start), number(stop), number(e.step), dtype), at);
   }
 
   void collect_indices() {
@@ -219,7 +219,7 @@ class ScatterUpdate {
 array update_planned(const array& a, nb::handle value, const IndexPlan& plan,
                      ScatterReduce reduce) {
   const array v = fit(value_for(a, value), plan.result_shape());
-  if (v.size() == 0) return a;
+  if (same_size(v.shape().count(), 0)) return a;
   if (!plan.advanced) return update_slices(a, v, plan, reduce);
   const array updated = ScatterUpdate(plan.with_masked(a), plan).run(v, reduce);
   return plan.masked.empty() ? updated : squeeze(updated, plan.masked);
@@ -244,7 +244,7 @@ std::optional<array> update_masked(const array& a, const array& mask, const arra
   if (v.ndim() > rest) {
     AxisList leading;
     for (int i = 0; i < v.ndim() - rest; i++) {
-      if (v.shape(i) != 1) return std::nullopt;
+      if (!same_size(v.shape().dim(i), 1)) return std::nullopt;
       leading.push_back(i);
     }
     v = squeeze(v, leading);
@@ -261,8 +261,8 @@ nb::object shortened(const array& value, const IndexPlan& plan, int rest) {
   if (value.ndim() != rest + 1 || value.shape(0) <= count) return nb::cast(value);
   Shape size = value.shape();
   size.dim(0) = count;
-  const std::vector<int64_t> start(static_cast<size_t>(value.ndim()), 0), step(start.size(), 1);
-  return nb::cast(sized_slice(value, start, step, size));
+  const PerAxis start(std::vector<Dim>(static_cast<size_t>(value.ndim()), 0));
+  return nb::cast(sized_slice(value, start, Strides(static_cast<size_t>(value.ndim()), 1), size));
 }
 
 array update(const array& a, nb::handle index, nb::handle value, ScatterReduce reduce) {
@@ -276,10 +276,16 @@ array update(const array& a, nb::handle index, nb::handle value, ScatterReduce r
 
 // Division at repeated integer indices divides by the product of the values given there.
 array divide_at(const array& a, nb::handle index, nb::handle value) {
-  const array v = value_for(a, value);
-  if (is_inexact(a.dtype()))
+  if (is_inexact(a.dtype())) {
+    const array v = value_for(a, value);
     return update(a, index, nb::cast(divide(ones_like(v), v)), ScatterReduce::multiply);
-  return floor_divide(a, update(ones_like(a), index, nb::cast(v), ScatterReduce::multiply));
+  }
+  const array given = to_array_like("index", value, a);
+  const bool is_whole = !is_inexact(given.dtype());
+  const array v = is_whole ? astype(given, a.dtype()) : given;
+  const array ones = full(a.shape(), number(true), v.dtype());
+  const array divisor = update(ones, index, nb::cast(v), ScatterReduce::multiply);
+  return is_whole ? floor_divide(a, divisor) : astype(divide(a, divisor), a.dtype());
 }
 
 }  // namespace

@@ -63,7 +63,8 @@ Item to_item(nb::handle object) {
   if (PyRange_Check(p)) return to_item(nb::list(object));
   if (PyList_Check(p) || PyTuple_Check(p)) {
     array values = to_array(object);
-    if (values.size() == 0) values = astype(values, Dtype::int32);  // [] has no dtype of its own
+    if (same_size(values.shape().count(), 0))
+      values = astype(values, Dtype::int32);  // [] has no dtype of its own
     return array_item(std::move(values));
   }
   if (nb::hasattr(object, "dtype") && nb::hasattr(object, "ndim")) return numpy_item(object);
@@ -119,13 +120,15 @@ int64_t to_int64(nb::handle object, int axis, int64_t size) {
 }
 
 IndexEntry integer_entry(nb::handle object, int axis, const Dim& size) {
-  const int64_t given = to_int64(object, axis, size.value);
-  CERMET_CHECK(is_less(given < 0 ? -(given + 1) : given, size), index, kOp,
-               "index {} is out of range for axis {} of size {}; it must be in [{}, {})", given,
-               axis, size.value, -size.value, size.value);
+  const Dim given =
+      is_traced_number(object) ? to_size(kOp, object) : Dim(to_int64(object, axis, size.value));
+  const bool from_end = is_less(given, 0);
+  CERMET_CHECK(is_less(from_end ? minus(-1, given) : given, size), index, kOp,
+               "index {} is out of range for axis {} of size {}; it must be in [{}, {})",
+               given.value, axis, size.value, -size.value, size.value);
   IndexEntry e;
   e.kind = IndexEntry::Kind::integer;
-  e.start = given < 0 ? given + static_cast<int64_t>(size) : given;
+  e.start = from_end ? plus(size, given) : given;
   e.axis = axis;
   return e;
 }
@@ -146,30 +149,43 @@ bool is_all(nb::handle item) {
   return s->start == Py_None && s->stop == Py_None && s->step == Py_None;
 }
 
-// A slice of a symbolic axis that starts at a constant from the front, in steps of 1.
+bool is_open(nb::handle bound) { return is_traced_number(bound); }
+
+// A slice with open numbers, of the axis or among its bounds.
 bool is_symbolic_slice(const PySliceObject* s, const Dim& dim) {
-  const bool from_front = s->start == Py_None || (PyLong_Check(s->start) && Py_SIZE(s->start) >= 0);
-  return dim.expr != 0 && Dim::trace != nullptr && from_front && s->step == Py_None;
+  return Dim::trace != nullptr && (dim.expr != 0 || is_open(s->start) || is_open(s->stop));
 }
 
-// A bound as a place from the front, cut to the axis; guards are of the relation, not of the size.
-Dim bound_on(nb::handle bound, int axis, const Dim& dim) {
+// A bound as a place from low to high; guards are of the relation, not of the size.
+Dim bound_on(nb::handle bound, int axis, const Dim& dim, const Dim& low, const Dim& high) {
   check_bound(bound, axis, 0);
-  Dim at = to_size(kOp, bound);
-  if (is_less(at, 0)) at = plus(dim, at);
-  if (is_less(at, 0)) return 0;
-  return is_less(dim, at) ? dim : at;
+  const Dim at = to_size(kOp, bound);
+  return clamped(is_less(at, 0) ? plus(dim, at) : at, low, high);
 }
 
 IndexEntry symbolic_slice(const PySliceObject* s, int axis, const Dim& dim) {
   IndexEntry e;
   e.axis = axis;
-  const Dim start = s->start == Py_None ? Dim(0) : bound_on(s->start, axis, dim);
-  const Dim stop = s->stop == Py_None ? dim : bound_on(s->stop, axis, dim);
-  e.start = start;
-  e.size = is_less(start, stop) ? minus(stop, start) : Dim(0);
-  e.whole = e.start == 0 && same_size(e.size, dim);
-  if (same_size(e.size, 0)) e.start = 0;
+  constexpr int64_t kFar = int64_t{1} << 62;  // past the end of any axis, as larger steps are
+  if (s->step != Py_None) e.step = std::clamp(to_int(kOp, "a slice's step", s->step), -kFar, kFar);
+  CERMET_CHECK(e.step != 0, value, kOp,
+               "the step of a slice is zero; it must be positive or negative");
+  const bool forwards = e.step > 0;
+  const Dim low = forwards ? 0 : -1, high = forwards ? dim : minus(dim, 1);
+  const auto bound = [&](nb::handle given, const Dim& otherwise) {
+    return given.is_none() ? otherwise : bound_on(given, axis, dim, low, high);
+  };
+  const Dim start = bound(s->start, forwards ? low : high);
+  const Dim stop = bound(s->stop, forwards ? high : low);
+  const Dim &first = forwards ? start : stop, &end = forwards ? stop : start;
+  const Dim way = minus(end, first);
+  e.size = !is_less(first, end) ? Dim(0)
+           : forwards           ? quotient(plus(way, e.step - 1), e.step)
+                                : quotient(plus(way, -(e.step + 1)), -e.step);
+  e.start = same_size(e.size, 0) ? Dim(0) : start;
+  e.whole = e.step == 1 && same_size(e.start, 0) && same_size(e.size, dim);
+  // Past the ends of the axis only the first element is met, and the step must not count.
+  if (std::abs(e.step) > kInt32Max && is_less(e.size, 2)) e.step = 1;
   return e;
 }
 
@@ -191,7 +207,7 @@ IndexEntry slice_entry(nb::handle object, int axis, const Dim& dim) {
   e.size = PySlice_AdjustIndices(size, &start, &stop, step);
   e.start = start;
   e.step = step;
-  e.whole = e.start == 0 && e.step == 1 && static_cast<int64_t>(e.size) == size;
+  e.whole = start == 0 && step == 1 && static_cast<int64_t>(e.size) == size;
   if (static_cast<int64_t>(e.size) == 0) e.start = 0;
   if (static_cast<int64_t>(e.size) <= 1) e.step = 1;  // no step is made: a huge one must not count
   return e;
@@ -213,7 +229,7 @@ IndexEntry newaxis_entry() {
 
 void check_mask(const array& a, const array& mask, int axis) {
   for (int i = 0; i < mask.ndim(); i++)
-    CERMET_CHECK(mask.shape(i) == a.shape(axis + i), index, kOp,
+    CERMET_CHECK(same_size(mask.shape().dim(i), a.shape().dim(axis + i)), index, kOp,
                  "a boolean mask of shape {} does not fit axes {} to {} of an array of shape {}; "
                  "its sizes must be theirs",
                  mask.shape().to_string(), axis, axis + mask.ndim() - 1, a.shape().to_string());

@@ -15,7 +15,8 @@ namespace cermet::python {
 struct IndexEntry {
   enum class Kind { slice, integer, newaxis, indices };
   Kind kind = Kind::slice;
-  int64_t start = 0, step = 1;   // slice; integer: start
+  Dim start = 0;                 // slice, integer
+  int64_t step = 1;              // slice
   Dim size = 1;                  // slice: elements taken; newaxis: 1
   bool whole = false;            // slice: all of the axis, forwards
   int axis = -1;                 // axis of the array with those of `masked`; -1: newaxis

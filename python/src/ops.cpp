@@ -32,6 +32,9 @@ bool is_internal(const char* name) {
   return internal.contains(name);
 }
 
+// Of a number they take only whether it is 0, which any dtype holds.
+bool is_logical(std::string_view name) { return name.starts_with("logical_"); }
+
 void def_unary(Scope& s, const char* name, Unary f, const char* doc) {
   if (is_internal(name)) return;
   s.m.def(
@@ -49,8 +52,11 @@ void def_unary(Scope& s, const char* name, Unary f, const char* doc) {
 void def_binary(Scope& s, const char* name, BinaryOp f, const char* doc) {
   s.m.def(
       name,
-      [name, f](nb::handle a, nb::handle b, nb::handle stream) {
-        return elementwise(name, f, a, b, to_stream_arg(stream));
+      [name, f, by_truth = is_logical(name)](nb::handle a, nb::handle b, nb::handle stream) {
+        const auto operand = [by_truth](nb::handle x) -> nb::object {
+          return by_truth && is_scalar(x) ? nb::bool_(to_flag(x)) : nb::borrow(x);
+        };
+        return elementwise(name, f, operand(a), operand(b), to_stream_arg(stream));
       },
       nb::arg("a"), nb::arg("b"), nb::arg("stream") = nb::none(), doc);
 }

@@ -14,15 +14,15 @@ S st(handle stream) { return to_stream_arg(stream); }
 
 array tensordot_arg(const array& a, const array& b, handle axes, handle stream) {
   constexpr const char* op = "tensordot";
-  if (is_int(axes)) return tensordot(a, b, to_int(op, "axes", axes), st(stream));
+  if (is_index(axes)) return tensordot(a, b, to_int(op, "axes", axes), st(stream));
   const nb::tuple pair = items_of(op, "axes", axes);
   CERMET_CHECK(pair.size() == 2, type, op,
                "axes has {} parts; give a number of axes, or a list of axes for each of the two "
                "arrays",
                pair.size());
   const auto axes_of = [&](handle part) {
-    const std::vector<int64_t> list =
-        is_int(part) ? std::vector{to_int(op, "axes", part)} : to_ints(op, "a list of axes", part);
+    const std::vector<int64_t> list = is_index(part) ? std::vector{to_int(op, "axes", part)}
+                                                     : to_ints(op, "a list of axes", part);
     return AxisList(list.begin(), list.end());
   };
   return tensordot(a, b, axes_of(pair[0]), axes_of(pair[1]), st(stream));
@@ -54,6 +54,44 @@ void def_products(nb::module_& m) {
   m.def("tensordot", &tensordot_arg, arg("a"), arg("b"), arg("axes") = 2, kw_only(),
         arg("stream") = nb::none(),
         "The sum of products over axes: the last of a with the first of b, or two lists of axes.");
+  m.def(
+      "gather_mm",
+      [](const array& a, const array& b, const std::optional<array>& lhs,
+         const std::optional<array>& rhs, bool sorted,
+         handle s) { return gather_mm(a, b, lhs, rhs, sorted, st(s)); },
+      arg("a"), arg("b"), arg("lhs_indices") = nb::none(), arg("rhs_indices") = nb::none(),
+      kw_only(), arg("sorted_indices") = false, arg("stream") = nb::none(),
+      "Products of the matrices of a with those of b that indices choose: take and matmul, but no "
+      "chosen matrix is copied. Indices are integer arrays that count the matrices along all axes "
+      "but "
+      "the last two, negative ones from the end; without them all matrices stand in turn. They "
+      "broadcast together, and the result has their shape before its last two axes. Rows that "
+      "choose "
+      "the same matrix are multiplied by it together; sorted_indices says that equal indices "
+      "follow "
+      "each other, so that rows need no sorting. An index out of range raises IndexError.");
+  m.def(
+      "segmented_mm",
+      [](const array& a, const array& b, const array& segments, handle s) {
+        return segmented_mm(a, b, segments, st(s));
+      },
+      arg("a"), arg("b"), arg("segments"), kw_only(), arg("stream") = nb::none(),
+      "a[:, i:j] @ b[i:j] for each pair (i, j) of segments, an integer array of shape (..., 2): "
+      "the "
+      "result has shape (..., m, n). Places outside the axis are left out.");
+  m.def(
+      "block_masked_mm",
+      [](const array& a, const array& b, int block_size, const std::optional<array>& mask_out,
+         const std::optional<array>& mask_lhs, const std::optional<array>& mask_rhs, handle s) {
+        return block_masked_mm(a, b, block_size, mask_out, mask_lhs, mask_rhs, st(s));
+      },
+      arg("a"), arg("b"), arg("block_size") = 64, arg("mask_out") = nb::none(),
+      arg("mask_lhs") = nb::none(), arg("mask_rhs") = nb::none(), kw_only(),
+      arg("stream") = nb::none(),
+      "a @ b with whole blocks of block_size x block_size masked. A mask of a matrix (..., r, c) "
+      "has "
+      "shape (..., ceil(r / block_size), ceil(c / block_size)): a bool one keeps or clears blocks, "
+      "numbers multiply them.");
   m.def(
       "einsum",
       [](const std::string& subscripts, nb::args operands, handle s) {
@@ -124,11 +162,11 @@ void def_scans(nb::module_& m) {
 }
 
 void def_windows(nb::module_& m) {
-  using Window = array (*)(int64_t, const S&);
+  using Window = array (*)(const Dim&, const S&);
   auto def = [&](const char* name, Window f, const char* doc) {
     m.def(
-        name, [f](int64_t size, handle stream) { return f(size, st(stream)); }, arg("M"), kw_only(),
-        arg("stream") = nb::none(), doc);
+        name, [f](const Dim& size, handle stream) { return f(size, st(stream)); }, arg("M"),
+        kw_only(), arg("stream") = nb::none(), doc);
   };
   def("bartlett", &bartlett, "The triangular window of M samples.");
   def("hanning", &hanning, "The Hann window of M samples: 0.5 - 0.5 cos(2 pi i / (M - 1)).");

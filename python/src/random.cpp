@@ -70,7 +70,7 @@ void def_keys(nb::module_& m) {
       "The key [seed >> 32, seed & 0xffffffff].");
   m.def(
       "split",
-      [](const array& key, int64_t num, handle s) {
+      [](const array& key, const Dim& num, handle s) {
         return random::split(key, num, to_stream_arg(s));
       },
       arg("key"), arg("num") = 2, arg("stream") = nb::none(), "num new keys, of shape (num, 2).");
@@ -156,7 +156,7 @@ void def_discrete(nb::module_& m) {
       arg("stream") = nb::none(), "True with probability p.");
   m.def(
       "categorical",
-      [](const array& logits, int64_t axis, handle shape, std::optional<int64_t> num_samples,
+      [](const array& logits, int64_t axis, handle shape, const std::optional<Dim>& num_samples,
          handle key, handle s) {
         return random::categorical(logits, axis, optional_shape("categorical", shape), num_samples,
                                    key_or_next(key), to_stream_arg(s));

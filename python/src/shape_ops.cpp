@@ -16,23 +16,22 @@ constexpr auto none = [] { return nb::none(); };
 
 S st(handle stream) { return to_stream_arg(stream); }
 
-std::vector<std::pair<int64_t, int64_t>> pad_widths(handle width, int ndim) {
-  using Widths = std::vector<std::pair<int64_t, int64_t>>;
-  if (is_int(width)) {
-    const int64_t n = to_int("pad", "pad_width", width);
-    return Widths(static_cast<size_t>(ndim), {n, n});
+PadWidths pad_widths(handle width, int ndim) {
+  if (is_index(width)) {
+    const Dim n = to_size("pad", "pad_width", width);
+    return PadWidths(static_cast<size_t>(ndim), {n, n});
   }
   const auto pair_of = [](handle pair) {
-    const std::vector<int64_t> n = to_ints("pad", "a part of pad_width", pair);
+    const ShapeList n = to_sizes("pad", "a part of pad_width", pair);
     CERMET_CHECK(n.size() == 1 || n.size() == 2, value, "pad",
                  "a part of pad_width has {} numbers; give one, or one before and one after",
                  n.size());
     return std::pair(n.front(), n.back());
   };
-  Widths widths;
+  PadWidths widths;
   const nb::tuple list = items_of("pad", "pad_width", width);
-  if (list.size() > 0 && is_int(nb::object(list[0])))
-    return Widths(static_cast<size_t>(ndim), pair_of(list));
+  if (list.size() > 0 && is_index(nb::object(list[0])))
+    return PadWidths(static_cast<size_t>(ndim), pair_of(list));
   for (handle pair : list) widths.push_back(pair_of(pair));
   if (widths.size() == 1) widths.assign(static_cast<size_t>(ndim), widths[0]);
   return widths;
@@ -60,14 +59,14 @@ nb::list to_pylist(const Arrays& arrays) {
 
 nb::object split_arg(const array& a, handle sections, int64_t axis, handle stream) {
   constexpr const char* what = "indices_or_sections";
-  if (is_int(sections)) {
+  if (is_index(sections)) {
     constexpr int64_t kMostParts = 1 << 20;  // an empty axis has as many as are asked for
     const int64_t count = to_int("split", what, sections);
     CERMET_CHECK(count <= kMostParts, value, "split", "{} sections are asked for; give at most {}",
                  count, kMostParts);
     return to_pylist(split(a, count, axis, st(stream)));
   }
-  return to_pylist(split(a, to_ints("split", what, sections), axis, st(stream)));
+  return to_pylist(split(a, to_sizes("split", what, sections), axis, st(stream)));
 }
 
 // f as a function of the module and as a method of array.
@@ -80,7 +79,7 @@ void def_both(nb::module_& m, const char* name, F f, const nb::arg& self, const 
 
 // Varargs methods take `*axes`; the function takes one sequence.
 nb::object unpack(const nb::args& args) {
-  if (args.size() == 1 && !is_int(nb::object(args[0]))) return args[0];
+  if (args.size() == 1 && !is_index(nb::object(args[0]))) return args[0];
   return nb::borrow(args);
 }
 
@@ -210,13 +209,12 @@ void def_sharing(nb::module_& m) {
   m.def(
       "tile",
       [](handle a, handle reps, handle s) {
-        const ShapeList times = to_shape_list("tile", reps);
-        return tile(to_array(a), {times.begin(), times.end()}, st(s));
+        return tile(to_array(a), to_shape_list("tile", reps, "reps"), st(s));
       },
       arg("a"), arg("reps"), kw_only(), arg("stream") = none(), "The array repeated as a whole.");
   m.def(
       "repeat",
-      [](handle a, int64_t repeats, handle axis, handle s) {
+      [](handle a, const Dim& repeats, handle axis, handle s) {
         return repeat(to_array(a), repeats, to_optional_int("repeat", "axis", axis), st(s));
       },
       arg("array"), arg("repeats"), arg("axis") = none(), kw_only(), arg("stream") = none(),
@@ -233,8 +231,8 @@ void def_rearranging(nb::module_& m) {
   m.def(
       "roll",
       [](handle a, handle shift, handle axis, handle s) {
-        const ShapeList shifts = to_shape_list("roll", shift);
-        return roll(to_array(a), {shifts.begin(), shifts.end()}, to_axes("roll", axis), st(s));
+        return roll(to_array(a), to_shape_list("roll", shift, "shift"), to_axes("roll", axis),
+                    st(s));
       },
       arg("a"), arg("shift"), arg("axis") = none(), kw_only(), arg("stream") = none(),
       "Elements moved along the axes, those past the end to the front; without axes, of the "
@@ -295,11 +293,12 @@ void def_rearranging(nb::module_& m) {
       kw_only(), arg("stream") = none(), "The sum of a diagonal.");
   m.def(
       "as_strided",
-      [](const array& a, handle shape, const std::optional<std::vector<int64_t>>& strides,
-         int64_t offset, handle s) {
+      [](const array& a, handle shape, const std::optional<ShapeList>& strides, const Dim& offset,
+         handle s) {
         const auto size =
             shape.is_none() ? std::nullopt : std::optional(to_shape("as_strided", shape));
-        return as_strided(a, size, strides, offset, st(s));
+        const auto steps = strides ? std::optional(PerAxis(*strides)) : std::nullopt;
+        return as_strided(a, size, steps, offset, st(s));
       },
       arg("a"), arg("shape") = none(), arg("strides") = none(), arg("offset") = 0, kw_only(),
       arg("stream") = none(),
@@ -322,7 +321,8 @@ void def_elementwise(nb::module_& m) {
       m, "astype", [](const array& a, PyDtype dtype, handle s) { return astype(a, dtype, st(s)); },
       arg("a"), arg("dtype"), arg("stream") = none(), "Elements converted to a dtype.");
   def_both(
-      m, "round", [](const array& a, int decimals, handle s) { return round(a, decimals, st(s)); },
+      m, "round",
+      [](handle a, int decimals, handle s) { return round(to_array(a), decimals, st(s)); },
       arg("a"), arg("decimals") = 0, arg("stream") = none(),
       "Rounded to decimals, halves to even.");
   m.def(
@@ -501,7 +501,7 @@ void def_reductions(nb::module_& m) {
       [](handle a, handle axis, bool keepdims, handle s) {
         return count_nonzero(to_array(a), to_axes("count_nonzero", axis), keepdims, st(s));
       },
-      arg("a"), kw_only(), arg("axis") = none(), arg("keepdims") = false, arg("stream") = none(),
+      arg("a"), arg("axis") = none(), kw_only(), arg("keepdims") = false, arg("stream") = none(),
       "The number of elements that are not zero.");
   m.def(
       "minmax",
@@ -536,17 +536,18 @@ void def_indexing(nb::module_& m) {
       arg("stream") = none());
   m.def(
       "slice",
-      [](const array& a, const array& start, const std::vector<int64_t>& axes, handle sizes,
-         handle s) { return dynamic_slice(a, start, axes, to_shape("slice", sizes), st(s)); },
+      [](const array& a, const array& start, handle axes, handle sizes, handle s) {
+        return dynamic_slice(a, start, to_ints("slice", "axes", axes), to_shape("slice", sizes),
+                             st(s));
+      },
       arg("a"), arg("start_indices"), arg("axes"), arg("slice_size"), kw_only(),
       arg("stream") = none(),
       "A slice of the given size that starts, along the axes, at computed indices.");
   m.def(
       "slice_update",
-      [](const array& a, handle update, const array& start, const std::vector<int64_t>& axes,
-         handle s) {
-        return dynamic_slice_update(a, to_array_like("slice_update", update, a), start, axes,
-                                    st(s));
+      [](const array& a, handle update, const array& start, handle axes, handle s) {
+        return dynamic_slice_update(a, to_array_like("slice_update", update, a), start,
+                                    to_ints("slice_update", "axes", axes), st(s));
       },
       arg("a"), arg("update"), arg("start_indices"), arg("axes"), kw_only(), arg("stream") = none(),
       "The array with a slice, starting at computed indices, replaced.");
@@ -583,8 +584,8 @@ void def_creation(nb::module_& m) {
   m.attr("empty_like") = m.attr("zeros_like");
   auto fill = [](const Shape& shape, handle value, std::optional<Dtype> dtype, const S& s) {
     if (is_scalar(value)) {
-      const Number n = to_number("full", value);
-      return full(shape, n, dtype.value_or(default_dtype(n)), s);
+      const PlainNumber n = to_plain_number("full", value, dtype);
+      return full(shape, n.number, n.dtype, s);
     }
     return full(shape, to_array(value), dtype, s);
   };
@@ -605,17 +606,22 @@ void def_creation(nb::module_& m) {
       "arange",
       [](handle start, handle stop, handle step, OptionalDtype dtype, handle s) {
         const Number zero = number(int64_t{0}), one = number(int64_t{1});
-        const bool single = stop.is_none();
+        CERMET_CHECK(!start.is_none() || !stop.is_none(), type, "arange",
+                     "neither start nor stop is given; give one of them, which is where it ends, "
+                     "or both");
+        const bool single = start.is_none() || stop.is_none();
         return arange(single ? zero : to_symbolic_number("arange", start),
-                      to_symbolic_number("arange", single ? start : stop),
+                      to_symbolic_number("arange", stop.is_none() ? start : stop),
                       step.is_none() ? one : to_symbolic_number("arange", step), to_dtype(dtype),
                       st(s));
       },
-      arg("start"), arg("stop") = none(), arg("step") = none(), arg("dtype") = none(), kw_only(),
-      arg("stream") = none(), "start, start + step, ... before stop.");
+      arg("start") = none(), arg("stop") = none(), arg("step") = none(), arg("dtype") = none(),
+      kw_only(), arg("stream") = none(),
+      "start, start + step, ... before stop; from 0 if one of the two is given.");
   m.def(
       "linspace",
-      [](double start, double stop, int64_t num, bool endpoint, OptionalDtype dtype, handle s) {
+      [](const Number& start, const Number& stop, const Dim& num, bool endpoint,
+         OptionalDtype dtype, handle s) {
         return linspace(start, stop, num, endpoint, to_dtype(dtype).value_or(Dtype::float32),
                         st(s));
       },
@@ -623,31 +629,31 @@ void def_creation(nb::module_& m) {
       arg("stream") = none());
   m.def(
       "eye",
-      [](int64_t n, handle cols, int64_t k, OptionalDtype dtype, handle s) {
-        return eye(n, to_optional_int("eye", "m", cols), k,
+      [](const Dim& n, handle cols, const Dim& k, OptionalDtype dtype, handle s) {
+        return eye(n, to_optional_size("eye", "m", cols), k,
                    to_dtype(dtype).value_or(Dtype::float32), st(s));
       },
       arg("n"), arg("m") = none(), arg("k") = 0, arg("dtype") = none(), kw_only(),
       arg("stream") = none());
   m.def(
       "identity",
-      [](int64_t n, OptionalDtype dtype, handle s) {
+      [](const Dim& n, OptionalDtype dtype, handle s) {
         return eye(n, n, 0, to_dtype(dtype).value_or(Dtype::float32), st(s));
       },
       arg("n"), arg("dtype") = none(), kw_only(), arg("stream") = none());
   m.def(
       "tri",
-      [](int64_t n, handle cols, int64_t k, OptionalDtype dtype, handle s) {
-        return tri(n, to_optional_int("tri", "m", cols), k,
+      [](const Dim& n, handle cols, const Dim& k, OptionalDtype dtype, handle s) {
+        return tri(n, to_optional_size("tri", "m", cols), k,
                    to_dtype(dtype).value_or(Dtype::float32), st(s));
       },
       arg("n"), arg("m") = none(), arg("k") = 0, arg("dtype") = none(), kw_only(),
       arg("stream") = none());
   m.def(
-      "tril", [](const array& x, int64_t k, handle s) { return tril(x, k, st(s)); }, arg("x"),
+      "tril", [](const array& x, const Dim& k, handle s) { return tril(x, k, st(s)); }, arg("x"),
       arg("k") = 0, kw_only(), arg("stream") = none());
   m.def(
-      "triu", [](const array& x, int64_t k, handle s) { return triu(x, k, st(s)); }, arg("x"),
+      "triu", [](const array& x, const Dim& k, handle s) { return triu(x, k, st(s)); }, arg("x"),
       arg("k") = 0, kw_only(), arg("stream") = none());
 }
 

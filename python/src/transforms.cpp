@@ -80,9 +80,11 @@ Wanted wanted_arguments(const char* op, nb::handle argnums, nb::handle argnames)
   }
   if (argnums.is_none()) {
     if (wanted.argnames.empty()) wanted.argnums = {0};
-  } else if (PyLong_Check(argnums.ptr())) {
+  } else if (is_index(argnums)) {
     wanted.argnums = {to_int(op, "argnums", argnums)};
   } else {
+    CERMET_CHECK(PySequence_Check(argnums.ptr()) != 0 && !nb::isinstance<nb::str>(argnums), type,
+                 op, "argnums is {}; it must be an int or a sequence of ints", type_of(argnums));
     wanted.argnums = to_ints(op, "argnums", argnums);
   }
   CERMET_CHECK(!wanted.argnums.empty() || !wanted.argnames.empty(), value, op,
@@ -102,6 +104,7 @@ class GradientCall {
     Arrays primals;
     for (int64_t n : wanted_.argnums) append(argument(n), primals);
     for (const std::string& name : wanted_.argnames) append(argument(name), primals);
+    const TraceScope scope;
     const Arrays inputs = trace_inputs(primals);
     const nb::tuple args = traced_args(inputs);  // takes its inputs first
     const nb::dict kwargs = traced_kwargs(inputs);
@@ -216,6 +219,7 @@ nb::object make_gradient(const char* op, nb::object fun, nb::handle argnums, nb:
 
 nb::object call_transposed(const char* op, bool forward, nb::handle fun, nb::handle primals,
                            nb::handle vectors) {
+  const TraceScope scope;
   const Arrays inputs = trace_inputs(sequence_arrays(op, primals));
   const nb::object value = fun(*to_args(inputs));
   const Arrays outputs = sequence_arrays(op, value);
@@ -228,11 +232,12 @@ nb::object call_transposed(const char* op, bool forward, nb::handle fun, nb::han
 
 }  // namespace
 
-void leaf_axes(const char* op, nb::handle tree, nb::handle axes, std::vector<int>& to) {
+void leaf_axes(const char* op, nb::handle tree, nb::handle axes, std::vector<int>& to, int added) {
   if (axes.is_none() || PyLong_Check(axes.ptr())) {
     for (const array& leaf : tree_arrays(tree))
-      to.push_back(axes.is_none() ? -1
-                                  : normalize_axis(op, to_int(op, "an axis", axes), leaf.ndim()));
+      to.push_back(axes.is_none()
+                       ? -1
+                       : normalize_axis(op, to_int(op, "an axis", axes), leaf.ndim() + added));
     return;
   }
   const RecursionLevel level;
@@ -247,14 +252,14 @@ void leaf_axes(const char* op, nb::handle tree, nb::handle axes, std::vector<int
     const nb::dict each = nb::borrow<nb::dict>(axes);
     for (auto [key, value] : nb::borrow<nb::dict>(tree)) {
       check(each.contains(key));
-      leaf_axes(op, value, nb::object(each[key]), to);
+      leaf_axes(op, value, nb::object(each[key]), to, added);
     }
     return;
   }
   check(is_list(tree) && is_list(axes) && nb::len(tree) == nb::len(axes));
   const nb::tuple items(tree), each(axes);
   for (size_t i = 0; i < items.size(); i++)
-    leaf_axes(op, nb::object(items[i]), nb::object(each[i]), to);
+    leaf_axes(op, nb::object(items[i]), nb::object(each[i]), to, added);
 }
 
 namespace {
@@ -282,15 +287,7 @@ nb::object call_vmap(nb::handle fun, nb::args args, nb::kwargs kwargs, nb::handl
   const nb::object value = fun(*nb::borrow<nb::tuple>(with_arrays(args, inputs)), **kwargs);
   const Arrays outputs = tree_arrays(value);
   std::vector<int> out;
-  if (out_axes.is_none() || PyLong_Check(out_axes.ptr())) {
-    for (const array& o : outputs)
-      out.push_back(
-          out_axes.is_none()
-              ? -1
-              : normalize_axis("vmap", to_int("vmap", "out_axes", out_axes), o.ndim() + 1));
-  } else {
-    leaf_axes("vmap", value, out_axes, out);
-  }
+  leaf_axes("vmap", value, out_axes, out, 1);
   return with_arrays(value, vmap_of(outputs, inputs, batched, axes, out));
 }
 
@@ -363,6 +360,8 @@ void init_transforms(nb::module_& m) {
   m.def(
       "vmap",
       [](nb::object fun, nb::object in_axes, nb::object out_axes) {
+        CERMET_CHECK(PyCallable_Check(fun.ptr()), type, "vmap", "{} was given; it must be callable",
+                     type_of(fun));
         return nb::cast(Transformed{
             fun, "vmap", [in_axes, out_axes](nb::handle f, nb::args args, nb::kwargs kwargs) {
               return call_vmap(f, args, kwargs, in_axes, out_axes);

@@ -32,6 +32,8 @@ namespace cermet::env {
     "auto|fma|fma_local|fma_split_k|fma_wide|panel|amx_panel|amx_split|amx_split_local|"         \
     "amx_split_k",                                                                               \
     "auto", "scheme of each matmul that it can make, to compare them")                            \
+  X(packed_cache, "CERMET_PACKED_CACHE", "on|off", "on",                                         \
+    "whether packed operands of matmul are kept from use to use")                                \
   X(disable_compile, "CERMET_DISABLE_COMPILE", "", "", "set: compile() returns its argument")
 
 // Raises [env] value when a variable of the table has a value that is none of its values. The first

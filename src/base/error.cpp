@@ -9,6 +9,9 @@ Error::Error(ErrorKind kind, std::string op, const std::string& message)
     : std::runtime_error(message), kind_(kind), op_(std::move(op)) {}
 
 void throw_error(ErrorKind kind, const char* op, std::string message) {
+  // what() ends at the first zero, which an argument that is quoted may have.
+  for (size_t at = 0; (at = message.find('\0', at)) != std::string::npos; at += 2)
+    message.replace(at, 1, "\\0");
   throw Error(kind, op, fmt::format("[{}] {}", op, message));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A vector whose first N elements need no memory of their own, for lists that are short nearly always
-// and copied often, such as the sizes of a node.
+// and made or copied often, such as the sizes of a node.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +9,13 @@
 #include <memory>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 namespace cermet {
 
 template <typename T, uint32_t N>
 class InlineVector {
-  static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
+  static_assert(std::is_nothrow_move_constructible_v<T>);
 
  public:
   InlineVector() {}
@@ -33,37 +34,55 @@ class InlineVector {
 
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  T* begin() { return is_inside() ? inside_ : outside_; }
-  T* end() { return begin() + size_; }
-  const T* begin() const { return is_inside() ? inside_ : outside_; }
-  const T* end() const { return begin() + size_; }
-  T& operator[](size_t i) { return begin()[i]; }
-  const T& operator[](size_t i) const { return begin()[i]; }
-  operator std::span<const T>() const { return {begin(), size_}; }
+  T* data() { return is_inside() ? inside_ : outside_; }
+  const T* data() const { return is_inside() ? inside_ : outside_; }
+  T* begin() { return data(); }
+  T* end() { return data() + size_; }
+  const T* begin() const { return data(); }
+  const T* end() const { return data() + size_; }
+  T& operator[](size_t i) { return data()[i]; }
+  const T& operator[](size_t i) const { return data()[i]; }
+  T& front() { return data()[0]; }
+  const T& front() const { return data()[0]; }
+  T& back() { return data()[size_ - 1]; }
+  const T& back() const { return data()[size_ - 1]; }
+  operator std::span<const T>() const { return {data(), size_}; }
 
   void push_back(T value) {
     if (size_ == capacity_) grow(2 * capacity_);
-    std::construct_at(begin() + size_++, value);
+    std::construct_at(data() + size_++, std::move(value));
   }
   void append(std::span<const T> values) {
-    if (size_ + values.size() > capacity_) {
-      grow(std::max(size_ + static_cast<uint32_t>(values.size()), 2 * capacity_));
-    }
+    reserve(size_ + values.size());
     std::uninitialized_copy(values.begin(), values.end(), end());
     size_ += static_cast<uint32_t>(values.size());
   }
+  // Room for so many elements.
+  void reserve(size_t size) {
+    if (size > capacity_) grow(std::max(static_cast<uint32_t>(size), 2 * capacity_));
+  }
+  // The elements there are, or the first ones of them, then as many new ones as are missing.
+  void resize(size_t size) {
+    if (size < size_) return shrink(size);
+    reserve(size);
+    std::uninitialized_value_construct(end(), data() + size);
+    size_ = static_cast<uint32_t>(size);
+  }
   void insert(T* at, T value) {
     const auto index = at - begin();
-    push_back(value);
+    push_back(std::move(value));
     std::rotate(begin() + index, end() - 1, end());
   }
   void erase(T* at) {
-    std::copy(at + 1, end(), at);
-    --size_;
+    std::move(at + 1, end(), at);
+    shrink(size_ - 1);
   }
-  void clear() { size_ = 0; }
-  // The first `size` elements, of which there are more.
-  void shrink(size_t size) { size_ = static_cast<uint32_t>(size); }
+  void clear() { shrink(0); }
+  // The first `size` elements, of which there are as many or more.
+  void shrink(size_t size) {
+    std::destroy(data() + size, end());
+    size_ = static_cast<uint32_t>(size);
+  }
   bool operator==(const InlineVector& other) const {
     return std::equal(begin(), end(), other.begin(), other.end());
   }
@@ -73,13 +92,16 @@ class InlineVector {
 
   void grow(uint32_t capacity) {
     T* larger = std::allocator<T>().allocate(capacity);
-    std::uninitialized_copy(begin(), end(), larger);
+    std::uninitialized_move(begin(), end(), larger);
+    const uint32_t size = size_;
     release();
     outside_ = larger;
+    size_ = size;
     capacity_ = capacity;
   }
 
   void release() {
+    std::destroy(begin(), end());
     if (!is_inside()) std::allocator<T>().deallocate(outside_, capacity_);
   }
 
@@ -88,7 +110,8 @@ class InlineVector {
     size_ = other.size_;
     capacity_ = other.capacity_;
     if (other.is_inside()) {
-      std::uninitialized_copy(other.begin(), other.end(), inside_);
+      std::uninitialized_move(other.begin(), other.end(), inside_);
+      other.clear();
     } else {
       outside_ = other.outside_;
     }

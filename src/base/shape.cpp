@@ -21,6 +21,13 @@ bool is_symbolic(const Dim& a, const Dim& b) {
   return (a.expr | b.expr) != 0 && Dim::trace != nullptr;
 }
 
+bool is_guarded(const Dim& a, const Dim& b) {
+  if (!is_symbolic(a, b)) return false;
+  Dim::trace->looked |= !Dim::trace->keeps_guards;
+  return Dim::trace->keeps_guards;
+}
+
+bool is_constant_zero(const Dim& dim) { return dim.expr == 0 && dim.value == 0; }
 bool is_constant_one(const Dim& dim) { return dim.expr == 0 && dim.value == 1; }
 
 // The broadcast of two sizes; nullopt if they do not fit. A constant 1 never reads the other size.
@@ -57,13 +64,19 @@ bool is_mergeable(const Packed& packed, size_t first, size_t last) {
 
 }  // namespace
 
+void Dim::seen() const {
+  if (trace->keeps_guards) trace->look(*this);
+  else trace->looked = true;
+}
+
 bool same_size(const Dim& a, const Dim& b) {
   if (a.expr != 0 && a.expr == b.expr) return true;
-  return is_symbolic(a, b) ? Dim::trace->equal(a, b) : a.value == b.value;
+  return is_guarded(a, b) ? Dim::trace->equal(a, b) : a.value == b.value;
 }
 
 bool is_less(const Dim& a, const Dim& b) {
-  return is_symbolic(a, b) ? Dim::trace->less(a, b) : a.value < b.value;
+  if (a.expr != 0 && a.expr == b.expr) return false;
+  return is_guarded(a, b) ? Dim::trace->less(a, b) : a.value < b.value;
 }
 
 namespace {
@@ -80,6 +93,8 @@ Dim checked(bool overflow, int64_t result, const char* what, const Dim& a, const
 }  // namespace
 
 Dim plus(const Dim& a, const Dim& b) {
+  if (is_constant_zero(a)) return b;
+  if (is_constant_zero(b)) return a;
   if (is_symbolic(a, b)) return Dim::trace->combine('+', a, b);
   int64_t sum;
   const bool overflow = __builtin_add_overflow(a.value, b.value, &sum);
@@ -87,6 +102,7 @@ Dim plus(const Dim& a, const Dim& b) {
 }
 
 Dim minus(const Dim& a, const Dim& b) {
+  if (is_constant_zero(b)) return a;
   if (is_symbolic(a, b)) return Dim::trace->combine('-', a, b);
   int64_t difference;
   const bool overflow = __builtin_sub_overflow(a.value, b.value, &difference);
@@ -104,7 +120,24 @@ Dim times(const Dim& a, const Dim& b) {
 
 Dim quotient(const Dim& a, const Dim& b) {
   if (is_constant_one(b)) return a;
-  return is_symbolic(a, b) ? Dim::trace->combine('/', a, b) : Dim(a.value / b.value);
+  if (is_symbolic(a, b)) return Dim::trace->combine('/', a, b);
+  return a.value / b.value - static_cast<int64_t>(a.value % b.value < 0);
+}
+
+Dim remainder(const Dim& a, const Dim& b) {
+  if (is_symbolic(a, b)) return Dim::trace->combine('%', a, b);
+  const int64_t rest = a.value % b.value;
+  return rest < 0 ? rest + b.value : rest;
+}
+
+Dim smaller(const Dim& a, const Dim& b) {
+  if (is_symbolic(a, b)) return Dim::trace->combine('<', a, b);
+  return std::min(a.value, b.value);
+}
+
+Dim clamped(const Dim& a, const Dim& low, const Dim& high) {
+  if (is_less(a, low)) return low;
+  return is_less(high, a) ? high : a;
 }
 
 Dim Shape::count() const {

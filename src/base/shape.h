@@ -22,11 +22,13 @@ struct Dim;
 // What a trace with symbolic sizes is told of their use. One can be active on a thread.
 class SizeTrace {
  public:
+  bool keeps_guards = true;  // false: values are looked at freely, while expressions go on ...
+  bool looked = false;       // ... and one was
   virtual void look(const Dim& dim) = 0;               // its value decides something: a guard
   virtual bool equal(const Dim& a, const Dim& b) = 0;  // so does a == b
   virtual bool less(const Dim& a, const Dim& b) = 0;
   virtual Dim combine(char op, const Dim& a,
-                      const Dim& b) = 0;  // + - * and / (exact, or rounded down)
+                      const Dim& b) = 0;  // + - *, / (rounded down), % and < (the smaller)
 
  protected:
   ~SizeTrace() = default;
@@ -40,31 +42,54 @@ struct Dim {
   Dim(int64_t v) : value(v) {}
   Dim(int64_t v, uint32_t e) : value(v), expr(e) {}
   operator int64_t() const {
-    if (expr != 0 && trace != nullptr) trace->look(*this);
+    if (expr != 0 && trace != nullptr) seen();
     return value;
   }
   static constinit thread_local SizeTrace* trace;  // null: symbols are looked at freely
+
+ private:
+  void seen() const;
 };
 
-// Relations and arithmetic that keep symbols.
+// Relations and arithmetic that keep symbols. A relation leaves a guard, unless it always holds.
 bool same_size(const Dim& a, const Dim& b);  // of one expression: without a guard
 bool is_less(const Dim& a, const Dim& b);
 Dim plus(const Dim& a, const Dim& b);
 Dim minus(const Dim& a, const Dim& b);
 Dim times(const Dim& a, const Dim& b);
-Dim quotient(const Dim& a, const Dim& b);  // rounded down; b > 0
+Dim quotient(const Dim& a, const Dim& b);                    // rounded down; b > 0
+Dim remainder(const Dim& a, const Dim& b);                   // from 0 to b - 1; b > 0
+Dim smaller(const Dim& a, const Dim& b);                     // without a guard
+Dim clamped(const Dim& a, const Dim& low, const Dim& high);  // low <= high
 
-// While it lives, symbolic sizes are looked at without guards: for what is done again at other sizes.
+// While it lives, symbolic sizes are plain numbers.
+class PlainSizes {
+ public:
+  PlainSizes() : before_(Dim::trace) { Dim::trace = nullptr; }
+  ~PlainSizes() { Dim::trace = before_; }
+  PlainSizes(const PlainSizes&) = delete;
+  PlainSizes& operator=(const PlainSizes&) = delete;
+
+ private:
+  SizeTrace* const before_;
+};
+
+// While it lives, symbolic sizes are looked at without guards, but what is computed of them stays
+// symbolic: for rules, which are applied again at other sizes.
 class UnguardedSizes {
  public:
-  UnguardedSizes() : trace_(&Dim::trace), before_(*trace_) { *trace_ = nullptr; }
-  ~UnguardedSizes() { *trace_ = before_; }
+  UnguardedSizes() : trace_(Dim::trace), before_(trace_ != nullptr && trace_->keeps_guards) {
+    if (trace_ != nullptr) trace_->keeps_guards = trace_->looked = false;
+  }
+  ~UnguardedSizes() {
+    if (trace_ != nullptr) trace_->keeps_guards = before_;
+  }
   UnguardedSizes(const UnguardedSizes&) = delete;
   UnguardedSizes& operator=(const UnguardedSizes&) = delete;
 
  private:
-  SizeTrace** const trace_;  // found once: a lookup of thread storage costs as much as the rest
-  SizeTrace* const before_;
+  SizeTrace* const trace_;
+  const bool before_;
 };
 
 using Strides = std::vector<int64_t>;
@@ -101,6 +126,9 @@ class Shape {
  private:
   InlineVector<Dim, 4> dims_;
 };
+
+// Other numbers that sizes are added to: starts, widths, strides. One for each axis, of any sign.
+using PerAxis = Shape;
 
 // Raises [op] value when a size is < 0, overflow when the bytes do not fit 63 bits; a size of 0 counts
 // as 1 there, so that strides always fit.

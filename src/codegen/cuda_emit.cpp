@@ -8,6 +8,7 @@
 #include "codegen/cuda_op.h"
 #include "codegen/cuda_source.h"
 #include "codegen/lane_analysis.h"
+#include "kernel/carries.h"
 #include "kernel/complex_update.h"
 #include "kernel/micro.h"
 #include "kernel/walk.h"
@@ -85,8 +86,13 @@ std::string CudaEmitter::entry(const For& chunk, const std::string& symbol, int 
     const auto bound = [&](ir::AxisId axis, const char* block) {
       line("const i64 a{} = begin + (end - begin) * (i64)({}) / gridDim.x;", axis, block);
     };
-    bound(chunk.axes[0], "blockIdx.x");
-    bound(chunk.axes[1], "blockIdx.x + 1");
+    if (ir::is_in_order(chunk)) {
+      line("const i64 a{} = begin;", chunk.axes[0]);
+      line("const i64 a{} = blockIdx.x == 0 ? end : begin;", chunk.axes[1]);
+    } else {
+      bound(chunk.axes[0], "blockIdx.x");
+      bound(chunk.axes[1], "blockIdx.x + 1");
+    }
     open("if (a{} < a{}) {{", chunk.axes[0], chunk.axes[1]);
   } else {
     open("for (i64 {0} = begin + {1}; {0} < end; {0} += {2}) {{", item_,

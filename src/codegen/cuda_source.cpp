@@ -10,6 +10,7 @@
 #include "codegen/cuda_preamble.h"
 #include "codegen/describe.h"
 #include "codegen/work_estimate.h"
+#include "kernel/carries.h"
 #include "kernel/walk.h"
 
 namespace cermet {
@@ -70,7 +71,7 @@ Object compile_cuda(const Kernel& tiled, const ir::TargetFacts& facts) {
     may_have_failed = may_have_failed || may_fail(*chunk);
     object.entries.push_back({symbol, chunk->grid,
                               codegen::estimate_work(tiled, *chunk, facts.vector_bytes),
-                              chunk->axes.size() == 2});
+                              chunk->axes.size() == 2, ir::is_in_order(*chunk)});
   }
   object.blob =
       fmt::format("{}\nstruct Record {{\n  u64 word[{}];\n}};\n{}{}", codegen::kCudaPreamble,

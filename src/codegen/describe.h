@@ -6,7 +6,7 @@
 
 namespace cermet::codegen {
 
-// Fills the locals and the status word, and renumbers the axes of the entries made so far: those
+// Fills the locals, the packings and the status word, and renumbers the axes of the entries made so far: those
 // that have an extent are counted, as in the record.
 void describe(const ir::Kernel& kernel, Object& object);
 

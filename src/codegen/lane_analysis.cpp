@@ -31,8 +31,7 @@ LaneAnalysis::LaneAnalysis(const Kernel& kernel, const For& loop)
     : kernel_(kernel),
       loop_(loop),
       writes_(written_buffers(kernel, loop.body)),
-      visited_(kernel.exprs.size()),
-      spread_(kernel.exprs.size(), -1) {
+      visited_(kernel.exprs.size()) {
   walk(loop.body);
   for (const Stmt& stmt : loop.body)
     if (const Fold* fold = std::get_if<Fold>(&stmt)) folds_.push_back(fold);
@@ -131,8 +130,7 @@ int LaneAnalysis::width(int vector_bytes) const {
 }
 
 Spread LaneAnalysis::spread(ExprId id) const {
-  if (spread_[id] < 0) spread_[id] = static_cast<int8_t>(spread_of(kernel_[id]));
-  return static_cast<Spread>(spread_[id]);
+  return spread_.get(id, kernel_.exprs.size(), [&] { return spread_of(kernel_[id]); });
 }
 
 Spread LaneAnalysis::spread_of(const Expr& e) const {
@@ -160,6 +158,10 @@ Spread LaneAnalysis::spread_of(const Expr& e) const {
 }
 
 bool LaneAnalysis::early(ExprId id) const {
+  return early_.get(id, kernel_.exprs.size(), [&] { return early_of(id); });
+}
+
+bool LaneAnalysis::early_of(ExprId id) const {
   if (spread(id) == Spread::invariant) return true;
   const Expr& e = kernel_[id];
   if (e.kind == ExprKind::axis) return e.id == loop_.axes[0];
@@ -168,6 +170,10 @@ bool LaneAnalysis::early(ExprId id) const {
 }
 
 std::optional<int64_t> LaneAnalysis::coefficient(ExprId id) const {
+  return coefficient_.get(id, kernel_.exprs.size(), [&] { return coefficient_of(id); });
+}
+
+std::optional<int64_t> LaneAnalysis::coefficient_of(ExprId id) const {
   if (spread(id) != Spread::varying) return 0;
   const Expr& e = kernel_[id];
   if (e.kind == ExprKind::axis) return 1;
@@ -215,23 +221,29 @@ bool LaneAnalysis::is_short_division(ExprId id) const {
   return (positive || by.kind == ExprKind::extent) && counts_lanes(e.operands[0]);
 }
 
-bool LaneAnalysis::is_short(ExprId id, bool& divides) const {
-  if (spread(id) != Spread::varying) return true;
+LaneAnalysis::Short LaneAnalysis::is_short(ExprId id) const {
+  return short_.get(id, kernel_.exprs.size(), [&] { return short_of(id); });
+}
+
+LaneAnalysis::Short LaneAnalysis::short_of(ExprId id) const {
+  if (spread(id) != Spread::varying) return {true, false};
   id = behind(id);
   const Expr& e = kernel_[id];
-  if (e.kind == ExprKind::axis) return true;
-  if (is_short_division(id)) return divides = true;
-  if (e.kind != ExprKind::op || e.dtype != Dtype::int64) return false;
+  if (e.kind == ExprKind::axis) return {true, false};
+  if (is_short_division(id)) return {true, true};
+  if (e.kind != ExprKind::op || e.dtype != Dtype::int64) return {false, false};
   const bool sums = e.code == Code::add || e.code == Code::sub;
   const bool scales = e.code == Code::mul && (spread(e.operands[0]) == Spread::invariant ||
                                               spread(e.operands[1]) == Spread::invariant);
-  return (sums || scales) && is_short(e.operands[0], divides) && is_short(e.operands[1], divides);
+  if (!sums && !scales) return {false, false};
+  const Short a = is_short(e.operands[0]), b = is_short(e.operands[1]);
+  return {a.holds && b.holds, a.divides || b.divides};
 }
 
 bool LaneAnalysis::is_short_distance(const Index& index) const {
-  bool divides = false;
-  const auto fits = [&](const IndexTerm& term) { return is_short(term.expr, divides); };
-  return std::ranges::all_of(index, fits) && divides;
+  const auto holds = [&](const IndexTerm& term) { return is_short(term.expr).holds; };
+  const auto divides = [&](const IndexTerm& term) { return is_short(term.expr).divides; };
+  return std::ranges::all_of(index, holds) && std::ranges::any_of(index, divides);
 }
 
 Access LaneAnalysis::access(const Index& index) const {

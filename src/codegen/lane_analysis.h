@@ -79,8 +79,34 @@ class LaneAnalysis {
   void note_width(const ir::Expr& expr);
   Spread spread_of(const ir::Expr& expr) const;
   bool counts_lanes(ir::ExprId id) const;
-  bool is_short(ir::ExprId id, bool& divides) const;
+  // Of an index: it differs between lanes by these and the axis, and by one of these at least.
+  struct Short {
+    bool holds, divides;
+  };
+  Short is_short(ir::ExprId id) const;
+  Short short_of(ir::ExprId id) const;
+  std::optional<int64_t> coefficient_of(ir::ExprId id) const;
   bool early(ir::ExprId id) const;  // made before the loop, but for the loop's axis
+  bool early_of(ir::ExprId id) const;
+
+  // What is known of expressions. Operands are shared: asked for anew by each user, they would be looked at
+  // as often as there are paths to them.
+  template <typename T>
+  class Known {
+   public:
+    template <typename F>
+    const T& get(ir::ExprId id, size_t count, F&& find) {
+      if (values_.empty()) values_.resize(count);
+      if (!values_[id]) {
+        T value = find();
+        values_[id] = std::move(value);
+      }
+      return *values_[id];
+    }
+
+   private:
+    std::vector<std::optional<T>> values_;
+  };
 
   struct Defined {
     ir::ValueId value;
@@ -97,7 +123,10 @@ class LaneAnalysis {
   std::vector<const ir::Fold*> folds_;
   std::vector<UnitAccess> units_;
   std::vector<bool> visited_;
-  mutable std::vector<int8_t> spread_;  // by expression; -1: not known yet
+  mutable Known<Spread> spread_;
+  mutable Known<std::optional<int64_t>> coefficient_;
+  mutable Known<Short> short_;
+  mutable Known<bool> early_;
   bool nested_ = false;
   bool has_pairs_ = false;
   bool holds_lanes_ = false;

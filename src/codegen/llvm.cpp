@@ -12,6 +12,7 @@
 #include "codegen/llvm_emit.h"
 #include "codegen/llvm_pipeline.h"
 #include "codegen/work_estimate.h"
+#include "kernel/carries.h"
 #include "kernel/walk.h"
 
 namespace cermet {
@@ -54,7 +55,7 @@ std::unique_ptr<llvm::Module> build_module(llvm::LLVMContext& context, const ir:
     emitter.entry(*loop, symbol);
     object.entries.push_back({symbol, loop->grid,
                               estimate_work(kernel, *loop, features_of(level).vector_bytes),
-                              loop->axes.size() == 2});
+                              loop->axes.size() == 2, ir::is_in_order(*loop)});
   }
   return module;
 }

@@ -32,7 +32,7 @@ DivisionRange range_of(llvm::Type* type) {
 bool Emitter::divides_by_one(const Expr& e, int width) {
   const Lanes* l = lanes();
   return e.code == Code::div && is_floating(e.dtype) && ops_.features().avx2 && width > 1 &&
-         l != nullptr && l->width == width &&
+         l != nullptr && l->width == width && !l->once &&
          l->analysis->spread(e.operands[1]) == Spread::invariant &&
          width_of(natural(e.operands[1])) == 1;
 }

@@ -258,8 +258,12 @@ llvm::Value* Emitter::stride(int32_t number) {
 llvm::Value* Emitter::size(const Size& size) {
   Value* total = b_.getInt64(static_cast<uint64_t>(size.constant));
   for (const SizeTerm& term : size.terms) {
-    Value* up = b_.CreateAdd(extent(term.axis), b_.getInt64(static_cast<uint64_t>(term.tile - 1)));
-    total = b_.CreateMul(total, b_.CreateUDiv(up, b_.getInt64(static_cast<uint64_t>(term.tile))));
+    Value* tiles = extent(term.axis);
+    if (term.tile != 1) {
+      tiles = b_.CreateAdd(tiles, b_.getInt64(static_cast<uint64_t>(term.tile - 1)));
+      tiles = b_.CreateUDiv(tiles, b_.getInt64(static_cast<uint64_t>(term.tile)));
+    }
+    total = b_.CreateMul(total, tiles);
   }
   return total;
 }
@@ -417,11 +421,67 @@ llvm::Value* Emitter::compute(ExprId id) {
                             name_of(tuple.code));
       return values_[tuple.id].values[e.id];
     }
-    case ExprKind::op: return divides_short(id) ? short_result(id) : operation(e);
+    case ExprKind::op:
+      if (Value* place = narrow_place(e); place != nullptr) return place;
+      return divides_short(id) ? short_result(id) : operation(e);
     case ExprKind::rare: return rare(e);
     case ExprKind::load: return load(e);
   }
   throw_internal(__FILE__, __LINE__, "an unknown expression");
+}
+
+// The low bits of places in a lane loop are those of the first one and the lanes' numbers.
+llvm::Value* Emitter::narrow_place(const Expr& e) {
+  if (e.code != Code::cast || e.dtype == Dtype::boolean || is_floating(e.dtype)) return nullptr;
+  if (lanes() == nullptr || lanes()->width == 1) return nullptr;
+  const ExprId from = e.operands[0];
+  const std::optional<int64_t> step = lanes()->analysis->coefficient(from);
+  if (!step || *step == 0 || kernel_[from].dtype != Dtype::int64) return nullptr;
+  llvm::Type* type = ops_.register_type(e.dtype);
+  llvm::SmallVector<llvm::Constant*, 64> steps;
+  for (int k = 0; k < lanes()->width; ++k)
+    steps.push_back(llvm::ConstantInt::get(type, static_cast<uint64_t>(k * *step)));
+  Value* first = ops_.splat(b_.CreateTrunc(base(from), type), lanes()->width);
+  return b_.CreateAdd(first, llvm::ConstantVector::get(steps));
+}
+
+namespace {
+
+// What has a memory operand and no better form for some number.
+bool takes_loaded(const Expr& e) {
+  return is_floating(e.dtype) && size_of(e.dtype) >= 4 &&
+         (e.code == Code::add || e.code == Code::sub || e.code == Code::mul || e.code == Code::fma);
+}
+
+}  // namespace
+
+// A constant vector read from memory: LLVM looks at each lane of one that it knows in every pass, which
+// takes several times as long as the op. AVX-512 has registers enough without those of constants; on
+// others a loop keeps in registers what fits.
+llvm::Value* Emitter::loaded(ExprId id, llvm::Constant* vector) {
+  const auto load = [&]() -> Value* {
+    const auto* number = llvm::cast<llvm::ConstantFP>(vector->getSplatValue());
+    const std::string name =
+        fmt::format("c{}x{}", number->getValueAPF().bitcastToAPInt().getZExtValue(),
+                    vector->getType()->getPrimitiveSizeInBits().getFixedValue());
+    llvm::GlobalVariable* global = module_.getNamedGlobal(name);
+    if (global == nullptr) {
+      global = new llvm::GlobalVariable(module_, vector->getType(), true,
+                                        llvm::GlobalValue::PrivateLinkage, vector, name);
+      global->setUnnamedAddr(llvm::GlobalValue::UnnamedAddr::Global);
+      global->setAlignment(llvm::Align(64));
+    }
+    llvm::LoadInst* made = b_.CreateAlignedLoad(vector->getType(), global, llvm::Align(64));
+    made->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(b_.getContext(), {}));
+    return made;
+  };
+  const int width = width_of(vector);
+  if (ops_.features().avx512 || lanes() == nullptr || lanes()->width != width) return load();
+  for (Scope* scope = current_; scope != nullptr; scope = scope->parent)
+    if (const auto it = scope->splat.find({id, width}); it != scope->splat.end()) return it->second;
+  const auto [scope, value] = at(outside_lanes(), load);
+  scope->splat[{id, width}] = value;
+  return value;
 }
 
 llvm::Value* Emitter::operation(const Expr& e) {
@@ -436,6 +496,11 @@ llvm::Value* Emitter::operation(const Expr& e) {
   if (width > 1 && lanes() != nullptr && lanes()->width == width)
     for (size_t i = 0; i < v.size(); ++i)
       if (width_of(v[i]) == 1) v[i] = vector(e.operands[i]);
+  if (width > 1 && ops_.features().x86 && takes_loaded(e))
+    for (size_t i = 0; i < v.size(); ++i)
+      if (kernel_[e.operands[i]].kind == ExprKind::constant && width_of(v[i]) == width)
+        if (auto* c = llvm::cast<llvm::Constant>(v[i]); !c->isZeroValue())
+          v[i] = loaded(e.operands[i], c);
   const Dtype from = kernel_[e.operands[e.code == Code::select ? 1 : 0]].dtype;
   if (divides_by_one(e, width)) return quotient(e, v[0], divisor(e.operands[1]));
   return ops_.op(e.code, e.dtype, from, v);
@@ -443,7 +508,7 @@ llvm::Value* Emitter::operation(const Expr& e) {
 
 // --- Statements.
 
-void Emitter::statements(const std::vector<Stmt>& stmts) {
+void Emitter::statements(std::span<const Stmt> stmts) {
   for (size_t i = 0; i < stmts.size(); ++i) {
     if (i + 1 < stmts.size() && store_pair(stmts[i], stmts[i + 1])) ++i;
     else statement(stmts[i]);

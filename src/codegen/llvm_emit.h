@@ -42,6 +42,7 @@ struct Lanes {
   llvm::SmallVector<llvm::Value*, 8> pointers = {};
   llvm::Value* offset = nullptr;  // i64
   bool masked = false;            // accesses through pointers are of active lanes only
+  bool once = false;              // the code runs once for each run of the loop at most
   // For each of them, if any: the offset up to which whole lines are stored past the cache; null: none.
   llvm::SmallVector<llvm::Value*, 8> past = {};
 };
@@ -106,7 +107,10 @@ class Emitter {
   bool is_made(ir::ExprId id) const;         // every value in it is defined
   bool is_read(ir::BufferRef buffer) const;  // somewhere in the kernel
 
-  void statements(const std::vector<ir::Stmt>& stmts);
+  ir::ExprId behind(ir::ExprId id) const;               // refs to Lets: what these are of
+  std::optional<int64_t> most_of(ir::ExprId id) const;  // of a constant or minimum; of others: none
+
+  void statements(std::span<const ir::Stmt> stmts);
 
   // --- Scopes.
   // Runs f in a new innermost scope.
@@ -149,6 +153,8 @@ class Emitter {
   FoldRun& fold_run(const ir::Fold& fold) { return folds_[&fold]; }
   void serial_loop(const ir::For& loop);
   void lane_loop(const ir::For& loop);  // llvm_lane.cpp
+  // Of stretches that lanes step along; false: the loop is none (llvm_chains.cpp).
+  bool chain_loop(const ir::For& loop, const LaneAnalysis& analysis);
 
   // --- Memory (llvm_memory.cpp).
   llvm::Value* load(const ir::Expr& expr);
@@ -182,6 +188,8 @@ class Emitter {
   void vectors_below(ir::ExprId id, std::map<ir::ExprId, Value*>& found);
   Value* slow_lanes(const ir::Expr& expr, Value* pred, Value* fast);
   Value* operation(const ir::Expr& expr);
+  Value* narrow_place(const ir::Expr& expr);  // null: it is no cast of a place in the loop
+  Value* loaded(ir::ExprId id, llvm::Constant* vector);
   Scope* outside_lanes() const;
   // Division (llvm_divide.cpp).
   bool divides_by_one(const ir::Expr& expr, int width);  // vectors by the same number in all lanes

@@ -21,14 +21,21 @@ constexpr uint64_t kTreeLevels = 44;  // blocks of 256 elements: more than an ad
 
 const std::set<int> kNothing;
 
-bool is_one_block(llvm::Value* begin, llvm::Value* end, int64_t stride) {
-  const auto* first = llvm::dyn_cast<llvm::ConstantInt>(begin);
-  const auto* last = llvm::dyn_cast<llvm::ConstantInt>(end);
-  return first != nullptr && last != nullptr &&
-         last->getSExtValue() - first->getSExtValue() <= stride;
+}  // namespace
+
+ExprId Emitter::behind(ExprId id) const {
+  while (kernel_[id].kind == ExprKind::ref && lets_[kernel_[id].id] != kNone)
+    id = lets_[kernel_[id].id];
+  return id;
 }
 
-}  // namespace
+std::optional<int64_t> Emitter::most_of(ExprId id) const {
+  const Expr& e = kernel_[behind(id)];
+  if (e.kind == ExprKind::constant) return static_cast<int64_t>(e.bits);
+  if (e.kind != ExprKind::op || e.code != Code::min) return std::nullopt;
+  const auto a = most_of(e.operands[0]), b = most_of(e.operands[1]);
+  return a && b ? std::min(*a, *b) : a ? a : b;
+}
 
 Values Emitter::states(const std::vector<FoldState>& list, Part part, const Values* state,
                        const Values* other) {
@@ -71,44 +78,46 @@ Values Emitter::tree_push(const std::vector<FoldState>& list, const Values& stac
   Value* one = b_.getInt64(1);
   Value* trailing = b_.CreateAnd(number, b_.CreateNot(b_.CreateAdd(number, one)));
   Value* wanted = b_.CreateSelect(last, number, trailing);
-  llvm::BasicBlock* preheader = block("tree");
-  llvm::BasicBlock* head = block("level");
-  llvm::BasicBlock* inside = block("merge");
+  llvm::BasicBlock* before = b_.GetInsertBlock();
+  llvm::BasicBlock* head = block("merge");
   llvm::BasicBlock* done = block("merged");
-  b_.CreateBr(preheader);
   b_.SetInsertPoint(head);
   llvm::PHINode* bits = b_.CreatePHI(b_.getInt64Ty(), 2);
-  Values right;
+  Values right, merged;
   for (Value* v : value) right.push_back(b_.CreatePHI(v->getType(), 2));
-  b_.CreateCondBr(b_.CreateICmpNE(bits, b_.getInt64(0)), inside, done);
-  b_.SetInsertPoint(inside);
-  in_scope({.kind = ScopeKind::loop, .preheader = preheader, .writes = &kNothing},
-           [&](Scope& scope) {
-             Value* level = b_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, bits, b_.getTrue());
-             Values left;
-             for (size_t i = 0; i < value.size(); ++i) {
-               Value* stored = b_.CreateLoad(slot_type(i), entry(i, level));
-               left.push_back(b_.CreateTruncOrBitCast(stored, value[i]->getType()));
-             }
-             const Values merged = states(list, Part::merge, &left, &right);
-             Value* rest = b_.CreateAnd(bits, b_.CreateSub(bits, one));
-             llvm::BasicBlock* latch = b_.GetInsertBlock();
-             b_.CreateBr(head);
-             bits->addIncoming(rest, latch);
-             bits->addIncoming(wanted, scope.preheader);
-             for (size_t i = 0; i < value.size(); ++i) {
-               llvm::cast<llvm::PHINode>(right[i])->addIncoming(merged[i], latch);
-               llvm::cast<llvm::PHINode>(right[i])->addIncoming(value[i], scope.preheader);
-             }
-             b_.SetInsertPoint(scope.preheader);
-             b_.CreateBr(head);
-           });
+  llvm::BasicBlock* latch = nullptr;
+  in_scope({.kind = ScopeKind::loop, .preheader = before, .writes = &kNothing}, [&](Scope& scope) {
+    Value* level = b_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, bits, b_.getTrue());
+    Values left;
+    for (size_t i = 0; i < value.size(); ++i) {
+      Value* stored = b_.CreateLoad(slot_type(i), entry(i, level));
+      left.push_back(b_.CreateTruncOrBitCast(stored, value[i]->getType()));
+    }
+    merged = states(list, Part::merge, &left, &right);
+    Value* rest = b_.CreateAnd(bits, b_.CreateSub(bits, one));
+    latch = b_.GetInsertBlock();
+    b_.CreateCondBr(b_.CreateICmpNE(rest, b_.getInt64(0)), head, done);
+    before = scope.preheader;
+    bits->addIncoming(wanted, before);
+    bits->addIncoming(rest, latch);
+  });
+  b_.SetInsertPoint(before);
+  b_.CreateCondBr(b_.CreateICmpNE(wanted, b_.getInt64(0)), head, done);
   b_.SetInsertPoint(done);
+  Values whole;
+  for (size_t i = 0; i < value.size(); ++i) {
+    llvm::cast<llvm::PHINode>(right[i])->addIncoming(value[i], before);
+    llvm::cast<llvm::PHINode>(right[i])->addIncoming(merged[i], latch);
+    llvm::PHINode* joined = b_.CreatePHI(value[i]->getType(), 2);
+    joined->addIncoming(value[i], before);
+    joined->addIncoming(merged[i], latch);
+    whole.push_back(joined);
+  }
   Value* level =
       b_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, b_.CreateNot(number), b_.getTrue());
   for (size_t i = 0; i < value.size(); ++i)
-    b_.CreateStore(b_.CreateZExtOrBitCast(right[i], slot_type(i)), entry(i, level));
-  return right;
+    b_.CreateStore(b_.CreateZExtOrBitCast(whole[i], slot_type(i)), entry(i, level));
+  return whole;
 }
 
 void Emitter::fold_step(const Fold& fold) {
@@ -171,7 +180,9 @@ void Emitter::serial_loop(const For& loop) {
     inits.push_back(std::move(init));
   }
   const int64_t stride = kSerialBlock * loop.step;
-  if (is_one_block(begin, end, stride)) {
+  const auto* first = llvm::dyn_cast<llvm::ConstantInt>(begin);
+  const std::optional<int64_t> most = most_of(loop.end);
+  if (first != nullptr && most && *most - first->getSExtValue() <= stride) {
     results = one_block(loop, folds, results, writes, begin, end);
   } else {
     results = this->loop(begin, end, stride, writes, results, [&](Value* i, const Values& carried) {

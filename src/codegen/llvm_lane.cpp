@@ -184,10 +184,26 @@ class LaneLoop {
           b_.CreateTrunc(b_.CreateNot(others), b_.getIntNTy(static_cast<unsigned>(width_)));
       return b_.CreateBitCast(bits, with_width(b_.getInt1Ty(), width_));
     }
-    std::vector<uint32_t> numbers(static_cast<size_t>(width_));
-    for (size_t k = 0; k < numbers.size(); ++k) numbers[k] = static_cast<uint32_t>(k);
-    Value* lane = llvm::ConstantDataVector::get(b_.getContext(), numbers);
-    return b_.CreateICmpULT(lane, ops_.splat(b_.CreateTrunc(count, b_.getInt32Ty()), width_));
+    std::vector<llvm::Constant*> numbers;
+    for (int k = 0; k < width_; ++k)
+      numbers.push_back(llvm::ConstantInt::get(flag_type(), static_cast<uint64_t>(k)));
+    Value* lanes = llvm::ConstantVector::get(numbers);
+    return b_.CreateICmpSGT(ops_.splat(b_.CreateTrunc(count, flag_type()), width_), lanes);
+  }
+
+  // Lanes in range between blocks. Without mask registers a mask is integers of which the sign counts:
+  // a vector of bits would be packed before a branch and unpacked after it.
+  llvm::Type* flag_type() {
+    return b_.getIntNTy(
+        static_cast<unsigned>(std::min(64, 8 * ops_.features().vector_bytes / width_)));
+  }
+  Value* flags_of(Value* active) {
+    return ops_.features().avx512 ? active : b_.CreateSExt(active, with_width(flag_type(), width_));
+  }
+  Value* active_of(Value* flags) {
+    return ops_.features().avx512
+               ? flags
+               : b_.CreateICmpSLT(flags, llvm::Constant::getNullValue(flags->getType()));
   }
 
   // The body for the vector at element k, in the current scope.
@@ -223,15 +239,19 @@ class LaneLoop {
   }
 
   // For each access through a pointer: up to where whole lines are stored past the cache; null: nowhere.
-  Values past_until(Value* full) {
+  Values past_until(Value* from, Value* full) {
     Values past(begins_line_.empty() ? 0 : pointers_.size(), nullptr);
-    for (size_t i = 0; i < begins_line_.size(); ++i)
-      past[past_[i]] = b_.CreateSelect(begins_line_[i], full, i64(INT64_MIN));
+    for (size_t i = 0; i < begins_line_.size(); ++i) {
+      const int64_t line = static_cast<int64_t>(kLineBytes) / unit_bytes(past_[i]);
+      Value* lines = full;
+      if (line > width_) lines = sum(from, b_.CreateAnd(difference(full, from), i64(-line)));
+      past[past_[i]] = b_.CreateSelect(begins_line_[i], lines, i64(INT64_MIN));
+    }
     return past;
   }
 
   void plain(Value* from, Value* full, Value* to) {
-    const Values past = past_until(full);
+    const Values past = past_until(from, full);
     e_.loop(from, full, width_, analysis_.writes(), {}, [&](Value* k, const Values&) -> Values {
       Lanes lanes = lanes_at(k);
       lanes.pointers.assign(pointers_.begin(), pointers_.end());
@@ -246,40 +266,45 @@ class LaneLoop {
       lanes.active = first_lanes(lanes.count);
       lanes.pointers.assign(pointers_.begin(), pointers_.end());
       lanes.masked = true;
+      lanes.once = !analysis_.nested();
       body(lanes, k);
       return {};
     });
   }
 
-  // pre -> head while whole vectors are left, -> tail -> head once more for the rest, -> finish.
+  // pre -> head while whole vectors are left, -> check -> tail -> head once more for the rest, -> check
+  // -> finish. Where the head's accesses are masked there is nothing to copy: check leads to it at once.
   void switched(Value* from, Value* full, Value* to) {
     e_.forget(analysis_.writes());
-    llvm::BasicBlock* short_of = e_.block("short");
-    llvm::BasicBlock* head = e_.block("vectors");
-    llvm::BasicBlock* next = e_.block("next");
-    llvm::BasicBlock* tail = e_.block("tail");
-    llvm::BasicBlock* finish = e_.block("finish");
-    llvm::BasicBlock* exit = e_.block("after");
-    const Values past = past_until(full);
+    const bool masked = ops_.features().avx512 && !analysis_.folds().empty();
+    const bool copies = !masked && !pointers_.empty();
+    const Values past = past_until(from, full);
     llvm::BasicBlock* pre = b_.GetInsertBlock();
+    llvm::BasicBlock* head = e_.block("vectors");
+    llvm::BasicBlock* check = e_.block("check");
+    llvm::BasicBlock* tail = copies ? e_.block("tail") : check;
+    llvm::BasicBlock* exit = e_.block("after");
+    llvm::BasicBlock* finish = copies ? e_.block("finish") : exit;
     // The tail: the accesses' elements in scratch memory.
-    b_.SetInsertPoint(tail);
+    if (copies) b_.SetInsertPoint(tail);
     Value* rest = b_.CreateSub(to, full);
     Value* rest_active = first_lanes(rest);
+    Value* rest_flags = flags_of(rest_active);
     Values scratch, redirected;
-    const bool masked = ops_.features().avx512 && !analysis_.folds().empty();
-    for (size_t i = 0; i < pointers_.size() && !masked; ++i)
-      copy_in(i, full, rest_active, rest, scratch, redirected);
-    b_.CreateBr(head);
-    llvm::BasicBlock* tail_end = b_.GetInsertBlock();
+    if (copies) {
+      for (size_t i = 0; i < pointers_.size(); ++i)
+        copy_in(i, full, rest_active, rest, scratch, redirected);
+      b_.CreateBr(head);
+    }
 
     b_.SetInsertPoint(head);
     llvm::PHINode* k = b_.CreatePHI(b_.getInt64Ty(), 3);
-    llvm::PHINode* active = b_.CreatePHI(rest_active->getType(), 3);
+    llvm::PHINode* flags = b_.CreatePHI(rest_flags->getType(), 3);
     llvm::PHINode* count = b_.CreatePHI(b_.getInt64Ty(), 3);
     Values phis;
     for (size_t i = 0; i < redirected.size(); ++i)
       phis.push_back(b_.CreatePHI(pointers_[i]->getType(), 3));
+    Value* active = active_of(flags);
     Scope scope{.kind = ScopeKind::loop, .preheader = pre, .writes = &analysis_.writes()};
     e_.in_scope(scope, [&](Scope& inner) {
       Lanes lanes = lanes_at(k);
@@ -291,34 +316,35 @@ class LaneLoop {
       lanes.past.assign(past.begin(), past.end());
       body(lanes, k);
       Value* following = b_.CreateAdd(k, i64(width_));
-      b_.CreateCondBr(b_.CreateICmpSLT(following, full), head, next);
+      b_.CreateCondBr(b_.CreateICmpSLT(following, full), head, check);
       llvm::BasicBlock* latch = b_.GetInsertBlock();
-      b_.SetInsertPoint(next);
-      b_.CreateCondBr(b_.CreateICmpSLT(following, to), tail, finish);
       pre = inner.preheader;
+      b_.SetInsertPoint(check);
+      llvm::PHINode* reached = b_.CreatePHI(b_.getInt64Ty(), 2);
+      reached->addIncoming(full, pre);
+      reached->addIncoming(following, latch);
+      b_.CreateCondBr(b_.CreateICmpSLT(reached, to), copies ? tail : head, finish);
       const auto join = [&](Value* phi, Value* at_pre, Value* at_latch, Value* at_tail) {
         llvm::cast<llvm::PHINode>(phi)->addIncoming(at_pre, pre);
         llvm::cast<llvm::PHINode>(phi)->addIncoming(at_latch, latch);
-        llvm::cast<llvm::PHINode>(phi)->addIncoming(at_tail, tail_end);
+        llvm::cast<llvm::PHINode>(phi)->addIncoming(at_tail, tail);
       };
-      Value* all = llvm::Constant::getAllOnesValue(rest_active->getType());
+      Value* all = llvm::Constant::getAllOnesValue(rest_flags->getType());
       join(k, from, following, full);
-      join(active, all, all, rest_active);
+      join(flags, all, all, rest_flags);
       join(count, i64(width_), i64(width_), rest);
       for (size_t i = 0; i < phis.size(); ++i)
         join(phis[i], pointers_[i], pointers_[i], redirected[i]);
     });
-    for (llvm::PHINode* phi : {active, count})
+    if (active != flags && active->use_empty())
+      llvm::cast<llvm::Instruction>(active)->eraseFromParent();
+    for (llvm::PHINode* phi : {flags, count})
       if (phi->use_empty()) phi->eraseFromParent();
 
     b_.SetInsertPoint(pre);
-    b_.CreateCondBr(b_.CreateICmpSLT(from, full), head, short_of);
-    b_.SetInsertPoint(short_of);
-    b_.CreateCondBr(b_.CreateICmpSLT(full, to), tail, exit);
-    b_.SetInsertPoint(finish);
-    if (masked) {
-      b_.CreateBr(exit);
-    } else {
+    b_.CreateCondBr(b_.CreateICmpSLT(from, full), head, check);
+    if (copies) {
+      b_.SetInsertPoint(finish);
       copy_out(scratch, full, to, exit);
     }
     b_.SetInsertPoint(exit);
@@ -622,6 +648,7 @@ void Emitter::lane_loop(const For& loop) {
   const bool serial = std::ranges::any_of(
       analysis.folds(), [](const Fold* fold) { return fold->order == Order::serial; });
   if (serial || analysis.holds_lanes()) return serial_loop(loop);
+  if (chain_loop(loop, analysis)) return;
   LaneLoop(*this, loop, analysis).emit();
 }
 

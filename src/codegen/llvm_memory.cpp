@@ -56,7 +56,7 @@ bool Emitter::masked_is_native(llvm::Type* element) const {
 }
 
 llvm::Value* Emitter::load_first(llvm::Type* type, Value* pointer, Value* active, Value* count) {
-  if (ops_.features().avx512)
+  if (ops_.features().x86 && masked_is_native(type->getScalarType()))
     return b_.CreateMaskedLoad(type, pointer, element_align(type), active);
   Value* scratch = ops_.slot(type);
   const uint64_t bytes = type->getScalarSizeInBits() / 8;
@@ -67,7 +67,7 @@ llvm::Value* Emitter::load_first(llvm::Type* type, Value* pointer, Value* active
 
 void Emitter::store_first(Value* value, Value* pointer, Value* active, Value* count) {
   llvm::Type* type = value->getType();
-  if (ops_.features().avx512) {
+  if (ops_.features().x86 && masked_is_native(type->getScalarType())) {
     b_.CreateMaskedStore(value, pointer, element_align(type), active);
     return;
   }

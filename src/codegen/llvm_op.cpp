@@ -283,8 +283,23 @@ llvm::Value* OpEmitter::float_max(Value* x, Value* y) {
   }
   if (Value* native = native_max(x, y); native != nullptr) return native;
   Value* both = b_.CreateAnd(as_integer(max(x, y)), as_integer(max(y, x)));
-  Value* nan = b_.CreateSExt(b_.CreateFCmpUNO(x, y), both->getType());
+  Value* nan = unordered(x, y);
   return b_.CreateBitCast(b_.CreateOr(both, nan), x->getType());
+}
+
+// Ones where x or y is NaN. LLVM takes long to turn a vector of bits into one of integers again.
+llvm::Value* OpEmitter::unordered(Value* x, Value* y) {
+  constexpr uint8_t kUnordered = 3;
+  const bool single = x->getType()->getScalarType()->isFloatTy();
+  if (features_.x86 && features_.avx2 && 32 == width_of(x) * (single ? 4 : 8))
+    return as_integer(b_.CreateIntrinsic(
+        single ? llvm::Intrinsic::x86_avx_cmp_ps_256 : llvm::Intrinsic::x86_avx_cmp_pd_256, {},
+        {x, y, b_.getInt8(kUnordered)}));
+  if (features_.x86 && 16 == width_of(x) * (single ? 4 : 8))
+    return as_integer(b_.CreateIntrinsic(
+        single ? llvm::Intrinsic::x86_sse_cmp_ps : llvm::Intrinsic::x86_sse2_cmp_pd, {},
+        {x, y, b_.getInt8(kUnordered)}));
+  return b_.CreateSExt(b_.CreateFCmpUNO(x, y), as_integer(x)->getType());
 }
 
 // vrange orders zeros; it gives the other operand for a NaN, which the masked sum puts back.
@@ -342,21 +357,8 @@ llvm::Value* OpEmitter::round(Code code, Value* x) {
   return intrinsic(id, {&x, 1});
 }
 
-llvm::Value* OpEmitter::power_of_two(Dtype dtype, Value* n) {
-  const bool single = dtype == Dtype::float32;
-  llvm::Type* type = with_width(b_.getIntNTy(single ? 32 : 64), width_of(n));
-  Value* exponent = nullptr;
-  if (single) {
-    exponent = b_.CreateFPToSI(n, type);
-  } else {
-    // |n| < 2^51: the integer stands in the low bits of n + 1.5 * 2^52.
-    exponent = as_integer(b_.CreateFAdd(n, like(n, 6755399441055744.0)));
-  }
-  Value* biased = b_.CreateAdd(exponent, like_bits(exponent, single ? 127 : 1023));
-  return b_.CreateBitCast(b_.CreateShl(biased, like_bits(biased, single ? 23 : 52)), n->getType());
-}
-
-// Without vscalef: three factors, of which only the last that is not 1 can round.
+// Without vscalef: two factors, each with half of the exponent, so that the first product is exact unless
+// the result is subnormal and x nearly so.
 llvm::Value* OpEmitter::scale2(Dtype dtype, Value* x, Value* n) {
   const bool single = dtype == Dtype::float32;
   const int width = width_of(x);
@@ -367,22 +369,16 @@ llvm::Value* OpEmitter::scale2(Dtype dtype, Value* x, Value* n) {
     return b_.CreateIntrinsic(id, {},
                               {x, n, x, llvm::Constant::getAllOnesValue(mask), b_.getInt32(4)});
   }
-  const double top = single ? 127 : 1023, bottom = single ? -126 : -1022;
-  const double step = single ? -102 : -969;  // keeps a normal x clear of double rounding
-  const auto clamp = [&](Value* v, double low, double high) {
-    v = b_.CreateSelect(b_.CreateFCmpOLT(v, like(v, high)), v, like(v, high));
-    return b_.CreateSelect(b_.CreateFCmpOGT(v, like(v, low)), v, like(v, low));
-  };
-  const auto part = [&](Value* v) {
-    Value* most = b_.CreateSelect(b_.CreateFCmpOLT(v, like(v, top)), v, like(v, top));
-    return b_.CreateSelect(b_.CreateFCmpOLT(v, like(v, bottom)), like(v, step), most);
-  };
-  n = clamp(n, 4 * bottom, 4 * top);
-  Value* first = part(n);
-  n = b_.CreateFSub(n, first);
-  Value* second = part(n);
-  Value* third = clamp(b_.CreateFSub(n, second), bottom, top);
-  for (Value* factor : {first, second, third}) x = b_.CreateFMul(x, power_of_two(dtype, factor));
+  // A small integer stands in the low bits of its sum with 1.5 times the power of two behind the mantissa.
+  Value* magic = like(n, single ? 12582912.0 : 6755399441055744.0);
+  Value* half = b_.CreateFAdd(b_.CreateFMul(n, like(n, 0.5)), magic);
+  Value* rest = b_.CreateFAdd(b_.CreateFSub(n, b_.CreateFSub(half, magic)), magic);
+  for (Value* exponent : {half, rest}) {
+    Value* bits = as_integer(exponent);
+    bits = b_.CreateAdd(bits, like_bits(bits, single ? 127 : 1023));
+    bits = b_.CreateShl(bits, like_bits(bits, single ? 23 : 52));
+    x = b_.CreateFMul(x, b_.CreateBitCast(bits, x->getType()));
+  }
   return x;
 }
 

@@ -68,10 +68,10 @@ class OpEmitter {
   Value* compare(ir::Code code, Dtype dtype, Value* x, Value* y);
   Value* float_min(Value* x, Value* y);
   Value* float_max(Value* x, Value* y);
+  Value* unordered(Value* x, Value* y);
   Value* native_max(Value* x, Value* y);
   Value* round(ir::Code code, Value* x);
   Value* scale2(Dtype dtype, Value* x, Value* n);
-  Value* power_of_two(Dtype dtype, Value* n);
   Value* call_lanes(const char* function, std::span<Value* const> v);
   Value* cast(Dtype to, Dtype from, Value* x);
   Value* float_to_integer(Dtype to, Dtype from, Value* x);

@@ -4,11 +4,13 @@
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Pass.h>
+#include <llvm/Support/CommandLine.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Support/raw_ostream.h>
 
 #include <algorithm>
 #include <array>
+#include <mutex>
 #include <string_view>
 
 #include "base/error.h"
@@ -166,8 +168,22 @@ constexpr std::string_view kLeftOut[] = {
     "Detect Dead Lanes",
     "PostRA Machine Sink",
     "Machine Late Instructions Cleanup Pass",
+    "Remove dead machine instructions",
+    "Machine Copy Propagation Pass",
+    "Optimize machine instruction PHIs",
+    "Stack Slot Coloring",
+    "X86 Fixup Vector Constants",
     "X86 Fixup Inst Tuning",
 };
+
+// No live range is split around whole regions of blocks: the search takes a quarter of the compile time
+// of large kernels. Between two loops values are few; what does not fit a loop is mostly constants, which
+// instructions read from memory as well.
+void limit_register_allocator() {
+  auto& options = llvm::cl::getRegisteredOptions();
+  const auto budget = options.find("grow-region-complexity-budget");
+  if (budget != options.end()) budget->second->addOccurrence(0, "", "0");
+}
 
 // Takes the code generator's passes and keeps the wanted ones. The first of its two register
 // allocators is for tiles.
@@ -200,6 +216,8 @@ struct Pipeline::State {
 };
 
 Pipeline::Pipeline(CpuLevel level) : state_(std::make_unique<State>()) {
+  static std::once_flag limited;
+  std::call_once(limited, limit_register_allocator);
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
   const bool is_x86 = level != CpuLevel::neon;

@@ -80,7 +80,11 @@ class Planner {
       if (!passes_[pass].analysis.access(*unit.index).early) continue;
       const For* loop = passes_[pass].loop;
       if (is_tile(*loop)) {
-        ahead_[loop].push_back({unit.buffer, unit.index, loop->axes[0], kNone, 1, true});
+        // By what steps through the tile, if anything: evenly over more time.
+        const For* by = pass + 1 < passes_.size() && steps(*passes_[pass + 1].loop)
+                            ? passes_[pass + 1].loop
+                            : loop;
+        ahead_[by].push_back({unit.buffer, unit.index, loop->axes[0], kNone, 1, true, loop});
         continue;
       }
       const std::optional<int32_t> stride = row_stride(row.axes[0], pass, *unit.index);
@@ -89,6 +93,14 @@ class Planner {
       ahead_[passes_[by].loop].push_back(
           {unit.buffer, unit.index, loop->axes[0], by < pass ? kNone : *stride});
     }
+  }
+
+  // Lanes that step along chains.
+  static bool steps(const For& loop) {
+    return std::ranges::any_of(loop.body, [](const Stmt& stmt) {
+      const For* inner = std::get_if<For>(&stmt);
+      return inner != nullptr && inner->kind == ForKind::serial;
+    });
   }
 
   // The next tile has other rows where this loop fills a Local, and other lanes where one is read.

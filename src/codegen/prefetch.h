@@ -17,11 +17,12 @@ namespace cermet::codegen {
 
 struct Ahead {
   ir::BufferRef buffer;
-  const ir::Index* index;  // of the load
-  ir::AxisId variable;     // of the loop that loads
-  int32_t next_row;        // number of the stride to the row wanted; kNone: it is this row
-  int64_t rows = 1;        // how many such rows on that is
-  bool next_tile = false;  // wanted is what follows the loop's own elements
+  const ir::Index* index;          // of the load
+  ir::AxisId variable;             // of the loop that loads
+  int32_t next_row;                // number of the stride to the row wanted; kNone: it is this row
+  int64_t rows = 1;                // how many such rows on that is
+  bool next_tile = false;          // wanted is what follows the elements of `loads`
+  const ir::For* loads = nullptr;  // of `variable`, for a loop of chains; else the loop itself
 };
 
 // By lane loop of the chunk loop.

@@ -31,6 +31,17 @@ struct EntryPoint {
   ir::Size grid;
   std::vector<Work> work;
   bool spans = false;  // `work` is that of any span of items
+  bool in_order =
+      false;  // spans run one after another, with the entry points beside this one (carries.h)
+};
+
+// An entry point that makes some Locals of the kernel, and these alone, from a few buffers and from sizes:
+// where those are the same again, so are the Locals, and it need not run (runtime/packed_cache.h).
+struct Packing {
+  int32_t entry;
+  std::vector<int32_t> sources;  // words of the record that are the buffers read
+  std::vector<int32_t> words;    // all else of the record that it takes
+  std::vector<int32_t> locals;   // which of kernel_locals it makes
 };
 
 // Code made from one tiled kernel: a relocatable object, or CUDA C++ text. Axes in sizes and trips are
@@ -40,6 +51,7 @@ struct Object {
   std::vector<EntryPoint> entries;       // run in order, all items of one before the next
   std::vector<ir::Local> kernel_locals;  // scratch of the whole launch: words at the record's end
   std::vector<ir::Local> thread_locals;  // laid out one after another, 64-byte aligned, in `local`
+  std::vector<Packing> packings;
   int32_t status_word = -1;  // where the Status parameter stands in the record; -1: none
 };
 

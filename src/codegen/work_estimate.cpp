@@ -97,6 +97,10 @@ class Estimator {
     add(trip_of(loop.end), factor, trips);
     if (loop.kind != ForKind::lane) return body(loop.body, factor, trips);
     const LaneAnalysis analysis(kernel_, loop);
+    const auto is_loop = [](const Stmt& stmt) { return std::holds_alternative<For>(stmt); };
+    if (std::ranges::any_of(loop.body, is_loop))
+      return body(loop.body, factor * kVectorOpNs / kScalarOpNs / analysis.width(vector_bytes_),
+                  trips);
     work_.push_back(
         {factor * analysis.cost() * kVectorOpNs / analysis.width(vector_bytes_), trips});
   }
@@ -139,9 +143,18 @@ class Estimator {
     return share;
   }
 
+  // A loop that runs once or not at all.
+  bool is_flag(ExprId end) const {
+    const Expr* e = &kernel_[end];
+    while (e->kind == ExprKind::ref && lets_.contains(e->id)) e = &kernel_[lets_.at(e->id)];
+    return e->kind == ExprKind::op && e->code == Code::cast &&
+           kernel_[e->operands[0]].dtype == Dtype::boolean;
+  }
+
   // min(extent, largest constant) of what the end is made of, which covers `extent`,
   // `min(begin + tile, extent)` and their like; of what is divided, the extent.
   WorkTrip trip_of(ExprId end) {
+    if (is_flag(end)) return {kNone, 1};
     WorkTrip trip;
     int64_t constant = 0;
     std::set<ExprId> seen;

@@ -6,12 +6,14 @@
 #include <limits>
 
 #include "codegen/target.h"
+#include "fused/attention_operand.h"
 #include "fused/attention_step.h"
 #include "ops/rules.h"
 
 namespace cermet {
 
 using namespace rules;
+using attention::is_one;
 
 namespace {
 
@@ -32,10 +34,10 @@ array grouped(const array& a, int64_t key_heads) {
 }
 
 // Which keys a query sees: those up to its own position, positions counted from the last.
-array causal_mask(int64_t queries, int64_t keys) {
+array causal_mask(const Dim& queries, const Dim& keys) {
   const Number one = number(int64_t{1});
   const array key = arange(number(int64_t{0}), number(keys), one, Dtype::int32);
-  const array query = arange(number(keys - queries), number(keys), one, Dtype::int32);
+  const array query = arange(number(minus(keys, queries)), number(keys), one, Dtype::int32);
   return key <= reshape(query, {queries, 1});
 }
 
@@ -162,6 +164,7 @@ struct Terms {
   std::optional<array> largest, sinks;
   std::vector<Applied> steps;  // on scores
   size_t next;                 // the first input of the steps on weights
+  array products;              // of scaled queries and keys: scores before any step
 };
 
 // 1 / total, and 0 where that is 0.
@@ -193,6 +196,14 @@ array add_step(const AttentionStep& step, std::span<const array> inputs, size_t&
   return apply(steps.back());
 }
 
+// For each head: [..., heads for each of the keys, queries, n] with [..., 1, n, m]. Of one query its heads are
+// the rows of one product, so that what they share is read once.
+array product_by_head(const array& rows, const array& shared) {
+  const Shape& shape = rows.shape();
+  if (!is_one(shape.dim(3)) || is_one(shape.dim(2))) return matmul(rows, shared);
+  return swapaxes(matmul(swapaxes(rows, 2, 3), shared), 2, 3);
+}
+
 Terms terms_of(const AttentionParams& p, std::span<const array> inputs) {
   const int64_t key_heads = inputs[kKeys].shape()[1];
   const array q = grouped(scaled(p, inputs, widened(inputs[0])), key_heads);
@@ -200,18 +211,20 @@ Terms terms_of(const AttentionParams& p, std::span<const array> inputs) {
   const array v = expand_dims(widened(inputs[2]), {2});
   const Shape shape = inputs[0].shape();
 
-  array scores = matmul(q, swapaxes(k, -1, -2));
-  if (p.causal) scores = hidden(scores, causal_mask(shape[2], inputs[1].shape()[2]));
+  const array products = product_by_head(q, swapaxes(k, -1, -2));
+  array scores = products;
+  if (p.causal) scores = hidden(scores, causal_mask(shape.dim(2), inputs[1].shape().dim(2)));
   std::vector<Applied> steps;
   size_t next = kScale + (scale_of(p) != AttentionScale::none);
   for (int64_t code : p.score_steps)
     scores = add_step(AttentionStep::of(code), inputs, next, scores, steps);
 
   std::optional<array> largest, sinks;
-  if (p.is_shifted) largest = max(scores, AxisList{-1}, true);
+  const bool any_keys = is_less(0, inputs[1].shape().dim(2));  // of no scores there is no largest
+  if (p.is_shifted && any_keys) largest = max(scores, AxisList{-1}, true);
   if (p.has_sinks) {
     sinks = reshape(widened(inputs[inputs.size() - 1]), {key_heads, shape[1] / key_heads, 1, 1});
-    if (largest) largest = maximum(*largest, *sinks);
+    if (p.is_shifted) largest = largest ? maximum(*largest, *sinks) : *sinks;
   }
   // A row of -inf alone subtracts 0, so that its weights are 0.
   if (largest)
@@ -223,7 +236,7 @@ Terms terms_of(const AttentionParams& p, std::span<const array> inputs) {
   array total = sum(weights, AxisList{-1}, true);
   if (sinks) total = total + exponential(*sinks);
   const array share = p.empty_is_nan ? reciprocal(total) : share_of(total);
-  return {q, k, v, weights, share, largest, sinks, std::move(steps), next};
+  return {q, k, v, weights, share, largest, sinks, std::move(steps), next, products};
 }
 
 // What the values are summed with, from the weights or their shares.
@@ -242,23 +255,24 @@ array attention_graph(const OpCall& c) {
     return attention::is_homogeneous(AttentionStep::of(code));
   });
   const array start = shares_last ? t.weights : t.weights * t.share;
-  const array sums = matmul(stepped(p, c.inputs, t.next, start, steps), t.v);
+  const array sums = product_by_head(stepped(p, c.inputs, t.next, start, steps), t.v);
   const array result = flatten(shares_last ? sums * t.share : sums, 1, 2);
   return astype(result, c.inputs[0].dtype());
 }
 
 // Tiles of scores are for several queries and keys; a few queries are products of few rows, unless tile
 // instructions take them: 8 then cost what 2 do.
-bool has_tiles(const OpCall& c) {
-  const bool by_tiles = c.inputs[0].dtype() == Dtype::bfloat16 && cpu_target().facts().amx_bf16;
+bool has_tiles(std::span<const array> inputs) {
+  const bool by_tiles = inputs[0].dtype() == Dtype::bfloat16 && cpu_target().facts().amx_bf16;
   const int64_t few_queries = by_tiles ? 1 : 8;
-  const Shape &q = c.inputs[0].shape(), &v = c.inputs[2].shape();
+  const Shape &q = inputs[0].shape(), &v = inputs[2].shape();
   const auto more = [](const Dim& dim, int64_t than) { return is_less(than, dim); };
-  return more(q.dim(2), few_queries) && more(v.dim(2), 1) && more(q.dim(3), 1) && more(v.dim(3), 1);
+  return more(q.dim(0), 0) && more(q.dim(1), 0) && more(q.dim(2), few_queries) &&
+         more(v.dim(2), 1) && more(q.dim(3), 1) && more(v.dim(3), 1);
 }
 
 std::optional<Params> attention_kernel(const OpCall& c) {
-  return has_tiles(c) ? std::optional<Params>(c.params) : std::nullopt;
+  return has_tiles(c.inputs) ? std::optional<Params>(c.params) : std::nullopt;
 }
 
 // --- The gradient, for each head of the queries: with P = weights · share, and dP = g vᵀ taken back through
@@ -289,6 +303,19 @@ array input_cotangent(const Applied& a, const array& g) {
   return through(a, true, g);
 }
 
+// Of an array over queries and keys it has the array's shape, so that no more is ever stored: what batches
+// and heads share is summed as it is made. Of one over queries or keys alone each head has its own.
+Shape array_gradient_shape(const Shape& given, const Shape& heads, const Dim& keys) {
+  Shape shape = heads;
+  shape.dim(3) = keys;
+  const auto has = [&](int axis) { return !is_one(given.dim(axis)); };
+  if (!has(3)) shape.dim(3) = 1;
+  else if (!has(2)) shape.dim(2) = 1;
+  for (int axis : {0, 1})
+    if (has(2) && has(3) && !has(axis)) shape.dim(axis) = 1;
+  return shape;
+}
+
 Shape gradient_shape(const OpCall& c) {
   const auto& [attention, k] = c.get<AttentionGradientParams>();
   const Input input = role_of(attention, k).input;
@@ -296,7 +323,8 @@ Shape gradient_shape(const OpCall& c) {
   if (input == kQueries) return q;
   Shape shape = c.inputs.back().shape();  // [batch, heads, queries, features of values]
   if (input == kSinks || input == kNumber || input == kScale) shape.dim(3) = 1;
-  if (input == kArray) shape.dim(3) = keys.dim(2);
+  if (input == kArray)
+    return array_gradient_shape(c.inputs[static_cast<size_t>(k)].shape(), shape, keys.dim(2));
   if (input == kKeys) shape.dim(3) = keys.dim(3);
   if (input == kKeys || input == kValues) shape.dim(2) = keys.dim(2);
   return shape;
@@ -311,10 +339,20 @@ Dtype gradient_dtype(const OpCall& c) {
   return is_whole || !is_half(dtype) ? dtype : Dtype::float32;
 }
 
-// `inner`: of the scaled queries with their gradient.
+// `inner`: of the scaled queries with their gradient, or of the products with theirs.
 array scale_gradient(const AttentionParams& p, std::span<const array> inputs, const array& inner) {
   const array ratio = inner / spread_number(inputs[kScale], inner);
   return scale_of(p) == AttentionScale::over ? negative(ratio) : ratio;
+}
+
+// Of [batch, key heads, heads for each, queries, keys]: the axes along which what has this shape, with one
+// axis for heads, is the same.
+AxisList shared_axes(const array& cotangent, const Shape& shape) {
+  AxisList axes;
+  for (int axis = 0; axis < 5; ++axis)
+    if (is_one(shape.dim(axis - (axis > 1))) && !is_one(cotangent.shape().dim(axis)))
+      axes.push_back(axis);
+  return axes;
 }
 
 array gradient_graph(const OpCall& c) {
@@ -325,7 +363,8 @@ array gradient_graph(const OpCall& c) {
   const array g = grouped(widened(c.inputs.back()), c.inputs[1].shape()[1]);
   const auto by_head = [](const array& a) { return flatten(a, 1, 2); };
   const auto of_input = [&](const array& cotangent) {
-    return by_head(input == kArray ? cotangent : sum(cotangent, AxisList{-1}, true));
+    const AxisList axes = shared_axes(cotangent, gradient_shape(c));
+    return by_head(axes.empty() ? cotangent : sum(cotangent, axes, true));
   };
 
   const array p = t.weights * t.share;
@@ -333,7 +372,7 @@ array gradient_graph(const OpCall& c) {
   const array last = stepped(attention, inputs, t.next, p, on_weights);
   const Dtype dtype = gradient_dtype(c);
   if (input == kValues) return astype(by_head(matmul(swapaxes(last, -1, -2), g)), dtype);
-  const array dlast = matmul(g, swapaxes(t.v, -1, -2));
+  const array dlast = product_by_head(g, swapaxes(t.v, -1, -2));
   const size_t n_scores = t.steps.size();
   const bool of_step = input == kArray || input == kNumber;
   if (of_step && step >= n_scores) {
@@ -353,15 +392,25 @@ array gradient_graph(const OpCall& c) {
         input_cotangent(t.steps[step], taken_back(attention, t.steps, behind, step + 1)));
   const array ds = taken_back(attention, t.steps, behind, 0);
   if (input == kKeys) return astype(by_head(matmul(swapaxes(ds, -1, -2), t.q)), dtype);
-  const array dq = matmul(ds, t.k);  // of the scaled queries
   if (input == kScale)
-    return by_head(scale_gradient(attention, c.inputs, sum(dq * t.q, AxisList{-1}, true)));
+    return by_head(scale_gradient(attention, c.inputs, sum(ds * t.products, AxisList{-1}, true)));
+  const array dq = product_by_head(ds, t.k);  // of the scaled queries
   return astype(scaled(attention, c.inputs, by_head(dq)), dtype);
 }
 
+// One kernel for all; but one of its own where heads or batches are summed, which then are no items of it.
+// What goes with steps on weights is planned op by op.
 std::optional<Params> gradient_kernel(const OpCall& c) {
   const auto& [attention, k] = c.get<AttentionGradientParams>();
-  if (role_of(attention, k).input > kValues || !has_tiles(c)) return std::nullopt;
+  const auto [input, step] = role_of(attention, k);
+  const bool of_step = input == kArray || input == kNumber;
+  if (!has_tiles(c.inputs) || (of_step && step >= attention.score_steps.size()))
+    return std::nullopt;
+  const Shape shape = gradient_shape(c), &all = c.inputs.back().shape();
+  const auto is_summed = [&](int axis) {
+    return is_one(shape.dim(axis)) && !is_one(all.dim(axis));
+  };
+  if (is_summed(0) || is_summed(1)) return c.params;
   return attention;
 }
 
@@ -369,7 +418,7 @@ std::optional<Params> gradient_kernel(const OpCall& c) {
 array summed_to(const array& a, const Shape& like) {
   AxisList axes;
   for (int axis = 0; axis < like.ndim(); ++axis)
-    if (like[axis] == 1 && a.shape()[axis] != 1) axes.push_back(axis);
+    if (same_size(like.dim(axis), 1) && !same_size(a.shape().dim(axis), 1)) axes.push_back(axis);
   return axes.empty() ? a : sum(a, axes, true);
 }
 
@@ -398,7 +447,7 @@ array attention_vjp(const OpCall& c, const array&, int k, const array& g) {
 
 // --- vmap: the new axis joins the batch, so that a batch of batches is one kernel, too.
 
-array with_axis(const array& a, bool batched, int64_t size) {
+array with_axis(const array& a, bool batched, const Dim& size) {
   if (batched) return a;
   Shape shape = a.shape();
   shape.insert(0, size);
@@ -406,10 +455,10 @@ array with_axis(const array& a, bool batched, int64_t size) {
 }
 
 // A mask for all batch entries stays one if it is not batched.
-array joined(const array& a, bool batched, int64_t size, int64_t batch) {
-  if (!batched && a.shape()[0] != batch) return a;
+array joined(const array& a, bool batched, const Dim& size, const Dim& batch) {
+  if (!batched && !same_size(a.shape().dim(0), batch)) return a;
   array wide = with_axis(a, batched, size);
-  if (wide.shape()[1] != batch) {
+  if (!same_size(wide.shape().dim(1), batch)) {
     Shape shape = wide.shape();
     shape.dim(1) = batch;
     wide = broadcast_to(wide, shape);
@@ -425,7 +474,7 @@ array entry(const array& a, bool batched, int64_t i) {
 
 // `p`: of the attention. Sinks and numbers have no batch of their own: with batched ones, entry by entry.
 array vmap_attention(const OpCall& c, const AttentionParams& p, std::span<const bool> batched,
-                     int64_t size) {
+                     const Dim& size) {
   const auto n_own = static_cast<int>(c.inputs.size()) - (c.row.id == OpId::AttentionGradient);
   const auto has_batch = [&](size_t k) {
     const auto i = static_cast<int>(k);
@@ -445,19 +494,32 @@ array vmap_attention(const OpCall& c, const AttentionParams& p, std::span<const 
     }
     return stack(results, 0);
   }
-  const int64_t batch = c.inputs[0].shape()[batched[0] ? 1 : 0];
+  const Dim batch = c.inputs[0].shape().dim(batched[0] ? 1 : 0);
   Arrays inputs;
   for (size_t k = 0; k < c.inputs.size(); ++k)
     inputs.push_back(has_batch(k) ? joined(c.inputs[k], batched[k], size, batch) : c.inputs[k]);
   return unflatten(make_node(c.row, std::move(inputs), c.params, {}), 0, {size, batch});
 }
 
-array attention_vmap(const OpCall& c, std::span<const bool> batched, int64_t size) {
+array attention_vmap(const OpCall& c, std::span<const bool> batched, const Dim& size) {
   return vmap_attention(c, c.get<AttentionParams>(), batched, size);
 }
 
-array gradient_vmap(const OpCall& c, std::span<const bool> batched, int64_t size) {
-  return vmap_attention(c, c.get<AttentionGradientParams>().attention, batched, size);
+// Each entry has a gradient of its own: an array that all batches share is spread over them, and what it
+// gets is summed behind.
+array gradient_vmap(const OpCall& c, std::span<const bool> batched, const Dim& size) {
+  const auto& [p, k] = c.get<AttentionGradientParams>();
+  if (role_of(p, k).input != kArray) return vmap_attention(c, p, batched, size);
+  const auto of = static_cast<size_t>(k);
+  const int at = batched[of] ? 1 : 0;
+  Arrays inputs(c.inputs.begin(), c.inputs.end());
+  Shape shape = inputs[of].shape();
+  const bool is_shared =
+      is_one(shape.dim(at)) && !is_one(shape.dim(at + 2)) && !is_one(shape.dim(at + 3));
+  shape.dim(at) = inputs[0].shape().dim(batched[0] ? 1 : 0);
+  inputs[of] = broadcast_to(inputs[of], shape);
+  const array each = vmap_attention({c.row, c.params, inputs}, p, batched, size);
+  return is_shared ? sum(each, AxisList{1}, true) : each;
 }
 
 void check_shapes(const array& q, const array& k, const array& v) {
@@ -480,7 +542,7 @@ void check_shapes(const array& q, const array& k, const array& v) {
                key_heads);
 }
 
-// The mask as [1 or batch, 1 or heads, queries, keys].
+// The mask as [1 or batch, 1 or heads, 1 or queries, 1 or keys].
 array fitted_mask(const array& mask, const Shape& scores, Dtype dtype, const S& s) {
   CERMET_CHECK(mask.ndim() <= 4, value, kName, "the mask has shape {}; it has at most 4 axes",
                mask.shape());
@@ -493,11 +555,7 @@ array fitted_mask(const array& mask, const Shape& scores, Dtype dtype, const S& 
   array result = mask.dtype() == Dtype::boolean ? mask : astype(mask, dtype, s);
   AxisList missing;
   for (int axis = 0; axis < 4 - mask.ndim(); ++axis) missing.push_back(axis);
-  if (!missing.empty()) result = expand_dims(result, missing, s);
-  Shape shape = result.shape();
-  shape.dim(2) = scores.dim(2);
-  shape.dim(3) = scores.dim(3);
-  return broadcast_to(result, shape, s);
+  return missing.empty() ? result : expand_dims(result, missing, s);
 }
 
 }  // namespace
@@ -532,8 +590,9 @@ constinit const OpRow rows::attention_gradient = {
     .domain = Domain{},
     .max_ulp = 32,
     .doc =
-        "The cotangent of one input of attention, from the inputs and the cotangent of its result, "
-        "for each head of the queries. Weights are computed again, not kept.",
+        "The cotangent of one input of attention, from the inputs and the cotangent of its result: "
+        "of an array over queries and keys in its shape, else for each head of the queries. "
+        "Weights are computed again, not kept.",
 };
 
 array fast::scaled_dot_product_attention(const array& q, const array& k, const array& v,
@@ -565,7 +624,27 @@ array fast::scaled_dot_product_attention(const array& q, const array& k, const a
                  sinks->shape(), q.shape()[1]);
     inputs.push_back(astype(*sinks, dtype, s));
   }
+  // All else gets its kernel when it is planned, so that one trace serves all lengths.
+  if (is_one(q.shape().dim(3)) || is_one(v.shape().dim(3)))
+    if (auto result = attention::as_kernel(inputs, p, s)) return *result;
   return make_node(rows::scaled_dot_product_attention, std::move(inputs), p, s);
+}
+
+// Products of one feature have no axis for a kernel to sum over: they get a second one of zeros.
+std::optional<array> attention::as_kernel(std::span<const array> inputs, const AttentionParams& p,
+                                          const S& s) {
+  const auto widened = [&](const array& a) {
+    if (!is_one(a.shape().dim(3))) return a;
+    return pad(a, {{0, 0}, {0, 0}, {0, 0}, {0, 1}}, array(0), "constant", s);
+  };
+  Arrays wide(inputs.begin(), inputs.end());
+  for (size_t k : {kQueries, kKeys, kValues}) wide[k] = widened(wide[k]);
+  if (!has_tiles(wide)) return std::nullopt;
+  Shape shape = inputs[kQueries].shape();
+  shape.dim(3) = inputs[kValues].shape().dim(3);
+  const array result = make_node(rows::scaled_dot_product_attention, std::move(wide), p, s);
+  if (!is_one(shape.dim(3))) return result;
+  return sized_slice(result, {0, 0, 0, 0}, {1, 1, 1, 1}, shape, s);
 }
 
 }  // namespace cermet

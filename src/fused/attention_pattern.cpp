@@ -63,7 +63,7 @@ int column_left_out(const Node& slice) {
     if (p.step[static_cast<size_t>(axis)] != 1 ||
         !same_size(axis == last ? plus(to.dim(axis), 1) : to.dim(axis), from.dim(axis)))
       return -1;
-  return p.start[static_cast<size_t>(last)] == 0 ? 1 : 0;
+  return same_size(p.start.dim(last), 0) ? 1 : 0;
 }
 
 class Matcher {
@@ -101,12 +101,10 @@ class Matcher {
     }
     if (found_.sinks) inputs.push_back(sinks_of_heads(to));
     p.has_sinks = bool(found_.sinks);
-    const OpRow& row = rows::scaled_dot_product_attention;
-    const auto& composite = std::get<CompositeLowering>(row.lowering.value);
-    if (!composite.kernel({row, p, inputs})) return std::nullopt;
-    array result = make_node(row, std::move(inputs), std::move(p), root_->stream);
-    result.node()->origin = root_->origin;
-    result = reshaped(astype(result, root_->dtype), result_shape());
+    const std::optional<array> made = as_kernel(inputs, p, root_->stream);
+    if (!made) return std::nullopt;
+    made->node()->origin = root_->origin;
+    const array result = reshaped(astype(*made, root_->dtype), result_shape());
     return root_->row == &rows::matmul ? moved(result, found_.weight_moves, result_features())
                                        : result;
   }
@@ -223,7 +221,7 @@ class Matcher {
     if (--left < 0 || node.row == nullptr || !is_floating(node.dtype)) return false;
     const bool goes_on = node.row == &rows::cast || node.row == &rows::slice ||
                          node.row == &rows::select || moves_rows(node) || is_elementwise(node);
-    return goes_on && (node.traced || graph_.is_open(node)) &&
+    return goes_on && (node.is_traced_here() || graph_.is_open(node)) &&
            std::ranges::any_of(node.inputs, [&](const NodeRef& input) {
              return leads_to_exponential(*input, left);
            });
@@ -576,7 +574,7 @@ class Matcher {
                     {sizes[0], sizes[1], a.shape().dim(a.ndim() - 2), a.shape().dim(a.ndim() - 1)});
   }
 
-  // [1 or batch, 1 or heads, queries, keys].
+  // [1 or batch, 1 or heads, 1 or queries, 1 or keys].
   array spread_in_four(array mask) const {
     const Shape& scores = scores_shape();
     const int leading = scores.ndim() - 2;
@@ -593,11 +591,7 @@ class Matcher {
     fit_axes(batch, leading);
     fit_axes(leading, leading + 1);
     fit_axes(leading + 1, leading + 2);
-    mask = in_four(broadcast_to(mask, shape), shape, batch, leading);
-    Shape whole = mask.shape();
-    whole.dim(2) = scores.dim(leading);
-    whole.dim(3) = scores.dim(leading + 1);
-    return broadcast_to(mask, whole);
+    return in_four(broadcast_to(mask, shape), shape, batch, leading);
   }
 
   void add_step(PatternBuilder& to, const Step& step, Arrays& inputs) const {

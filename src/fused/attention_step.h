@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
-// What is known of the steps of attention by their ops.
+// What is known of the steps of attention by their ops, and how a call of it is made.
 #pragma once
 
-#include "graph/params.h"
+#include <optional>
+#include <span>
+
+#include "graph/op.h"
 
 namespace cermet::attention {
 
@@ -13,5 +16,9 @@ inline bool is_homogeneous(const AttentionStep& step) {
       step.kind == AttentionStep::Kind::by_array || step.kind == AttentionStep::Kind::by_number;
   return by_input && (step.op == OpId::Multiply || (step.op == OpId::Divide && !step.is_second));
 }
+
+// The row's result for these inputs; nullopt if no one kernel makes it.
+std::optional<array> as_kernel(std::span<const array> inputs, const AttentionParams& p,
+                               const StreamOrDevice& s);
 
 }  // namespace cermet::attention

@@ -38,15 +38,23 @@ array layer_norm_graph(const OpCall& c) {
   return astype(y, result_dtype(c));
 }
 
-void check_input(const char* op, const array& x, double eps) {
-  CERMET_CHECK(x.ndim() > 0, value, op, "the array has no axes; it takes at least 1");
-  CERMET_CHECK(is_floating(x.dtype()), dtype, op, "dtype {} is given; it takes floating dtypes",
-               x.dtype());
+// Integers take the dtype of the weight or bias.
+array checked_input(const char* op, const array& x, const std::optional<array>& weight,
+                    const std::optional<array>& bias, double eps, const S& s) {
   CERMET_CHECK(eps >= 0, value, op, "eps is {}; it must be at least 0", eps);
+  if (is_floating(x.dtype())) return x;
+  Dtype dtype = x.dtype();
+  for (const auto* vector : {&weight, &bias})
+    if (*vector) dtype = promote(dtype, (*vector)->dtype());
+  CERMET_CHECK(is_floating(dtype), dtype, op,
+               "dtype {} is given; it takes floating dtypes, and integers with a floating weight",
+               x.dtype());
+  return astype(x, dtype, s);
 }
 
 void check_vector(const char* op, const char* name, const std::optional<array>& vector,
                   const array& x) {
+  CERMET_CHECK(x.ndim() > 0, value, op, "the array has no axes; it takes at least 1");
   if (!vector) return;
   const Dim& size = x.shape().dim(x.ndim() - 1);
   CERMET_CHECK(vector->ndim() == 1 && same_size(vector->shape().dim(0), size), value, op,
@@ -83,19 +91,17 @@ CERMET_NORM_ROW(RmsNorm, rms_norm, rms_norm_graph,
 namespace fast {
 
 array rms_norm(const array& x, const std::optional<array>& weight, double eps, const S& s) {
-  check_input("rms_norm", x, eps);
   check_vector("rms_norm", "weight", weight, x);
-  Arrays inputs{x};
+  Arrays inputs{checked_input("rms_norm", x, weight, {}, eps, s)};
   if (weight) inputs.push_back(*weight);
   return make_node(rows::rms_norm, std::move(inputs), NormParams{eps}, s);
 }
 
 array layer_norm(const array& x, const std::optional<array>& weight,
                  const std::optional<array>& bias, double eps, const S& s) {
-  check_input("layer_norm", x, eps);
   check_vector("layer_norm", "weight", weight, x);
   check_vector("layer_norm", "bias", bias, x);
-  Arrays inputs{x};
+  Arrays inputs{checked_input("layer_norm", x, weight, bias, eps, s)};
   if (weight) inputs.push_back(*weight);
   if (!weight && bias) inputs.push_back(full(bias->shape(), number(kOne), bias->dtype(), s));
   if (bias) inputs.push_back(*bias);

@@ -26,28 +26,29 @@ array angles(const OpCall& c) {
   const RopeParams& p = c.get<RopeParams>();
   const array& x = c.inputs[0];
   const array& offset = c.inputs[1];
-  const int64_t length = x.shape()[x.ndim() - 2];
+  const Dim& length = x.shape().dim(x.ndim() - 2);
   array position = reshape(
       arange(number(int64_t{0}), number(length), number(int64_t{1}), Dtype::int32), {length, 1});
   ShapeList offset_shape(offset.ndim() == 0 ? 2 : x.ndim(), 1);
-  if (offset.ndim() > 0) offset_shape[0] = offset.shape()[0];
+  if (offset.ndim() > 0) offset_shape[0] = offset.shape().dim(0);
   position = position + reshape(offset, offset_shape);
   return astype(position, Dtype::float32) * p.scale * inverse_frequencies(c);
 }
 
-array last_axis_part(const array& a, int64_t first, int64_t size) {
-  std::vector<int64_t> start(a.ndim(), 0);
+array last_axis_part(const array& a, int64_t first, const Dim& size) {
+  PerAxis start = origin_of(a);
   Shape shape = a.shape();
-  start.back() = first;
+  start.dim(a.ndim() - 1) = first;
   shape.dim(a.ndim() - 1) = size;
-  return sized_slice(a, std::move(start), std::vector<int64_t>(a.ndim(), 1), std::move(shape));
+  return sized_slice(a, std::move(start), Strides(a.ndim(), 1), std::move(shape));
 }
 
 array rope_graph(const OpCall& c) {
   const RopeParams& p = c.get<RopeParams>();
   const Dtype dtype = c.inputs[0].dtype();
   const array x = is_half(dtype) ? astype(c.inputs[0], Dtype::float32) : c.inputs[0];
-  const int64_t pairs = p.dims / 2, width = x.shape()[x.ndim() - 1];
+  const int64_t pairs = p.dims / 2;
+  const Dim& width = x.shape().dim(x.ndim() - 1);
   const array angle = astype(angles(c), x.dtype());
   const array cosine = cos(angle), sine = sin(angle);
 
@@ -62,7 +63,7 @@ array rope_graph(const OpCall& c) {
     const array first = last_axis_part(x, 0, pairs), second = last_axis_part(x, pairs, pairs);
     parts = {first * cosine - second * sine, first * sine + second * cosine};
   }
-  if (p.dims < width) parts.push_back(last_axis_part(x, p.dims, width - p.dims));
+  if (is_less(p.dims, width)) parts.push_back(last_axis_part(x, p.dims, minus(width, p.dims)));
   return astype(concatenate(parts, -1), dtype);
 }
 
@@ -73,21 +74,22 @@ void check_rope(const array& x, int dims, const std::optional<double>& base, con
                x.shape());
   CERMET_CHECK(is_floating(x.dtype()), dtype, op,
                "the array has dtype {}; it takes floating dtypes", x.dtype());
-  CERMET_CHECK(dims > 0 && dims % 2 == 0 && dims <= x.shape()[x.ndim() - 1], value, op,
+  CERMET_CHECK(dims > 0 && dims % 2 == 0 && !is_less(x.shape().dim(x.ndim() - 1), dims), value, op,
                "dims is {}; it must be even, > 0 and at most {}, the size of the last axis", dims,
-               x.shape()[x.ndim() - 1]);
+               x.shape().dim(x.ndim() - 1).value);
   CERMET_CHECK(base.has_value() != freqs.has_value(), value, op,
                "{} of base and freqs are given; give one of them", base ? "both" : "none");
   CERMET_CHECK(!base || *base > 0, value, op, "base is {}; it must be > 0", *base);
   CERMET_CHECK(is_integer(offset.dtype()), dtype, op, "the offset has dtype {}; it must be integer",
                offset.dtype());
   const bool is_scalar = offset.ndim() == 0;
-  CERMET_CHECK(is_scalar || (offset.ndim() == 1 &&
-                             (offset.shape()[0] == x.shape()[0] || offset.shape()[0] == 1)),
-               value, op, "the offset has shape {}; it must be one number, or one for each of {}",
-               offset.shape(), x.shape()[0]);
-  CERMET_CHECK(!freqs || (freqs->ndim() == 1 && freqs->shape()[0] == dims / 2), value, op,
-               "freqs has shape {}; it must be ({},), half of dims", freqs->shape(), dims / 2);
+  CERMET_CHECK(
+      is_scalar || (offset.ndim() == 1 && (same_size(offset.shape().dim(0), x.shape().dim(0)) ||
+                                           same_size(offset.shape().dim(0), 1))),
+      value, op, "the offset has shape {}; it must be one number, or one for each of {}",
+      offset.shape(), x.shape().dim(0).value);
+  CERMET_CHECK(!freqs || (freqs->ndim() == 1 && same_size(freqs->shape().dim(0), dims / 2)), value,
+               op, "freqs has shape {}; it must be ({},), half of dims", freqs->shape(), dims / 2);
 }
 
 }  // namespace

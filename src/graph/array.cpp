@@ -34,31 +34,9 @@ array::array(void* data, Shape shape, Dtype dtype, const std::function<void(void
   *this = from_buffer(std::move(buffer), std::move(shape), std::move(layout), dtype);
 }
 
-array::array(NodeRef node) : node_(std::move(node)) {
-  if (node_) node_->handles.fetch_add(1, std::memory_order_relaxed);
-}
-
-array::array(const array& other) : array(other.node_) {}
-
-array::array(array&& other) noexcept : node_(std::move(other.node_)) {}
-
 array& array::operator=(const array& other) {
   if (this != &other) *this = array(other);
   return *this;
-}
-
-array& array::operator=(array&& other) noexcept {
-  std::swap(node_, other.node_);
-  return *this;
-}
-
-array::~array() {
-  if (node_) node_->handles.fetch_sub(1, std::memory_order_relaxed);
-}
-
-NodeRef array::take_node() && {
-  if (node_) node_->handles.fetch_sub(1, std::memory_order_relaxed);
-  return std::move(node_);
 }
 
 array array::from_data(const void* data, Shape shape, Dtype dtype) {

@@ -42,12 +42,19 @@ class array {
       : array(from_iterator(data, std::move(shape), dtype)) {}
   // Row-major data that stays where it is; the deleter is called with it when nothing uses it any more.
   array(void* data, Shape shape, Dtype dtype, const std::function<void(void*)>& deleter);
-  explicit array(NodeRef node);
-  array(const array& other);
-  array(array&& other) noexcept;
+  explicit array(NodeRef node) : node_(std::move(node)) {
+    if (node_) node_->handles.fetch_add(1, std::memory_order_relaxed);
+  }
+  array(const array& other) : array(other.node_) {}
+  array(array&& other) noexcept : node_(std::move(other.node_)) {}
   array& operator=(const array& other);
-  array& operator=(array&& other) noexcept;
-  ~array();
+  array& operator=(array&& other) noexcept {
+    std::swap(node_, other.node_);
+    return *this;
+  }
+  ~array() {
+    if (node_) node_->handles.fetch_sub(1, std::memory_order_relaxed);
+  }
 
   // Row-major data, copied from `data` / taken over with its buffer.
   static array from_data(const void* data, Shape shape, Dtype dtype);
@@ -61,7 +68,11 @@ class array {
   size_t itemsize() const { return size_of(dtype()); }
   size_t nbytes() const { return static_cast<size_t>(size()) * itemsize(); }
   const NodeRef& node() const { return node_; }
-  NodeRef take_node() &&;  // the node, from a handle that is not needed any more
+  // The node, from a handle that is not needed any more.
+  NodeRef take_node() && {
+    if (node_) node_->handles.fetch_sub(1, std::memory_order_relaxed);
+    return std::move(node_);
+  }
   bool is_ready() const { return node_->is_ready(); }
 
   // Evaluates; the array is ready (and contiguous row-major after to_contiguous()).

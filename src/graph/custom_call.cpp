@@ -20,7 +20,8 @@ Arrays CallRules::jvp(const CustomCall&, const Parts&) const {
   throw_internal(__FILE__, __LINE__, "a call without a jvp of its own was asked for it");
 }
 
-Arrays CallRules::vmap(const CustomCall&, const Arrays&, const std::vector<bool>&, int64_t) const {
+Arrays CallRules::vmap(const CustomCall&, const Arrays&, const std::vector<bool>&,
+                       const Dim&) const {
   throw_internal(__FILE__, __LINE__, "a call without a vmap of its own was asked for it");
 }
 

@@ -30,10 +30,10 @@ class CallRules {
   virtual Arrays jvp(const CustomCall& call, const Parts& tangents) const;
   // The results with the batch axis at 0, given the arguments, some with the batch axis at 0.
   virtual Arrays vmap(const CustomCall& call, const Arrays& arguments,
-                      const std::vector<bool>& batched, int64_t size) const;
+                      const std::vector<bool>& batched, const Dim& size) const;
   // The rules of the call batched, as the same function applied along axis 0 of the arguments.
   virtual std::shared_ptr<const CallRules> batched(const std::vector<bool>& batched,
-                                                   int64_t size) const = 0;
+                                                   const Dim& size) const = 0;
 };
 
 struct CustomCall {

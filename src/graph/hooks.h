@@ -22,7 +22,7 @@ extern std::string (*describe_origin)(const Origin& origin);
 class SymbolTrace : public SizeTrace {
  public:
   virtual void made(
-      Node& node) = 0;  // after its shape rule: names the sizes that depend on symbols
+      Node& node) = 0;  // after its shape rule: names sizes that it has computed of plain values
   // The expression of a symbolic number as an element of dtype; 0: it has become a constant, by a guard.
   virtual uint32_t cast(const Number& number, Dtype dtype) = 0;
   virtual void look(const Number& number) = 0;

@@ -76,7 +76,8 @@ void bound_laziness(Node& node) {
   if (node.spread == 0) bytes += own;
   node.set_pending(depth, bytes);
   const bool over = depth > hooks::kMaxPendingNodes || bytes > hooks::kMaxPendingBytes;
-  if (!over || node.traced || UnboundedLaziness::is_active() || hooks::evaluate == nullptr) return;
+  if (!over || node.was_traced() || UnboundedLaziness::is_active() || hooks::evaluate == nullptr)
+    return;
   hooks::evaluate(node.edges());
   node.set_pending(1, 0);
 }
@@ -108,9 +109,9 @@ array make_node(const OpRow& row, Arrays inputs, Params params, const StreamOrDe
   node.scope = NodeScope::current();
   node.stream = std::holds_alternative<std::monostate>(stream) ? default_stream(default_device())
                                                                : to_stream(stream);
-  node.inputs.reserve(inputs.size());
   for (array& input : inputs) {
-    node.traced |= input.node()->traced;
+    if (input.node()->was_traced())
+      node.trace = TraceScope::joined(node.trace, input.node()->trace);
     node.inputs.push_back(std::move(input).take_node());
   }
   if (hooks::origin != nullptr) node.origin = hooks::origin();

@@ -73,12 +73,12 @@ using Derivative = std::variant<Elementwise, Linear, Bilinear, Opaque, Derived, 
 struct BroadcastVmap {};  // elementwise: align ranks, apply
 struct AxisShiftVmap {};  // axes in the parameters move up by one
 struct AxisMapVmap {
-  array (*apply)(const OpCall&, std::span<const bool> batched, int64_t size);
+  array (*apply)(const OpCall&, std::span<const bool> batched, const Dim& size);
 };
 struct BatchAxesVmap {};  // leading batch axes are the op's own (matmul)
 struct DerivedVmap {};
 struct CustomVmap {
-  array (*apply)(const OpCall&, std::span<const bool> batched, int64_t size);
+  array (*apply)(const OpCall&, std::span<const bool> batched, const Dim& size);
 };
 using Vmap =
     std::variant<BroadcastVmap, AxisShiftVmap, AxisMapVmap, BatchAxesVmap, DerivedVmap, CustomVmap>;

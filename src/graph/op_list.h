@@ -58,7 +58,8 @@
   X(Gather, gather, node) X(TakeAlongAxis, take_along_axis, node)                                  \
   X(Scatter, scatter, node) X(ScatterAlongAxis, scatter_along_axis, node)                          \
   /* contraction */                                                                                \
-  X(Matmul, matmul, node)                                                                          \
+  X(Matmul, matmul, node) X(GatherMm, gather_mm, node) X(ScatterMm, scatter_mm, node)              \
+  X(Segments, segments, node)                                                                      \
   /* creation */                                                                                   \
   X(Full, full, node) X(Arange, arange, node) X(RandomBits, random_bits, node)                     \
   /* composite rows of fast */                                                                     \

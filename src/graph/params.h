@@ -51,14 +51,15 @@ struct ShapeParams {  // reshape, broadcast_to
 
 // One entry for each axis; size elements starting at start, step apart (any sign, not 0).
 struct SliceParams {
-  std::vector<int64_t> start, step;
+  PerAxis start;
+  Strides step;
   Shape size;
   int reduce = 0;  // slice_update: ScatterReduce
   static auto fields(auto& p) { return std::tie(p.start, p.step, p.size, p.reduce); }
 };
 
 struct PadParams {
-  std::vector<int64_t> low, high;  // one for each axis, not negative
+  PerAxis low, high;  // not negative
   static auto fields(auto& p) { return std::tie(p.low, p.high); }
 };
 
@@ -69,20 +70,21 @@ enum class ScatterReduce : int { assign, add, multiply, maximum, minimum };
 struct GatherParams {
   Axes axes;
   Shape slice_sizes;
-  int reduce = 0;  // scatter: ScatterReduce
-  static auto fields(auto& p) { return std::tie(p.axes, p.slice_sizes, p.reduce); }
+  int reduce = 0;         // scatter: ScatterReduce
+  bool in_order = false;  // equal indices follow each other: speed, not meaning, depends on it
+  static auto fields(auto& p) { return std::tie(p.axes, p.slice_sizes, p.reduce, p.in_order); }
 };
 
 struct DiagonalParams {  // diagonal, diagonal_matrix: of matrices of this many rows and columns
-  int64_t offset = 0;
-  int64_t rows = 0, columns = 0;
+  Dim offset = 0;
+  Dim rows = 0, columns = 0;
   static auto fields(auto& p) { return std::tie(p.offset, p.rows, p.columns); }
 };
 
 struct StridedParams {  // as_strided: strides and offset in elements of the flattened input
   Shape shape;
-  std::vector<int64_t> strides;
-  int64_t offset = 0;
+  PerAxis strides;
+  Dim offset = 0;
   static auto fields(auto& p) { return std::tie(p.shape, p.strides, p.offset); }
 };
 

@@ -92,7 +92,7 @@ namespace cermet::ir {
   X(rsqrt, 1) X(threefry, 4)
 
 // scale2(x, n) = x · 2^n for a float x and an integral-valued float n, correctly rounded when the
-// result is normal; |n| <= 2 · max exponent. select(c, a, b) = c ? a : b with a bool c.
+// result is normal; |n| <= -2 · min exponent. select(c, a, b) = c ? a : b with a bool c.
 enum class Code : uint8_t {
 #define X(id, arity) id,
   CERMET_CORE_CODES(X) CERMET_MATH_CODES(X)
@@ -265,6 +265,7 @@ struct Micro {
 struct For;
 using Stmt =
     std::variant<Let, Fold, Contract, Check, Store, Update, For, Local, Merge, Barrier, Micro>;
+inline constexpr char kPackEntry[] = "pack";  // of an entry point that packs operands of a product
 struct For {
   ForKind kind;
   // stage: its axes; chunk of spans: first, past; else the one loop variable

@@ -62,9 +62,10 @@ std::string_view form_of(const Kernel& kernel, const TargetFacts& target);
 // How its products are made: a Scheme's name, or fold; empty without products.
 std::string_view scheme_of(const Kernel& kernel, const TargetFacts& target);
 
-// A lane loop that selects between loads, by what does not change in it or by a bound on its variable,
-// becomes a loop for each choice: loads that are not chosen are then not made. Masked off, they take
-// time, and much where their addresses lie in memory that is not there.
+// A lane loop that selects between loads, by what does not change in it, by a bound on its variable or on
+// a sum with it, or by several of these together, becomes a loop for each choice: loads that are not
+// chosen are then not made. Masked off, they take time, and much where their addresses lie in memory that
+// is not there.
 Kernel unswitch(const Kernel& kernel, const TargetFacts& target);
 
 // simplify, expand, tile, unswitch, simplify: ready for codegen.

@@ -6,10 +6,10 @@
 // the next, those of scope thread hold nothing from one item to the next.
 //
 // Loops.      chunk { (statement | serial | lane)* }, serial loops may hold serial and lane loops, a lane
-//             loop holds no loop. Every loop has a variable of its own (an axis without extent). Lane
-//             and serial loops have step 1; begin and end are defined outside the loop, end may be at or
-//             below begin (no iteration). Outside lane loops everything is scalar: Lets, Stores, Checks,
-//             Updates and Merges, once per iteration of what is around them.
+//             loop holds no loop but the serial one of chains. Every loop has a variable of its own (an
+//             axis without extent). Lane and serial loops have step 1; begin and end are defined outside
+//             the loop, end may be at or below begin (no iteration). Outside lane loops everything is
+//             scalar: Lets, Stores, Checks, Updates and Merges, once per iteration of what is around them.
 // Decoding.   A chunk's body opens with Lets that decode `item` into indices of outer axes (rem and div
 //             by extents) and the bounds of tiles (min(begin + tile, extent)). A grid may have more
 //             items than there is work: such items find empty loops.
@@ -39,6 +39,10 @@
 //             serial loops. Stores that may collide stand there or in a lane loop whose last lane holds.
 // Spans       a chunk loop of two variables, first and past, is one iteration: what is done for the items
 //             between them together. A serial loop may index a Local by a value that it makes.
+// Chains      are a lane loop of constant length that holds one serial loop of serial folds, begun at 0 and
+//             of as many steps in each lane: each lane steps along a stretch of its own (a block of a
+//             scan). In the steps the two variables stand in indices alone. Entry points that run in
+//             rounds: carries.h.
 #pragma once
 
 #include "kernel/passes.h"

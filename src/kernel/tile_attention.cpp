@@ -6,6 +6,8 @@
 // columns' operands once. For each block of rows: the first products fill strips, one row of scores each;
 // passes over the rows run the folds and put weights in their place; the last products sum them. Strips
 // hold whole rows, so a softmax needs no rescaling. What a mask hides on the right of a block is left out.
+// Values over rows and columns that are results, or are summed over batches or rows to be such, go there from
+// the last pass that makes them; an item that sums over batches takes them one after another.
 //
 // Operands of bfloat16 stay so where the processor multiplies them (as in tile_gemm.cpp); weights are then
 // rounded to it on their way into strips of their own, and turned for products by columns.
@@ -25,6 +27,7 @@ namespace {
 constexpr int64_t kRows = 48;         // of a block; a multiple of any template's tile_rows
 constexpr int64_t kRowsOnTiles = 64;  // the same, for tile instructions
 constexpr int64_t kItemRows = 1536;   // that share what an item packs; of both
+constexpr int64_t kSummedRows = 192;  // the same, where batches are summed; of both
 constexpr int64_t kChunk = 384;       // columns of a strip's piece: of 48 and of any tile_columns
 constexpr int64_t kChunkOnTiles = 1536;  // the same, for tile instructions; of kChunk
 constexpr int64_t kDepth = 64;           // of k in the first products
@@ -50,25 +53,31 @@ class AttentionWriter : BlockWriter {
         rows_(tiles_.for_tile_instructions() ? kRowsOnTiles : kRows),
         chunk_(tiles_.for_tile_instructions() ? kChunkOnTiles : kChunk),
         sum_depth_(tiles_.for_tile_instructions() ? kSumOnTiles : kSumDepth),
-        by_columns_(std::ranges::any_of(chain.last, &LastProduct::by_columns)) {}
+        by_columns_(std::ranges::any_of(chain.last, &LastProduct::by_columns)),
+        all_rows_(by_columns_ || std::ranges::any_of(chain.sums, [&](const TileSum& s) {
+                    return (set_of(s.over) & axis_bit(chain.i)) != 0;
+                  })) {}
 
   void run() {
     plan_passes();
     declare();
-    std::vector<GridDim> dims = each_of(chain_.batch);
-    if (!by_columns_) dims.push_back({{chain_.i}, kItemRows});
+    const int64_t item_rows = chain_.summed.empty() ? kItemRows : kSummedRows;
+    std::vector<AxisId> batch = chain_.batch;
+    std::erase_if(batch,
+                  [&](AxisId axis) { return (set_of(chain_.summed) & axis_bit(axis)) != 0; });
+    std::vector<GridDim> dims = each_of(batch);
+    if (!all_rows_) dims.push_back({{chain_.i}, item_rows});
     const std::vector<ExprId> at = out_.open_chunk("attention", dims);
-    bind_each(chain_.batch, at);
-    const Range rows = by_columns_ ? Range{integer(0), to_.extent(chain_.i)}
-                                   : range_of(at.back(), kItemRows, chain_.i);
-    pack_columns(limit_of(rows));
-    const ExprId blocks = out_.let(out_.ceil_div(to_.sub(rows.end, rows.begin), rows_));
-    const AxisId block = out_.open_loop(ForKind::serial, integer(0), blocks, "block");
-    const ExprId begin = out_.let(to_.add(rows.begin, to_.mul(variable(block), integer(rows_))));
-    write_block({begin, out_.let(to_.min(to_.add(begin, integer(rows_)), rows.end))});
-    out_.close();
-    for (size_t p = 0; p < chain_.last.size(); ++p)
-      if (chain_.last[p].by_columns) finish(p, {integer(0), to_.extent(chain_.j)});
+    bind_each(batch, at);
+    const Range rows = all_rows_ ? Range{integer(0), to_.extent(chain_.i)}
+                                 : range_of(at.back(), item_rows, chain_.i);
+    for (const TileSum& s : chain_.sums)
+      if (!s.over.empty()) begin_sum(s, rows);
+    if (chain_.summed.empty()) return write_rows(rows);
+    const ExprId count = out_.extent_of(chain_.summed);
+    const AxisId summed = out_.open_loop(ForKind::serial, integer(0), count, "summed");
+    out_.bind(chain_.summed, variable(summed));
+    write_rows(rows);
     out_.close();
   }
 
@@ -86,6 +95,19 @@ class AttentionWriter : BlockWriter {
     int pass;
     std::vector<LocalId> rows = {};  // of its states, if what follows the last products needs them
   };
+
+  // Closes the loop that it is in.
+  void write_rows(Range rows) {
+    pack_columns(limit_of(rows));
+    const ExprId blocks = out_.let(out_.ceil_div(to_.sub(rows.end, rows.begin), rows_));
+    const AxisId block = out_.open_loop(ForKind::serial, integer(0), blocks, "block");
+    const ExprId begin = out_.let(to_.add(rows.begin, to_.mul(variable(block), integer(rows_))));
+    write_block({begin, out_.let(to_.min(to_.add(begin, integer(rows_)), rows.end))});
+    out_.close();
+    for (size_t p = 0; p < chain_.last.size(); ++p)
+      if (chain_.last[p].by_columns) finish(p, {integer(0), to_.extent(chain_.j)});
+    out_.close();
+  }
 
   // ---- What is made in which pass over the rows ----
 
@@ -120,13 +142,19 @@ class AttentionWriter : BlockWriter {
       passes_ = std::max(passes_, folds_.back().pass + 1);
     }
     std::vector<Stmt> stores;
-    stores.reserve(chain_.last.size());
+    stores.reserve(chain_.last.size() + chain_.sums.size());
     for (const LastProduct& p : chain_.last) {
       const int pass = pass_of({p.weights});
       passes_ = std::max(passes_, pass + 1);
       stores.emplace_back(Store{{}, {}, p.weights});
       add(TaskKind::store, {&stores.back(), axes, 0}, pass);
       weights_of(p.weights, pass);
+    }
+    for (const TileSum& s : chain_.sums) {
+      sum_passes_.push_back(pass_of({s.element}));
+      passes_ = std::max(passes_, sum_passes_.back() + 1);
+      stores.emplace_back(Store{{}, {}, s.element});
+      add(TaskKind::store, {&stores.back(), axes, 0}, sum_passes_.back());
     }
     for (const KeptRow& kept : kept_rows(source_, plan, group, kRecomputeCost))
       if (std::ranges::find(stripped_, kept.expr, &Stripped::expr) == stripped_.end())
@@ -408,6 +436,9 @@ class AttentionWriter : BlockWriter {
     const ExprId index = out_.let(to_.sub(variable(row), rows.begin));
     for (int pass = 0; pass < passes_; ++pass) write_pass(pass, index, limit, chunks);
     store_rows(index);
+    for (const Line& line : chain_.row_stores) write(line);
+    for (const TileSum& s : chain_.sums)
+      if (s.over.empty() && chain_.limit) clear_columns(s, {limit, to_.extent(chain_.j)});
     out_.close();
     for (size_t p = 0; p < last_.size(); ++p) {
       if (chain_.last[p].by_columns) {
@@ -512,6 +543,8 @@ class AttentionWriter : BlockWriter {
     for (const Stripped& s : stripped_)
       if (s.made_in == pass)
         out_.append(Store{{true, s.local}, here(source_[s.expr].dtype), out_.expr(s.expr)});
+    for (size_t s = 0; s < chain_.sums.size(); ++s)
+      if (sum_passes_[s] == pass) add_element(chain_.sums[s]);
     out_.close();
     for (const Stripped& s : stripped_)
       if (s.made_in == pass && is_weights(s))
@@ -524,6 +557,33 @@ class AttentionWriter : BlockWriter {
     for (const FoldPass& f : folds_)
       if (f.pass == pass)
         out_.define(source_.builder().ref(f.fold->value), to_.ref(merged[next++]));
+  }
+
+  static const Store& store_of(const TileSum& s) { return std::get<Store>(*s.store->stmt); }
+
+  // Sums grow in the result itself. An item has all that is added to its part of it.
+  void begin_sum(const TileSum& s, Range rows) {
+    to_.kernel().params[store_of(s).buffer.id].access = Access::inout;
+    const bool has_rows = (set_of(s.over) & axis_bit(chain_.i)) == 0;
+    if (has_rows) open(ForKind::serial, chain_.i, rows);
+    clear_columns(s, whole(chain_.j));
+    if (has_rows) out_.close();
+  }
+
+  void clear_columns(const TileSum& s, Range columns) {
+    const Store& store = store_of(s);
+    open(ForKind::lane, chain_.j, columns);
+    out_.append(
+        Store{store.buffer, out_.index(store.index), to_.constant(source_[store.value].dtype, 0)});
+    out_.close();
+  }
+
+  void add_element(const TileSum& s) {
+    const Store& store = store_of(s);
+    const Index index = out_.index(store.index);
+    ExprId value = out_.expr(s.element);
+    if (!s.over.empty()) value = to_.add(to_.load(store.buffer, index), value);
+    out_.append(Store{store.buffer, index, value});
   }
 
   bool is_weights(const Stripped& s) const {
@@ -672,9 +732,10 @@ class AttentionWriter : BlockWriter {
   ChainAnalysis& chain_;
   const Tiles tiles_;
   const int64_t rows_, chunk_,
-      sum_depth_;  // of a block; of a strip's piece; of j in the last products
-  const bool by_columns_;
+      sum_depth_;                     // of a block; of a strip's piece; of j in the last products
+  const bool by_columns_, all_rows_;  // of some last product; items have all rows
   int passes_ = 0;
+  std::vector<int> sum_passes_;  // that make the elements of sums
   std::vector<FoldPass> folds_;
   std::vector<Stripped> stripped_;
   std::vector<First> first_;

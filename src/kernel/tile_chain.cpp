@@ -124,7 +124,9 @@ bool hides(ChainAnalysis& chain, ExprId condition, bool value) {
     const auto& states = std::get<Fold>(*line.stmt).states;
     return std::ranges::all_of(states, [&](const FoldState& s) { return unseen.is_neutral(s); });
   };
-  return std::ranges::all_of(chain.last, is_gone) && std::ranges::all_of(chain.folds, is_neutral);
+  const auto adds_nothing = [&](const TileSum& s) { return unseen.is(s.element, 0); };
+  return std::ranges::all_of(chain.last, is_gone) && std::ranges::all_of(chain.folds, is_neutral) &&
+         std::ranges::all_of(chain.sums, adds_nothing);
 }
 
 // What is seen: the columns up to one of each row, where a comparison holds, or does not.
@@ -144,15 +146,24 @@ std::optional<Limit> find_limit(ChainAnalysis& chain) {
   return std::nullopt;
 }
 
+bool is_new_store(Source& source, const Line& line) {
+  const Store* store = std::get_if<Store>(line.stmt);
+  return store != nullptr && source.kernel().params[store->buffer.id].access != Access::inout;
+}
+
 }  // namespace
 
 bool ChainAnalysis::run() {
   makers_.assign(source.kernel().values.size(), Maker::none);
   for (const Line& line : source.lines())
     if (!sort(line)) return false;
-  if (first.empty() || last.empty() || folds.empty() || !find_axes()) return false;
-  const auto fit = [&](auto& product) { return fits(product); };
-  if (!std::ranges::all_of(first, fit) || !std::ranges::all_of(last, fit)) return false;
+  if (first.empty() || folds.empty() || !find_axes() || !sort_plain_stores()) return false;
+  if (last.empty() && sums.empty() && row_stores.empty()) return false;
+  find_summed();
+  const auto fit = [&](auto& part) { return fits(part); };
+  if (!std::ranges::all_of(first, fit) || !std::ranges::all_of(last, fit) ||
+      !std::ranges::all_of(sums, fit))
+    return false;
   limit = find_limit(*this);
   packed = acc;
   return true;
@@ -216,12 +227,67 @@ bool ChainAnalysis::sort(const Line& line) {
   const std::vector<ExprId> roots = roots_of(*line.stmt);
   if (std::holds_alternative<Let>(*line.stmt)) return true;
   if (needs(roots, Maker::last)) return add_store(line);
-  if (const Contract* contract = std::get_if<Contract>(line.stmt)) return add_contract(*contract);
-  const Fold* fold = std::get_if<Fold>(line.stmt);
-  if (fold == nullptr || fold->axes.size() != 1 || fold->emit != Emit::last) return false;
-  if (!folds.empty() && fold->axes != std::get<Fold>(*folds[0].stmt).axes) return false;
-  makers_[fold->value] = Maker::fold;
+  if (const Contract* contract = std::get_if<Contract>(line.stmt))
+    return !needs(roots, Maker::sum) && add_contract(*contract);
+  if (std::holds_alternative<Fold>(*line.stmt)) return add_fold(line);
+  if (needs(roots, Maker::sum)) return add_sum_store(line);
+  if (!is_new_store(source, line)) return false;
+  plain_stores_.push_back(line);
+  return true;
+}
+
+bool ChainAnalysis::add_fold(const Line& line) {
+  const Fold& fold = std::get<Fold>(*line.stmt);
+  if (fold.axes.size() != 1 || fold.emit != Emit::last) return false;
+  if (!folds.empty() && fold.axes != std::get<Fold>(*folds[0].stmt).axes) return add_sum(line);
+  if (needs(roots_of(*line.stmt), Maker::sum)) return false;
+  makers_[fold.value] = Maker::fold;
   folds.push_back(line);
+  return true;
+}
+
+// Over several axes it is a fold of each, of what the one before gives.
+bool ChainAnalysis::add_sum(const Line& line) {
+  const Fold& fold = std::get<Fold>(*line.stmt);
+  if (fold.states.size() != 1) return false;
+  const Expr& step = source[source.behind(fold.states[0].step)];
+  const Expr& merge = source[source.behind(fold.states[0].merge)];
+  if (step.kind != ExprKind::op || step.code != Code::add || merge.code != Code::add) return false;
+  const size_t state = source[step.operands[1]].kind == ExprKind::state;
+  const ExprId element = source.behind(step.operands[1 - state]);
+  if (source[step.operands[state]].kind != ExprKind::state ||
+      (source.axes(element) & kStateAxis) != 0)
+    return false;
+  const ExprId ref = source.builder().ref(fold.value);
+  const auto inner = std::ranges::find(sums, element, &TileSum::ref);
+  if (inner == sums.end() && needs({element}, Maker::sum)) return false;
+  TileSum& sum = inner == sums.end() ? sums.emplace_back(TileSum{element}) : *inner;
+  sum.over.push_back(fold.axes[0]);
+  sum.ref = ref;
+  makers_[fold.value] = Maker::sum;
+  return true;
+}
+
+bool ChainAnalysis::add_sum_store(const Line& line) {
+  if (!is_new_store(source, line)) return false;
+  const ExprId value = source.behind(std::get<Store>(*line.stmt).value);
+  const auto sum = std::ranges::find(sums, value, &TileSum::ref);
+  if (sum == sums.end() || sum->store) return false;
+  sum->store = line;
+  return true;
+}
+
+// What is stored for each row, or for each row and column.
+bool ChainAnalysis::sort_plain_stores() {
+  const AxisSet rows = set_of(batch) | axis_bit(i);
+  for (const Line& line : plain_stores_) {
+    const Store& store = std::get<Store>(*line.stmt);
+    const AxisSet range = source.axes(store.index) | source.axes(store.value);
+    if (store.mask != kNone) return false;
+    if (range == rows) row_stores.push_back(line);
+    else if (range == (rows | axis_bit(j))) sums.push_back({store.value, {}, kNone, line});
+    else return false;
+  }
   return true;
 }
 
@@ -245,9 +311,7 @@ bool ChainAnalysis::add_contract(const Contract& c) {
 }
 
 bool ChainAnalysis::add_store(const Line& line) {
-  const Store* store = std::get_if<Store>(line.stmt);
-  if (store == nullptr || source.kernel().params[store->buffer.id].access == Access::inout)
-    return false;
+  if (!is_new_store(source, line)) return false;
   LastProduct* owner = nullptr;
   bool shared = false;
   source.walk(roots_of(*line.stmt), [&](ExprId id) {
@@ -258,7 +322,9 @@ bool ChainAnalysis::add_store(const Line& line) {
     }
     return true;
   });
-  if (owner == nullptr || shared || needs(roots_of(*line.stmt), Maker::first)) return false;
+  if (owner == nullptr || shared || needs(roots_of(*line.stmt), Maker::first) ||
+      needs(roots_of(*line.stmt), Maker::sum))
+    return false;
   owner->stores.push_back(line);
   return true;
 }
@@ -291,11 +357,30 @@ bool ChainAnalysis::find_axes() {
   return true;
 }
 
+void ChainAnalysis::find_summed() {
+  const AxisSet over = sums.empty() ? 0 : set_of(sums[0].over);
+  for (AxisId axis : batch)
+    if (holds(over, axis)) summed.push_back(axis);
+}
+
 bool ChainAnalysis::fits(FirstProduct& p) {
   if (holds(source.axes(p.rows), j)) std::swap(p.rows, p.columns);
   const AxisSet rows = source.axes(p.rows), columns = source.axes(p.columns);
   const AxisSet within = set_of(batch) | axis_bit(p.k);
   return (rows & ~within) == axis_bit(i) && (columns & ~within) == axis_bit(j);
+}
+
+// It has all axes of the batch, so that each of its elements is added once. What is summed over the batch
+// needs all of it at one item, and other results would have to be made there, too.
+bool ChainAnalysis::fits(const TileSum& s) {
+  const AxisSet over = set_of(s.over), rows = set_of(batch) | axis_bit(i);
+  if (!s.store || (over & ~rows) != 0 || (source.axes(s.element) & ~rows & ~axis_bit(j)) != 0)
+    return false;
+  const Store& store = std::get<Store>(*s.store->stmt);
+  if (store.mask != kNone || source.axes(store.index) != ((rows & ~over) | axis_bit(j)))
+    return false;
+  const AxisSet of_batch = over & ~axis_bit(i);
+  return of_batch == set_of(summed) && (summed.empty() || (last.empty() && row_stores.empty()));
 }
 
 bool ChainAnalysis::fits(LastProduct& p) {

@@ -26,6 +26,14 @@ struct LastProduct {
   std::vector<ExprId> factors = {};  // of the sum
 };
 
+// A value over (i, j) that is stored, or summed over axes of the batch or i, and stored for the others.
+struct TileSum {
+  ExprId element;
+  std::vector<AxisId> over = {};
+  ExprId ref = kNone;  // of the sum, in the source; kNone: nothing is summed
+  std::optional<Line> store = {};
+};
+
 // Where `low` (of j) is above `high` (of i) nothing is seen: all that follows is 0 there, or neutral.
 struct Limit {
   Code code;  // seen: low code high
@@ -49,22 +57,32 @@ struct ChainAnalysis {
   std::vector<FirstProduct> first;
   std::vector<LastProduct> last;
   std::vector<Line> folds;
+  std::vector<TileSum> sums;
+  std::vector<AxisId> summed;    // axes of the batch that all sums are over
+  std::vector<Line> row_stores;  // of what the folds give
   std::optional<Limit> limit;
 
  private:
-  enum class Maker : uint8_t { none, first, fold, last };
+  enum class Maker : uint8_t { none, first, fold, sum, last };
   bool sort(const Line& line);
   bool needs(const std::vector<ExprId>& roots, Maker maker);
   bool add_contract(const Contract& contract);
+  bool add_fold(const Line& line);
+  bool add_sum(const Line& line);
   bool add_store(const Line& line);
+  bool add_sum_store(const Line& line);
+  bool sort_plain_stores();
+  void find_summed();
   bool find_axes();
   bool fits(FirstProduct& p);
   bool fits(LastProduct& p);
+  bool fits(const TileSum& s);
   bool narrow(ExprId& operand, AxisSet own, std::vector<ExprId>& factors);
   ExprId narrowed(ExprId weights);
 
   std::vector<Maker> makers_;
   std::vector<const Contract*> contracts_;
+  std::vector<Line> plain_stores_;  // of neither last products nor sums
 };
 
 }  // namespace cermet::ir

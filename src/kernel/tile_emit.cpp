@@ -56,7 +56,14 @@ ExprId Emitter::open_items(const std::string& entry, int64_t count) {
 }
 
 std::pair<ExprId, ExprId> Emitter::open_span(const std::string& entry, int64_t count) {
-  const ExprId first = open_items(entry, count);
+  return span_from(open_items(entry, count));
+}
+
+std::pair<ExprId, ExprId> Emitter::open_span(const std::string& entry, const GridDim& dim) {
+  return span_from(open_chunk(entry, {dim})[0]);
+}
+
+std::pair<ExprId, ExprId> Emitter::span_from(ExprId first) {
   const AxisId past = to_.axis("past", false);
   levels_.back().loop.axes.push_back(past);
   return {first, to_.axis_ref(past)};

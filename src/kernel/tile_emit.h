@@ -34,6 +34,7 @@ class Emitter {
   ExprId open_items(const std::string& entry, int64_t count);
   // The same over spans of items, each taken as one; gives its bounds.
   std::pair<ExprId, ExprId> open_span(const std::string& entry, int64_t count);
+  std::pair<ExprId, ExprId> open_span(const std::string& entry, const GridDim& dim);
   // A serial or lane loop; gives its variable.
   AxisId open_loop(ForKind kind, ExprId begin, ExprId end, const std::string& name);
   void close();  // the innermost loop
@@ -66,6 +67,7 @@ class Emitter {
   ExprId integer(int64_t v) { return to_.integer(Dtype::int64, v); }
 
  private:
+  std::pair<ExprId, ExprId> span_from(ExprId first);
   struct Level {
     For loop;
     std::vector<Stmt> body = {};

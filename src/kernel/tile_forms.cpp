@@ -94,8 +94,8 @@ class FormWriter {
     const Crossing crossing = crossing_of(source_, plan_, group, lane);
     if (crossing.axis != kNone) return write_transpose(group, lane, crossing);
     if (group.axes.size() == 1)
-      if (const ExprId half = half_of(source_, plan_, group, lane); half != kNone)
-        return write_halves(group, lane, half);
+      if (const Halves halves = halves_of(source_, plan_, group, lane); halves.half != kNone)
+        return write_halves(group, lane, halves);
     const bool merges = std::ranges::any_of(
         group.tasks, [&](int number) { return plan_.tasks[number].kind == TaskKind::merge; });
     const std::vector<AxisId> outer = without(group.axes, {lane});
@@ -115,25 +115,34 @@ class FormWriter {
     out_.close();
   }
 
-  // Points i and i + half in one iteration, where both lie in the range; then the others.
-  void write_halves(const Group& group, AxisId lane, ExprId half) {
+  // Points i and i + half in one iteration, where both lie in the range and have second words; then the
+  // others.
+  void write_halves(const Group& group, AxisId lane, const Halves& halves) {
     Builder& to = out_.to();
     const GridDim dim{{lane}, 2 * kLaneTile};
     const ExprId at = open_chunk("map", {dim}).back();
-    const ExprId n = to.extent(lane), h = out_.expr(half), zero = out_.integer(0);
-    const ExprId pairs = out_.let(to.max(zero, to.min(h, to.sub(n, h))));
+    const ExprId n = to.extent(lane), h = out_.expr(halves.half), zero = out_.integer(0);
+    ExprId pairs = out_.let(to.max(zero, to.min(h, to.sub(n, h))));
+    // Below twice the half all after the pairs lie in the lower half, else behind both.
+    ExprId behind = to.compare(Code::le, to.add(h, h), n);
+    if (halves.inside != kNone) {  // of no pair, else of all
+      const ExprId total = out_.expr(halves.total);
+      const ExprId lacks = out_.let(to.compare(Code::lt, total, to.add(pairs, h)));
+      pairs = out_.let(to.select(lacks, zero, pairs));
+      behind = to.logical_or(lacks, behind);
+    }
+    behind = out_.let(behind);
     const Bounds lower = out_.bounds(at, kLaneTile, pairs);
     const ExprId upper =
-        source_.builder().compare(Code::le, half, source_.builder().axis_ref(lane));
+        source_.builder().compare(Code::le, halves.half, source_.builder().axis_ref(lane));
     const AxisId i = open_over(ForKind::lane, {lane}, lower.first, lower.second);
-    out_.define(upper, to.integer(Dtype::boolean, 0));
-    tasks_.run(tasks_.tasks_of(group), i);
-    out_.bind_again({lane}, to.add(to.axis_ref(i), h));
-    out_.define(upper, to.integer(Dtype::boolean, 1));
-    tasks_.run(tasks_.tasks_of(group), i);
+    for (const bool is_upper : {false, true}) {
+      if (is_upper) out_.bind_again({lane}, to.add(to.axis_ref(i), h));
+      out_.define(upper, to.integer(Dtype::boolean, is_upper ? 1 : 0));
+      if (halves.inside != kNone) out_.define(halves.inside, to.integer(Dtype::boolean, 1));
+      tasks_.run(tasks_.tasks_of(group), i);
+    }
     out_.close();
-    // Below twice the half all after the pairs lie in the lower half, else behind both.
-    const ExprId behind = out_.let(to.compare(Code::le, to.add(h, h), n));
     const ExprId first = to.select(behind, to.add(pairs, pairs), pairs);
     const ExprId begin = out_.let(to.add(first, to.mul(at, out_.integer(dim.tile))));
     const ExprId all = to.select(behind, n, to.min(h, n));

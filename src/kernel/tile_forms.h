@@ -27,9 +27,15 @@ AxisId lane_axis(Source& source, const Plan& plan, const Group& group,
                  const std::vector<AxisId>& among);
 Crossing crossing_of(Source& source, const Plan& plan, const Group& group, AxisId lane);
 
-// h where what is stored at i is computed from select(h <= i, i - h, i), so that i and i + h share it
-// (words of a random generator that come in pairs); kNone without one.
-ExprId half_of(Source& source, const Plan& plan, const Group& group, AxisId lane);
+// `half`: h where what is stored at i is computed from j = select(h <= i, i - h, i), so that i and i + h
+// share it (words of a random generator that come in pairs). `inside`: where it asks for j + h < n of the
+// `total` n, too (whether the pair's second word is drawn).
+struct Halves {
+  ExprId half = kNone;
+  ExprId inside = kNone;
+  ExprId total = kNone;
+};
+Halves halves_of(Source& source, const Plan& plan, const Group& group, AxisId lane);
 
 Kernel write_loops(Source& source, const Plan& plan, const TargetFacts& target);
 

@@ -25,6 +25,9 @@
 //
 // What stands before the Contract is computed while packing, so it costs no pass over memory.
 //
+// Items that pack both operands also make products by groups (tile_groups.h): over parts of k, and run by
+// run of rows that have one matrix B.
+//
 // C is stored contiguously along n, or along m with the roles of the operands exchanged. A is
 // packed as it lies, in rows along k or columns along m. Products without m or n are bound by
 // memory: folds.
@@ -203,7 +206,12 @@ class GemmWriter : ProductWriter {
   }
 
   int64_t turned_row() const { return size_.rows + size_.line / size_.group; }
-  int64_t c_block() const { return (again_size_ ? again_size_->rows : size_.rows) * size_.c_row(); }
+  // A run of rows may begin anywhere: the last tile of the last one goes past the block.
+  int64_t c_block() const {
+    const Blocking& most = again_size_ ? *again_size_ : size_;
+    const int64_t past = std::max(size_.tile_rows, most.tile_rows);
+    return (most.rows + (analysis_.runs ? past : 0)) * size_.c_row();
+  }
   LocalId local(int64_t elements) {
     return to_.local(acc(), {.constant = elements, .terms = {}}, LocalScope::thread);
   }
@@ -240,7 +248,7 @@ class GemmWriter : ProductWriter {
     std::vector<GridDim> dims = each_of(roles_.b_batch);
     dims.push_back({{roles_.n}, size_.packed_columns});
     dims.push_back({{roles_.k}, size_.packed_depth});
-    std::vector<ExprId> at = out_.open_chunk("pack", dims);
+    std::vector<ExprId> at = out_.open_chunk(kPackEntry, dims);
     const ExprId k_part = at.back(), n_part = at[at.size() - 2];
     at.resize(at.size() - 2);
     ExprId k_block = k_part, k_skipped = integer(0);
@@ -312,9 +320,69 @@ class GemmWriter : ProductWriter {
     enter(block, std::span(at).last(block.dims.size()));
     const Range n = range_of(block.n, block_columns(), roles_.n);
     const Range m = range_of(block.m, even(roles_.m, size_.rows, size_.tile_rows), roles_.m);
-    const Range sum = is_split() ? range_of(at[0], piece_depth(), roles_.k)
-                                 : Range{integer(0), to_.extent(roles_.k)};
+    const Range sum = is_split() ? range_of(at[0], piece_depth(), roles_.k) : whole_sum();
     const ExprId c_at = is_split() ? piece_at(at[0], block, block.m) : integer(0);
+    if (analysis_.runs) {
+      const Range run = open_run(*analysis_.runs, m);
+      const ExprId skipped = row_at(run.begin, m.begin, size_.c_row());
+      multiply_block(block, run, n, sum, out_.let(skipped));
+      out_.close();
+      out_.close();
+    } else {
+      multiply_block(block, m, n, sum, c_at);
+    }
+    if (!turned_.empty()) {
+      turned_epilogue(m, n);
+    } else if (!is_split()) {
+      epilogue(m, n, integer(0), kNone);
+    }
+    out_.close();
+  }
+
+  Range whole_sum() {
+    const ExprId all = to_.extent(roles_.k);
+    if (!analysis_.sum_range) return {integer(0), all};
+    const ExprId first = to_.max(out_.expr(analysis_.sum_range->first), integer(0));
+    const ExprId begin = out_.let(to_.min(first, all));
+    const ExprId past = to_.min(out_.expr(analysis_.sum_range->past), all);
+    return {begin, out_.let(to_.max(begin, past))};
+  }
+
+  // A loop over the rows, and one in it that runs once where a run of rows with one matrix begins.
+  Range open_run(const Runs& runs, Range m) {
+    const auto differ = [&](const std::vector<ExprId>& others) {
+      ExprId any = kNone;
+      for (size_t i = 0; i < others.size(); ++i) {
+        const ExprId one =
+            to_.compare(Code::ne, out_.expr(runs.choices_at[i]), out_.expr(others[i]));
+        any = any == kNone ? one : to_.op(Code::bit_or, Dtype::boolean, {any, one});
+      }
+      return any;
+    };
+    const AxisId row = out_.open_loop(ForKind::serial, m.begin, m.end, "row");
+    out_.bind(runs.at, variable(row));
+    out_.bind(runs.other, out_.let(to_.max(to_.sub(variable(row), integer(1)), m.begin)));
+    const ExprId is_first =
+        to_.op(Code::bit_or, Dtype::boolean,
+               {to_.compare(Code::eq, variable(row), m.begin), differ(runs.choices_of_other)});
+    const ExprId begins = out_.let(to_.cast(is_first, Dtype::int64));
+    out_.open_loop(ForKind::serial, integer(0), begins, "run");
+    const AxisId later = out_.open_loop(ForKind::lane, variable(row), m.end, "later");
+    out_.bind(runs.later, variable(later));
+    const ExprId past = to_.select(differ(runs.choices_of_later), variable(later), m.end);
+    const ExprId least = to_.state(0, Dtype::int64);
+    const ValueId end = to_.value({Dtype::int64}, "end");
+    out_.append(Fold{
+        end,
+        {later},
+        Emit::last,
+        Order::lanes,
+        {{Dtype::int64, m.end, to_.min(least, past), to_.min(least, to_.other(0, Dtype::int64))}}});
+    out_.close();
+    return {variable(row), to_.ref(end)};
+  }
+
+  void multiply_block(const Block& block, Range m, Range n, Range sum, ExprId c_at) {
     if (in_parts()) blocks_.clear_ranges();
     const AxisId step = open_depth(sum, size_.depth);
     const Range k = depth_of(step, sum, size_.depth);
@@ -333,12 +401,6 @@ class GemmWriter : ProductWriter {
     }
     out_.close();
     if (in_parts()) multiply_again(block, m, n, sum, c_at);
-    if (!turned_.empty()) {
-      turned_epilogue(m, n);
-    } else if (!is_split()) {
-      epilogue(m, n, integer(0), kNone);
-    }
-    out_.close();
   }
 
   // Rows of A in order, each with all columns while it is in L2.
@@ -502,6 +564,12 @@ void take_operands(Source& source, ProductAnalysis& analysis, const TargetFacts&
                                                     {Scheme::amx_split_local, Scheme::fma_local},
                                                     {Scheme::amx_split_k, Scheme::fma_split_k}};
   Scheme& scheme = analysis.scheme;
+  // Pieces of the sum that differ from item to item are not packed for all of them.
+  if (analysis.sum_range) {
+    const bool in_parts = scheme == Scheme::amx_split || scheme == Scheme::amx_split_local ||
+                          scheme == Scheme::amx_split_k;
+    analysis.take_scheme(in_parts ? Scheme::amx_split_local : Scheme::fma_local);
+  }
   if (scheme == Scheme::fma_wide) {
     scheme = Scheme::fma;
     return;

@@ -74,34 +74,51 @@ Crossing crossing_of(Source& source, const Plan& plan, const Group& group, AxisI
   return crossing;
 }
 
-ExprId half_of(Source& source, const Plan& plan, const Group& group, AxisId lane) {
+Halves halves_of(Source& source, const Plan& plan, const Group& group, AxisId lane) {
   std::vector<ExprId> roots;
   std::vector<int32_t> stored, read;
   for (int number : group.tasks) {
     const Task& task = plan.tasks[number];
-    if (task.kind != TaskKind::store) return kNone;
+    if (task.kind != TaskKind::store) return {};
     stored.push_back(std::get<Store>(*task.line.stmt).buffer.id);
     for (const Read& r : task.reads) read.push_back(r.buffer.id);
     for (ExprId root : roots_of(task)) roots.push_back(root);
   }
-  if (std::ranges::find_first_of(stored, read) != stored.end()) return kNone;
+  if (std::ranges::find_first_of(stored, read) != stored.end()) return {};
   const auto is_op = [&](ExprId id, Code code) {
     return source[id].kind == ExprKind::op && source[id].code == code;
   };
   const ExprId axis = source.builder().axis_ref(lane);
-  ExprId half = kNone;
+  Halves found;
+  ExprId place = kNone;
   source.walk(roots, [&](ExprId id) {
     const Expr& e = source[id];
-    if (half != kNone || !is_op(id, Code::select) || e.operands[2] != axis) return half == kNone;
+    if (!is_op(id, Code::select) || e.operands[2] != axis) return found.half == kNone;
     const ExprId upper = e.operands[0], lower = e.operands[1];
     if (!is_op(upper, Code::le) || !is_op(lower, Code::sub)) return true;
     const ExprId bound = source[upper].operands[0];
     if (source.axes(bound) == 0 && source[upper].operands[1] == axis &&
-        source[lower].operands == std::vector<ExprId>{axis, bound})
-      half = bound;
-    return half == kNone;
+        source[lower].operands == std::vector<ExprId>{axis, bound}) {
+      found.half = bound;
+      place = id;
+    }
+    return found.half == kNone;
   });
-  return half;
+  const auto is_second = [&](ExprId id) {
+    const std::vector<ExprId>& terms = source[id].operands;
+    return is_op(id, Code::add) && (terms == std::vector<ExprId>{place, found.half} ||
+                                    terms == std::vector<ExprId>{found.half, place});
+  };
+  if (found.half == kNone) return found;
+  source.walk(roots, [&](ExprId id) {
+    const Expr& e = source[id];
+    if (is_op(id, Code::lt) && source.axes(e.operands[1]) == 0 && is_second(e.operands[0])) {
+      found.inside = id;
+      found.total = e.operands[1];
+    }
+    return found.inside == kNone;
+  });
+  return found;
 }
 
 }  // namespace cermet::ir

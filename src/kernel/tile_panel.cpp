@@ -135,7 +135,7 @@ class PanelWriter : ProductWriter {
     std::vector<GridDim> dims = each_of(packed_batch_);
     dims.push_back({roles_.rows(), rows_});
     dims.push_back({{roles_.k}, kPackDepth});
-    std::vector<ExprId> at = out_.open_chunk("pack", dims);
+    std::vector<ExprId> at = out_.open_chunk(kPackEntry, dims);
     const ExprId k_block = at.back(), m_block = at[at.size() - 2];
     at.resize(at.size() - 2);
     bind_each(packed_batch_, at);

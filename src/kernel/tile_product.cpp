@@ -3,6 +3,7 @@
 
 #include "kernel/micro.h"
 #include "kernel/tile_forms.h"
+#include "kernel/tile_groups.h"
 
 namespace cermet::ir {
 
@@ -185,11 +186,25 @@ bool ProductAnalysis::find_roles() {
     if ((in_a_ & bit) != 0 && (in_b_ & bit) == 0) roles.m = axis;
     if ((in_b_ & bit) != 0 && (in_a_ & bit) == 0) roles.n = axis;
   }
-  if (roles.n == kNone || (roles.m == kNone && scheme != Scheme::panel)) return false;
-  c_along_m = scheme != Scheme::panel && stores_along(roles.m) > stores_along(roles.n);
+  if (roles.n == kNone) return false;
+  find_groups(stage);
+  if (roles.m == kNone && scheme != Scheme::panel) return false;
+  c_along_m = !runs && scheme != Scheme::panel && stores_along(roles.m) > stores_along(roles.n);
   if (c_along_m && scheme != Scheme::amx_panel) exchange();
   find_batch();
   return true;
+}
+
+void ProductAnalysis::find_groups(const std::vector<AxisId>& stage) {
+  if (scheme == Scheme::panel) return;
+  if (roles.m == kNone && (scheme == Scheme::fma_local || scheme == Scheme::amx_split_local)) {
+    Runs found;
+    roles.m = take_runs(source_, stage, roles, products, found);
+    if (roles.m == kNone) return;
+    in_b_ &= ~axis_bit(roles.m);
+    runs = std::move(found);
+  }
+  sum_range = take_sum_range(source_, roles, products);
 }
 
 void ProductAnalysis::find_batch() {

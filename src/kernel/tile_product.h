@@ -29,6 +29,18 @@ struct Product {
       b;  // of the source, as they are packed; of the accumulators' dtype where there are parts
 };
 
+// What sums are taken of: first <= k < past.
+struct SumRange {
+  ExprId first = kNone, past = kNone;
+};
+
+// Rows that follow each other and have one matrix B: B has the pseudo axis `at` for a row of theirs. Rows
+// have one where the values that choose it are equal: `choices`, at that axis and at two others.
+struct Runs {
+  AxisId at = kNone, other = kNone, later = kNone;
+  std::vector<ExprId> choices_at, choices_of_other, choices_of_later;
+};
+
 // The lines of a kernel: the products, what needs them, and all else.
 struct Parts {
   std::vector<Line> contracts, epilogue, rest;
@@ -69,9 +81,11 @@ class ProductAnalysis {
   Scheme scheme = Scheme::fma;  // of all products
   // Of what is packed: that of the accumulators, bfloat16, or pairs of it (uint32).
   Dtype packed = Dtype::float32;
-  int operand_parts = 1;   // what each operand is the sum of
-  int64_t a_zero = 0;      // what stands for 0 in A
-  bool c_along_m = false;  // C is stored along m; only panels leave it so
+  int operand_parts = 1;              // what each operand is the sum of
+  int64_t a_zero = 0;                 // what stands for 0 in A
+  bool c_along_m = false;             // C is stored along m; only panels leave it so
+  std::optional<SumRange> sum_range;  // or the whole of k
+  std::optional<Runs> runs;           // or all rows have one matrix
 
  private:
   bool takes_bytes(const TargetFacts& target, std::vector<Product>& given);
@@ -79,6 +93,7 @@ class ProductAnalysis {
   bool is_cast_from(ExprId id, Dtype dtype);
   void sort(const Line& line);
   bool find_roles();
+  void find_groups(const std::vector<AxisId>& stage);
   int stores_along(AxisId axis);
   void exchange();
   void find_batch();

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "kernel/carries.h"
+
 namespace cermet::ir {
 
 namespace {
@@ -13,6 +15,18 @@ const Fold* scan_of(const Task& task) {
                                                                                     : nullptr;
 }
 
+// Whether a state merged with the initial one is that state, bit for bit.
+bool is_neutral(const Source& source, const FoldState& state) {
+  const Expr &merge = source[state.merge], &init = source[state.init];
+  if (merge.kind != ExprKind::op || init.kind != ExprKind::constant) return false;
+  const bool has_neutral = merge.code == Code::add || merge.code == Code::mul ||
+                           merge.code == Code::min || merge.code == Code::max;
+  return has_neutral && source[merge.operands[0]].kind == ExprKind::state &&
+         source[merge.operands[1]].kind == ExprKind::other &&
+         source[merge.operands[0]].id == source[merge.operands[1]].id &&
+         init.bits == neutral_of(merge.code, init.dtype);
+}
+
 }  // namespace
 
 bool ScanWriter::fits(const Tasks& tasks) const {
@@ -21,6 +35,16 @@ bool ScanWriter::fits(const Tasks& tasks) const {
     const Fold* fold = scan_of(*task);
     if (fold == nullptr && task->kind == TaskKind::fold) return false;
     if (fold == nullptr) continue;
+    // What is the same everywhere is not worth lanes of its own.
+    bool differs = false;
+    std::vector<ExprId> roots;
+    for (const FoldState& state : fold->states) roots.push_back(state.step);
+    source_.walk(roots, [&](ExprId id) {
+      const AxisSet axes = source_.axes(id);
+      differs = differs || ((axes & kStateAxis) == 0 && (axes & set_of(fold->axes)) != 0);
+      return (axes & kStateAxis) != 0;
+    });
+    if (!differs) return false;
     any = true;
     for (const ValueId value : task->needs) {
       const Task& maker = plan_.tasks[plan_.maker[value]];
@@ -97,8 +121,10 @@ std::vector<ExprId> ScanWriter::merged(const Fold& fold, ExprId first,
   out_.set_states(before, states);
   for (const FoldState& state : fold.states) values.push_back(out_.expr(state.merge));
   out_.clear_states();
-  for (size_t i = 0; i < values.size(); ++i)
-    values[i] = out_.let(out_.to().select(first, states[i], values[i]));
+  const bool as_it_is = std::ranges::all_of(
+      fold.states, [&](const FoldState& state) { return is_neutral(source_, state); });
+  for (size_t i = 0; i < values.size() && !as_it_is; ++i)
+    values[i] = out_.to().select(first, states[i], values[i]);
   return values;
 }
 
@@ -108,74 +134,154 @@ void ScanWriter::define_values(const Fold& fold, const std::vector<ExprId>& stat
   tasks_.publish(fold.value);
 }
 
-// By scan and chain: the folds of `count` blocks of `size` elements from base on, side by side. Of
-// scans each state goes to the tile.
-std::vector<std::vector<ValueId>> ScanWriter::chains(const ScanPass& pass, ExprId base,
-                                                     int64_t count, ExprId size, Emit emit) {
+// The elements of a tile, to Locals.
+void ScanWriter::fill(const ScanPass& pass, const Tile& tile) {
   Builder& to = out_.to();
-  const ExprId back = out_.let(to.sub(out_.integer(0), base));
-  const ExprId all = out_.let(to.add(base, to.mul(size, out_.integer(count))));
-  const AxisId e = out_.open_loop(ForKind::lane, base, all, "element");
-  out_.bind(pass.group.rows, to.axis_ref(e));
-  pass.at(to.axis_ref(e));
+  const ExprId back = out_.let(to.sub(out_.integer(0), tile.base));
+  const ExprId end = out_.let(to.add(tile.base, tile.size));
+  const AxisId e = out_.open_loop(ForKind::lane, tile.base, end, "element");
+  const ExprId at = to.axis_ref(e);
+  out_.bind_again(pass.group.rows, at);
+  pass.at(at);
   for (const Scan& scan : scans_)
     for (size_t i = 0; i < scan.elements.size(); ++i)
-      out_.append(Store{{true, scan.inputs[i]},
-                        {{back, kUnit}, {to.axis_ref(e), kUnit}},
-                        out_.expr(scan.elements[i])});
+      out_.append(
+          Store{{true, scan.inputs[i]}, {{back, kUnit}, {at, kUnit}}, out_.expr(scan.elements[i])});
   out_.close();
-  const AxisId k = out_.open_loop(ForKind::serial, out_.integer(0), size, "k");
-  const ExprId at = to.axis_ref(k);
-  std::vector<std::vector<ValueId>> made(scans_.size());
-  for (int64_t j = 0; j < count; ++j) {
-    const Index place = {{out_.integer(j * kScanBlock), kUnit}, {at, kUnit}};
-    out_.bind_again(pass.group.rows, at);
-    for (size_t f = 0; f < scans_.size(); ++f) {
-      const Scan& scan = scans_[f];
-      for (size_t i = 0; i < scan.elements.size(); ++i)
-        out_.define(scan.elements[i], to.load({true, scan.inputs[i]}, place));
-      std::vector<FoldState> states = out_.fold_states(scan.fold->states, true);
-      std::vector<Dtype> dtypes;
-      for (const FoldState& state : states) dtypes.push_back(state.dtype);
-      const size_t parts = dtypes.size();
-      made[f].push_back(to.value(dtypes));
-      out_.append(Fold{made[f].back(), {k}, emit, Order::serial, std::move(states)});
-      if (emit == Emit::last) continue;
-      for (size_t i = 0; i < parts; ++i)
-        out_.append(Store{{true, scan.states[i]}, place, part(made[f].back(), i, parts)});
-    }
-  }
-  out_.close();
+}
+
+bool ScanWriter::lies_along(const ScanPass& pass) const {
+  const std::vector<AxisId>& rows = pass.group.rows;
+  if (rows.size() != 1) return false;
+  std::vector<ExprId> elements;
+  for (const Scan& scan : scans_)
+    elements.insert(elements.end(), scan.elements.begin(), scan.elements.end());
+  bool fits = true;
+  source_.walk(elements, [&](ExprId id) {
+    const Expr& e = source_[id];
+    if (e.kind == ExprKind::axis && e.id == rows[0]) fits = false;
+    if (e.kind != ExprKind::load || (source_.axes(id) & axis_bit(rows[0])) == 0) return true;
+    const auto counts = [&](const IndexTerm& term) {
+      return (source_.axes(term.expr) & axis_bit(rows[0])) != 0;
+    };
+    const auto along = std::ranges::find_if(e.index, counts);
+    fits = fits && e.operands[0] == kNone && std::ranges::count_if(e.index, counts) == 1 &&
+           source_[along->expr].kind == ExprKind::axis && along->stride == kUnit;
+    return false;
+  });
+  return fits;
+}
+
+// The fold of a scan within the loop k; with its elements from the tile, or as they are.
+ValueId ScanWriter::step(const Scan& scan, const Index& place, AxisId k, Emit emit, bool filled) {
+  Builder& to = out_.to();
+  for (size_t i = 0; i < scan.elements.size() && filled; ++i)
+    out_.define(scan.elements[i], to.load({true, scan.inputs[i]}, place));
+  std::vector<FoldState> states = out_.fold_states(scan.fold->states, true);
+  std::vector<Dtype> dtypes;
+  for (const FoldState& state : states) dtypes.push_back(state.dtype);
+  const ValueId made = to.value(dtypes);
+  out_.append(Fold{made, {k}, emit, Order::serial, std::move(states)});
+  for (size_t i = 0; i < dtypes.size() && emit == Emit::each; ++i)
+    out_.append(Store{{true, scan.states[i]}, place, part(made, i, dtypes.size())});
   return made;
 }
 
-void ScanWriter::totals(const ScanPass& pass, ExprId base, ExprId block, int64_t count,
-                        ExprId size) {
-  const auto made = chains(pass, base, count, size, Emit::last);
-  for (int64_t j = 0; j < count; ++j) {
-    const Index place = {{offset(block, j), kUnit}};
-    for (size_t f = 0; f < scans_.size(); ++f) {
-      const std::vector<LocalId>& blocks = scans_[f].blocks;
-      for (size_t i = 0; i < blocks.size(); ++i)
-        out_.append(Store{{true, blocks[i]}, place, part(made[f][j], i, blocks.size())});
-    }
+// The folds of the tile's blocks, a block in each lane. Of scans each state goes to the tile.
+void ScanWriter::step_blocks(const ScanPass& pass, const Tile& tile, Emit emit, bool in_place) {
+  Builder& to = out_.to();
+  const AxisId chain =
+      out_.open_loop(ForKind::lane, out_.integer(0), out_.integer(kScanChains), "chain");
+  const ExprId from = out_.let(to.mul(to.axis_ref(chain), out_.integer(kScanBlock)));
+  const ExprId steps = to.mul(out_.ceil_div(tile.size, kScanSteps), out_.integer(kScanSteps));
+  const ExprId end =
+      in_place ? out_.integer(kScanBlock) : out_.let(to.min(steps, out_.integer(kScanBlock)));
+  const ExprId begin = in_place ? out_.let(to.add(tile.base, from)) : from;
+  const AxisId k = out_.open_loop(ForKind::serial, out_.integer(0), end, "k");
+  const ExprId at = to.axis_ref(k);
+  const Index place = {{from, kUnit}, {at, kUnit}};
+  const ExprId here = to.add(begin, at);
+  out_.bind_again(pass.group.rows, in_place ? here : at);
+  if (in_place) pass.at(here);
+  std::vector<ValueId> made;
+  for (const Scan& scan : scans_) made.push_back(step(scan, place, k, emit, !in_place));
+  out_.close();
+  if (emit == Emit::last) keep_totals(tile, to.axis_ref(chain), made);
+  out_.close();
+}
+
+void ScanWriter::keep_totals(const Tile& tile, ExprId chain, const std::vector<ValueId>& made) {
+  Builder& to = out_.to();
+  const ExprId exists =
+      out_.let(to.compare(Code::lt, chain, out_.let(out_.ceil_div(tile.size, kScanBlock))));
+  const Index place = {{tile.block, kUnit}, {chain, kUnit}};
+  for (size_t f = 0; f < scans_.size(); ++f) {
+    const std::vector<LocalId>& blocks = scans_[f].blocks;
+    for (size_t i = 0; i < blocks.size(); ++i)
+      out_.append(Store{{true, blocks[i]}, place, part(made[f], i, blocks.size()), exists});
   }
 }
 
-// One block of `size` elements, in the tile at `from`: its states become values, and what uses them runs.
-void ScanWriter::finish_block(const ScanPass& pass, ExprId base, ExprId from, ExprId size,
-                              ExprId block, Before before) {
+// Where elements may be read in place, they are in whole tiles: the lanes read up to the tile's end.
+void ScanWriter::step_tile(const ScanPass& pass, const Tile& tile, Emit emit) {
   Builder& to = out_.to();
+  if (!lies_along(pass)) {
+    fill(pass, tile);
+    return step_blocks(pass, tile, emit, false);
+  }
+  const auto open_if = [&](Code compares, const char* name) {
+    const ExprId holds = to.compare(compares, tile.size, out_.integer(kScanTile));
+    out_.open_loop(ForKind::serial, out_.integer(0), out_.let(to.cast(holds, Dtype::int64)), name);
+  };
+  open_if(Code::eq, "whole");
+  step_blocks(pass, tile, emit, true);
+  out_.close();
+  open_if(Code::ne, "partial");
+  fill(pass, tile);
+  step_blocks(pass, tile, emit, false);
+  out_.close();
+}
+
+// A block alone: lanes for others would cost more than its steps.
+void ScanWriter::step_block(const ScanPass& pass, const Tile& tile, Emit emit) {
+  Builder& to = out_.to();
+  fill(pass, tile);
+  const AxisId k = out_.open_loop(ForKind::serial, out_.integer(0), tile.size, "k");
+  const ExprId at = to.axis_ref(k);
+  const Index place = {{at, kUnit}};
+  out_.bind_again(pass.group.rows, at);
+  std::vector<ValueId> made;
+  for (const Scan& scan : scans_) made.push_back(step(scan, place, k, emit));
+  out_.close();
+  if (emit == Emit::each) return;
+  const Index here = {{tile.block, kUnit}};
+  for (size_t f = 0; f < scans_.size(); ++f) {
+    const std::vector<LocalId>& blocks = scans_[f].blocks;
+    for (size_t i = 0; i < blocks.size(); ++i)
+      out_.append(Store{{true, blocks[i]}, here, part(made[f], i, blocks.size())});
+  }
+}
+
+// A block of the tile: its states become values, and what uses them runs.
+void ScanWriter::finish_block(const ScanPass& pass, const Tile& tile, ExprId number,
+                              Before before) {
+  Builder& to = out_.to();
+  const ExprId from = out_.let(to.mul(number, out_.integer(kScanBlock)));
+  const ExprId size = out_.let(to.min(to.sub(tile.size, from), out_.integer(kScanBlock)));
+  const ExprId block = out_.let(to.add(tile.block, number));
   const ExprId first = out_.let(to.compare(Code::eq, block, out_.integer(0)));
-  const ExprId begin = out_.let(to.add(base, from));
+  const ExprId begin = out_.let(to.add(tile.base, from));
   const ExprId end = out_.let(to.add(begin, size));
-  const ExprId back = out_.let(to.sub(out_.integer(0), base));
+  const ExprId back = out_.let(to.sub(out_.integer(0), tile.base));
   std::vector<std::vector<ExprId>> carried;
   for (const Scan& scan : scans_)
     carried.push_back(before == Before::made ? load_all(scan.blocks, {{block, kUnit}})
                                              : load_all(scan.carry, {}));
   const auto merged_at = [&](size_t f, const Index& place) {
-    return merged(*scans_[f].fold, first, carried[f], load_all(scans_[f].states, place));
+    std::vector<ExprId> values =
+        merged(*scans_[f].fold, first, carried[f], load_all(scans_[f].states, place));
+    for (ExprId& value : values) value = out_.let(value);
+    return values;
   };
   const AxisId e = out_.open_loop(ForKind::lane, begin, end, "e");
   const ExprId at = to.axis_ref(e);
@@ -191,35 +297,35 @@ void ScanWriter::finish_block(const ScanPass& pass, ExprId base, ExprId from, Ex
   for (size_t f = 0; f < scans_.size(); ++f) store_all(scans_[f].carry, {}, merged_at(f, last));
 }
 
-// The tile from `base` on, of `count` blocks of `size` elements.
-void ScanWriter::finish(const ScanPass& pass, ExprId base, ExprId block, int64_t count, ExprId size,
-                        Before before) {
-  Builder& to = out_.to();
-  const AxisId j = out_.open_loop(ForKind::serial, out_.integer(0), out_.integer(count), "block");
-  finish_block(pass, base, out_.let(to.mul(to.axis_ref(j), out_.integer(kScanBlock))), size,
-               out_.let(to.add(block, to.axis_ref(j))), before);
+void ScanWriter::finish(const ScanPass& pass, const Tile& tile, Before before) {
+  const ExprId count = out_.let(out_.ceil_div(tile.size, kScanBlock));
+  const AxisId j = out_.open_loop(ForKind::serial, out_.integer(0), count, "block");
+  finish_block(pass, tile, out_.to().axis_ref(j), before);
   out_.close();
 }
 
-void ScanWriter::for_tiles(ExprId begin, ExprId size,
-                           const std::function<void(ExprId, ExprId, int64_t, ExprId)>& f) {
+// The tiles of [begin, begin + size), then what few blocks are left; begin is a multiple of a tile's length.
+void ScanWriter::for_tiles(ExprId begin, ExprId size, const ForTile& f) {
   Builder& to = out_.to();
   const ExprId first = out_.let(to.div(begin, out_.integer(kScanBlock)));
-  const ExprId full = out_.let(to.div(size, out_.integer(kScanTile)));
-  const AxisId t = out_.open_loop(ForKind::serial, out_.integer(0), full, "tile");
-  const auto scaled = [&](ExprId from, AxisId by, int64_t factor) {
-    return out_.let(to.add(from, to.mul(to.axis_ref(by), out_.integer(factor))));
+  const ExprId many = to.add(size, out_.integer(kScanTile - 1 - kScanFew));
+  const ExprId tiles = out_.let(to.div(many, out_.integer(kScanTile)));
+  const auto run = [&](AxisId t, int64_t length, bool alone) {
+    const auto scaled = [&](int64_t factor) {
+      return out_.let(to.mul(to.axis_ref(t), out_.integer(factor)));
+    };
+    const ExprId before = scaled(length);
+    const ExprId left = out_.let(to.sub(size, before));
+    f({.base = out_.let(to.add(begin, before)),
+       .size = out_.let(to.min(left, out_.integer(length))),
+       .block = out_.let(to.add(first, scaled(length / kScanBlock)))},
+      alone);
+    out_.close();
   };
-  f(scaled(begin, t, kScanTile), scaled(first, t, kScanChains), kScanChains,
-    out_.integer(kScanBlock));
-  out_.close();
-  const ExprId done = out_.let(to.mul(full, out_.integer(kScanChains)));
+  run(out_.open_loop(ForKind::serial, out_.integer(0), tiles, "tile"), kScanTile, false);
+  const ExprId done = out_.let(to.mul(tiles, out_.integer(kScanChains)));
   const ExprId all = out_.let(out_.ceil_div(size, kScanBlock));
-  const AxisId b = out_.open_loop(ForKind::serial, done, all, "rest");
-  const ExprId base = scaled(begin, b, kScanBlock);
-  const ExprId left = out_.let(to.sub(to.add(begin, size), base));
-  f(base, scaled(first, b, 1), 1, out_.let(to.min(left, out_.integer(kScanBlock))));
-  out_.close();
+  run(out_.open_loop(ForKind::serial, done, all, "rest"), kScanBlock, true);
 }
 
 void ScanWriter::write_rows(const ScanPass& pass) {
@@ -227,11 +333,64 @@ void ScanWriter::write_rows(const ScanPass& pass) {
   find_elements(pass);
   make_locals(kScanTile, 1);
   for (const Scan& scan : scans_) store_all(scan.carry, {}, inits(*scan.fold));
-  for_tiles(out_.integer(0), out_.extent_of(pass.group.rows),
-            [&](ExprId base, ExprId block, int64_t count, ExprId size) {
-              chains(pass, base, count, size, Emit::each);
-              finish(pass, base, block, count, size, Before::carried);
-            });
+  for_tiles(out_.integer(0), out_.extent_of(pass.group.rows), [&](const Tile& tile, bool alone) {
+    alone ? step_block(pass, tile, Emit::each) : step_tile(pass, tile, Emit::each);
+    finish(pass, tile, Before::carried);
+  });
+}
+
+// What is before each block, in place of its last states. A step's states are those before the block and
+// with it.
+void ScanWriter::write_carries(const ScanPass& pass, const std::string& suffix) {
+  Builder& to = out_.to();
+  const std::vector<AxisId>& rows = pass.group.rows;
+  const ExprId many = out_.integer(kScanItem / kScanBlock);
+  const auto [begin, past] =
+      out_.open_span(std::string(kCarryEntry) + suffix, GridDim{rows, kScanItem});
+  const ExprId number = out_.let(out_.ceil_div(out_.extent_of(rows), kScanBlock));
+  const AxisId item = out_.open_loop(ForKind::serial, begin, past, "item");
+  const ExprId from = out_.let(to.mul(to.axis_ref(item), many));
+  const ExprId starts = out_.let(to.compare(Code::eq, to.axis_ref(item), out_.integer(0)));
+  std::vector<std::vector<ExprId>> before;
+  for (const Scan& scan : scans_) {
+    before.push_back(inits(*scan.fold));
+    for (size_t i = 0; i < scan.ends.size(); ++i)
+      before.back()[i] =
+          out_.let(to.select(starts, before.back()[i], to.load({true, scan.ends[i]}, {})));
+  }
+  const ExprId count = out_.let(to.min(to.sub(number, from), many));
+  const AxisId b = out_.open_loop(ForKind::serial, out_.integer(0), count, "block");
+  const ExprId block = out_.let(to.add(from, to.axis_ref(b)));
+  const ExprId first = to.compare(Code::eq, block, out_.integer(0));
+  const Index here = {{block, kUnit}};
+  for (size_t f = 0; f < scans_.size(); ++f) {
+    const Scan& scan = scans_[f];
+    const std::vector<FoldState>& states = scan.fold->states;
+    const std::vector<ExprId> last = load_all(scan.blocks, here);
+    const size_t n = states.size();
+    std::vector<ExprId> so_far;
+    std::vector<Dtype> dtypes;
+    for (size_t i = 0; i < n; ++i) {
+      so_far.push_back(to.state(static_cast<int>(i), states[i].dtype));
+      dtypes.push_back(states[i].dtype);
+    }
+    const std::vector<ExprId> with = merged(*scan.fold, first, so_far, last);
+    std::vector<FoldState> steps;
+    for (size_t i = 0; i < n; ++i) steps.push_back({dtypes[i], before[f][i], with[i], so_far[i]});
+    for (size_t i = 0; i < n; ++i) {
+      steps.push_back({dtypes[i], before[f][i], so_far[i], so_far[i]});
+      dtypes.push_back(dtypes[i]);
+    }
+    const ValueId made = to.value(dtypes);
+    out_.append(Fold{made, {b}, Emit::each, Order::serial, std::move(steps)});
+    for (size_t i = 0; i < n; ++i) {
+      out_.append(Store{{true, scan.blocks[i]}, here, part(made, n + i, 2 * n)});
+      out_.append(Store{{true, scan.ends[i]}, {}, part(made, i, 2 * n)});
+    }
+  }
+  out_.close();
+  out_.close();
+  out_.close();
 }
 
 void ScanWriter::write_whole(const ScanPass& pass, const std::string& suffix) {
@@ -244,8 +403,10 @@ void ScanWriter::write_whole(const ScanPass& pass, const std::string& suffix) {
   for (const AxisId axis : rows)
     blocks.terms.push_back({axis, axis == rows.back() ? kScanBlock : 1});
   for (Scan& scan : scans_)
-    for (const FoldState& state : scan.fold->states)
+    for (const FoldState& state : scan.fold->states) {
       scan.blocks.push_back(to.local(state.dtype, blocks, LocalScope::kernel));
+      scan.ends.push_back(to.local(state.dtype, {1, {}}, LocalScope::kernel));
+    }
   make_locals(kScanTile, 1);
   const auto open_item = [&](const char* name) {
     const ExprId index = out_.open_chunk(name + suffix, {items})[0];
@@ -255,30 +416,17 @@ void ScanWriter::write_whole(const ScanPass& pass, const std::string& suffix) {
   };
 
   const auto [from, many] = open_item("totals");
-  for_tiles(from, many, [&](ExprId base, ExprId block, int64_t count, ExprId size) {
-    totals(pass, base, block, count, size);
+  for_tiles(from, many, [&](const Tile& tile, bool alone) {
+    alone ? step_block(pass, tile, Emit::last) : step_tile(pass, tile, Emit::last);
   });
   out_.close();
 
-  out_.open_chunk("carries" + suffix, {});
-  for (const Scan& scan : scans_) store_all(scan.carry, {}, inits(*scan.fold));
-  const ExprId number = out_.let(out_.ceil_div(out_.extent_of(rows), kScanBlock));
-  const AxisId b = out_.open_loop(ForKind::serial, out_.integer(0), number, "block");
-  const ExprId first = out_.let(to.compare(Code::eq, to.axis_ref(b), out_.integer(0)));
-  const Index here = {{to.axis_ref(b), kUnit}};
-  for (const Scan& scan : scans_) {
-    const std::vector<ExprId> before = load_all(scan.carry, {});
-    const std::vector<ExprId> last = load_all(scan.blocks, here);
-    store_all(scan.blocks, here, before);
-    store_all(scan.carry, {}, merged(*scan.fold, first, before, last));
-  }
-  out_.close();
-  out_.close();
+  write_carries(pass, suffix);
 
   const auto [begin, length] = open_item("scan");
-  for_tiles(begin, length, [&](ExprId base, ExprId block, int64_t count, ExprId size) {
-    chains(pass, base, count, size, Emit::each);
-    finish(pass, base, block, count, size, Before::made);
+  for_tiles(begin, length, [&](const Tile& tile, bool alone) {
+    alone ? step_block(pass, tile, Emit::each) : step_tile(pass, tile, Emit::each);
+    finish(pass, tile, Before::made);
   });
   out_.close();
 }
@@ -316,7 +464,9 @@ void ScanWriter::write_columns(const ScanPass& pass, AxisId lane, ExprId begin, 
   for (const Scan& scan : scans_) {
     const std::vector<ExprId> states = stepped(*scan.fold, load_all(scan.states, place));
     store_all(scan.states, place, states);
-    define_values(*scan.fold, merged(*scan.fold, first, load_all(scan.carry, place), states));
+    std::vector<ExprId> values = merged(*scan.fold, first, load_all(scan.carry, place), states);
+    for (ExprId& value : values) value = out_.let(value);
+    define_values(*scan.fold, values);
   }
   tasks_.run(others_, variable);
   out_.close();

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Scans as loops. Tile by tile, a lane loop makes the elements; their blocks of 256 are stepped several at
-// a time, so that one waits for the other as little as possible; lane loops merge the states with what
-// is before each block, and run what uses the values. Thread Locals pass a tile from loop to loop.
+// Scans as loops. Tile by tile, a lane loop makes the elements; their blocks of 256 are stepped side by
+// side, a block in each lane; lane loops merge the states with what is before each block, and run what uses
+// the values. Thread Locals pass a tile from loop to loop. What is past the last block's end is stepped, too,
+// and used nowhere.
 //
 // rows     an item's whole row, tile by tile; what is before a block is carried from block to block.
 // whole    no axis but the scanned ones: blocks are folded in one entry point, their results are
-//          merged in order in a second, and a third scans again from there.
+//          merged in order in a second, and a third scans again from there; in rounds (carries.h).
 // columns  lanes run across another axis, which is contiguous; states stay in thread Locals.
 #pragma once
 
@@ -17,10 +18,13 @@
 namespace cermet::ir {
 
 inline constexpr int64_t kScanBlock = 256;  // elements in `serial` order
-inline constexpr int64_t kScanChains = 4;   // blocks that are stepped at a time
+inline constexpr int64_t kScanChains = 8;   // blocks that are stepped side by side
+inline constexpr int64_t kScanSteps = 4;    // of which their number is a multiple
 inline constexpr int64_t kScanTile = kScanBlock * kScanChains;
-inline constexpr int64_t kScanItem = 16 * kScanTile;  // elements of an item of `whole`
-inline constexpr int64_t kScanColumns = 2048;         // columns whose states stay in L1
+inline constexpr int64_t kScanFew =
+    kScanBlock * 3 / 2;  // up to as many at the end are stepped one by one
+inline constexpr int64_t kScanItem = 8 * kScanTile;  // elements of an item of `whole`
+inline constexpr int64_t kScanColumns = 2048;        // columns whose states stay in L1
 
 // The scans of one pass and what runs beside them. `at` defines what earlier passes kept, `done` keeps
 // what this one makes, both at an index of the flattened row axes.
@@ -51,6 +55,7 @@ class ScanWriter {
     std::vector<LocalId> states = {};   // thread: of a tile's elements, or of the columns
     std::vector<LocalId> carry = {};    // thread: what is before the block
     std::vector<LocalId> blocks = {};   // kernel: each block's last states, then what is before it
+    std::vector<LocalId> ends = {};     // kernel: the states at the end of an item
   };
   // Where the states before a block are, and whether they are carried on from there.
   enum class Before : uint8_t { carried, made };
@@ -66,22 +71,27 @@ class ScanWriter {
   // The states themselves in the first block, else merged with those before it.
   std::vector<ExprId> merged(const Fold& fold, ExprId first, const std::vector<ExprId>& before,
                              const std::vector<ExprId>& states);
+  void write_carries(const ScanPass& pass, const std::string& suffix);
   void define_values(const Fold& fold, const std::vector<ExprId>& states);
 
-  std::vector<std::vector<ValueId>> chains(const ScanPass& pass, ExprId base, int64_t count,
-                                           ExprId size, Emit emit);
-  void totals(const ScanPass& pass, ExprId base, ExprId block, int64_t count, ExprId size);
-  void finish_block(const ScanPass& pass, ExprId base, ExprId from, ExprId size, ExprId block,
-                    Before before);
-  void finish(const ScanPass& pass, ExprId base, ExprId block, int64_t count, ExprId size,
-              Before before);
-  // f(base, block, chains, size, end) for the tiles of [begin, begin + size), then for its last blocks.
-  void for_tiles(ExprId begin, ExprId size,
-                 const std::function<void(ExprId, ExprId, int64_t, ExprId)>& f);
+  // What a tile has: [base, base + size), from the block of this number on.
+  struct Tile {
+    ExprId base, size, block;
+  };
+  // Whether lanes may step along the elements where they lie.
+  bool lies_along(const ScanPass& pass) const;
+  void fill(const ScanPass& pass, const Tile& tile);
+  ValueId step(const Scan& scan, const Index& place, AxisId k, Emit emit, bool filled = true);
+  void step_blocks(const ScanPass& pass, const Tile& tile, Emit emit, bool in_place);
+  void step_tile(const ScanPass& pass, const Tile& tile, Emit emit);
+  void step_block(const ScanPass& pass, const Tile& tile, Emit emit);
+  void keep_totals(const Tile& tile, ExprId chain, const std::vector<ValueId>& made);
+  void finish(const ScanPass& pass, const Tile& tile, Before before);
+  void finish_block(const ScanPass& pass, const Tile& tile, ExprId number, Before before);
+  // What they do with a tile, and with a block alone.
+  using ForTile = std::function<void(const Tile&, bool alone)>;
+  void for_tiles(ExprId begin, ExprId size, const ForTile& f);
 
-  ExprId offset(ExprId base, int64_t by) {
-    return by == 0 ? base : out_.let(out_.to().add(base, out_.integer(by)));
-  }
   ExprId part(ValueId value, size_t i, size_t count) {
     const ExprId ref = out_.to().ref(value);
     return count == 1 ? ref : out_.to().get(static_cast<int>(i), ref);

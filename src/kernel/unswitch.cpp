@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Lane loops without choices between memories: a row of a concatenation along an outer axis is read
-// from the one array it comes from, one along the lanes in a loop for each part. The rest of the loop
-// is repeated for each choice, so there is a limit to their number.
+// from the one array it comes from, one along the lanes in a loop for each part, one that is padded in a
+// loop without masks between its edges. The rest of the loop is repeated for each choice, so there is a
+// limit to their number.
 #include <algorithm>
 #include <set>
 
@@ -38,11 +39,12 @@ class Unswitcher {
     out.push_back(std::move(stmt));
   }
 
-  // What a loop is divided by: a condition, and where in the loop it begins (ends) to hold, if it does.
+  // What a loop is divided by: a condition, and where in the loop it begins or ends to hold.
   struct Choice {
     ExprId condition = kNone;
     ExprId bound = kNone;     // kNone: the same for all lanes
     ExprId opposite = kNone;  // its opposite, spelled as a comparison
+    bool first = true;        // it holds below the bound, else from there on
   };
 
   // `room`: loops that may be made besides.
@@ -53,8 +55,8 @@ class Unswitcher {
     const ExprId begin = loop.begin, end = loop.end;
     For other = copy_of(loop);
     const Choice of_other = in_copy(choice, loop, other);
-    decide(loop, choice, true);
-    decide(other, of_other, false);
+    decide(loop, choice, choice.first);
+    decide(other, of_other, !choice.first);
     if (choice.bound == kNone) {
       loop.end = named(to_.select(choice.condition, end, begin), out);
       other.end = named(to_.select(choice.condition, begin, end), out);
@@ -99,22 +101,48 @@ class Unswitcher {
   Choice choice_of(ExprId id, const Scope& scope) {
     if (is_same(id, scope)) return to_[id].kind == ExprKind::ref ? Choice{id} : Choice{};
     const Expr e = to_[id];
-    if (e.kind != ExprKind::op || e.code != Code::lt || e.operands[0] != scope.variable ||
-        !is_same(e.operands[1], scope))
-      return {};
-    return {id, e.operands[1], to_.compare(Code::le, e.operands[1], scope.variable)};
+    if (e.kind != ExprKind::op || (e.code != Code::lt && e.code != Code::le)) return {};
+    const bool first = e.code == Code::lt;
+    const ExprId place = e.operands[first ? 0 : 1], limit = e.operands[first ? 1 : 0];
+    const ExprId bound = is_same(limit, scope) ? bound_of(place, limit, scope) : kNone;
+    if (bound == kNone) return {};
+    return {id, bound, to_.compare(first ? Code::le : Code::lt, e.operands[1], e.operands[0]),
+            first};
+  }
+
+  // The lane from which on the place, the lane's number or a sum with it, is not below the limit.
+  ExprId bound_of(ExprId place, ExprId limit, const Scope& scope) {
+    if (place == scope.variable) return limit;
+    const Expr e = to_[place];
+    if (e.kind != ExprKind::op || e.code != Code::add) return kNone;
+    for (const int i : {0, 1})
+      if (e.operands[i] == scope.variable && is_same(e.operands[1 - i], scope))
+        return to_.sub(limit, e.operands[1 - i]);
+    return kNone;
+  }
+
+  // The conditions of which it is the conjunction.
+  std::vector<ExprId> conjuncts_of(ExprId id) const {
+    const Expr& e = to_[id];
+    if (e.kind != ExprKind::op || e.code != Code::bit_and || e.dtype != Dtype::boolean) return {id};
+    std::vector<ExprId> all = conjuncts_of(e.operands[0]);
+    for (const ExprId other : conjuncts_of(e.operands[1])) all.push_back(other);
+    return all;
   }
 
   // Outer selects come first: deciding one may leave the inner ones out.
   void look(ExprId id, Scope& scope) {
     if (scope.seen.size() > kMostExpressions || !scope.seen.insert(id).second) return;
     const Expr e = to_[id];
-    if (scope.found.condition == kNone && e.kind == ExprKind::op && e.code == Code::select) {
-      const Choice choice = choice_of(e.operands[0], scope);
-      std::set<ExprId> without;
-      if (choice.condition != kNone && (makes_by(e.operands[1], choice, scope, without) ||
-                                        makes_by(e.operands[2], choice, scope, without)))
-        scope.found = choice;
+    if (e.kind == ExprKind::op && e.code == Code::select) {
+      for (const ExprId condition : conjuncts_of(e.operands[0])) {
+        if (scope.found.condition != kNone) break;
+        const Choice choice = choice_of(condition, scope);
+        std::set<ExprId> without;
+        if (choice.condition != kNone && (makes_by(e.operands[1], choice, scope, without) ||
+                                          makes_by(e.operands[2], choice, scope, without)))
+          scope.found = choice;
+      }
     }
     for_each_operand(e, [&](ExprId operand) { look(operand, scope); });
   }
@@ -127,8 +155,11 @@ class Unswitcher {
     const Expr& e = to_[id];
     if (e.kind == ExprKind::load) {
       const ExprId mask = e.operands.empty() ? kNone : e.operands[0];
-      return mask != kNone && (mask == choice.condition || mask == choice.opposite ||
-                               (choice.bound == kNone && is_same(mask, scope)));
+      if (mask == kNone) return false;
+      return std::ranges::any_of(conjuncts_of(mask), [&](ExprId part) {
+        return part == choice.condition || part == choice.opposite ||
+               (choice.bound == kNone && is_same(part, scope));
+      });
     }
     bool makes = false;
     for_each_operand(
@@ -173,9 +204,13 @@ class Unswitcher {
   void rewrite(Stmt& stmt, ExprMap& memo) {
     for_each_expr(stmt, [&](ExprId& id) {
       id = rebuild_expr(to_, to_.kernel(), id, memo, [](Builder& to, ExprId, Expr e) {
-        if (e.kind == ExprKind::op && e.code == Code::select &&
-            to[e.operands[0]].kind == ExprKind::constant)
-          return e.operands[to[e.operands[0]].bits != 0 ? 1 : 2];
+        const auto is_known = [&](int i) { return to[e.operands[i]].kind == ExprKind::constant; };
+        const auto is_true = [&](int i) { return to[e.operands[i]].bits != 0; };
+        if (e.kind == ExprKind::op && e.code == Code::select && is_known(0))
+          return e.operands[is_true(0) ? 1 : 2];
+        if (e.kind == ExprKind::op && e.code == Code::bit_and && e.dtype == Dtype::boolean)
+          for (const int i : {0, 1})
+            if (is_known(i)) return e.operands[is_true(i) ? 1 - i : i];
         return to.intern(std::move(e));
       });
     });

@@ -15,14 +15,14 @@ std::optional<Layout> view_first(const NodeView&, const Shape&, const Layout& la
   return layout;
 }
 
-array vmap_depends(const OpCall& c, std::span<const bool> batched, int64_t size) {
+array vmap_depends(const OpCall& c, std::span<const bool> batched, const Dim& size) {
   Arrays inputs(c.inputs.begin(), c.inputs.end());
   inputs[0] = batched_input(inputs[0], batched[0], size);
   return make_node(rows::depends, std::move(inputs), NoParams{}, {});
 }
 
 // Batching treats the results of a call together and does not come here.
-array vmap_custom_call(const OpCall& c, std::span<const bool> batched, int64_t size) {
+array vmap_custom_call(const OpCall& c, std::span<const bool> batched, const Dim& size) {
   return batched_input(c.inputs[0], batched[0], size);
 }
 
@@ -76,7 +76,9 @@ array custom_call(const std::shared_ptr<const CustomCall>& call, int output) {
   const NodeRef& given = call->outputs[static_cast<size_t>(output)];
   array result =
       make_node(rows::custom_call, {array(given)}, CallParams{call, output}, given->stream);
-  for (const NodeRef& argument : call->arguments) result.node()->traced |= argument->traced;
+  TraceId& trace = result.node()->trace;
+  for (const NodeRef& argument : call->arguments)
+    trace = TraceScope::joined(trace, argument->trace);
   return result;
 }
 

@@ -14,7 +14,8 @@ namespace {
 
 // Where a slice of Python's kind starts and how many elements it has.
 struct Sizes {
-  std::vector<int64_t> start, step;
+  PerAxis start;
+  Strides step;
   Shape size;
 };
 
@@ -97,17 +98,16 @@ array pad(const array& a, const std::vector<int>& axes, const Shape& low, const 
   CERMET_CHECK(low.ndim() == n && high.ndim() == n, value, "pad",
                "{} axes were given with {} low and {} high sizes; they must be as many", n,
                low.ndim(), high.ndim());
-  std::vector<std::pair<int64_t, int64_t>> width(static_cast<size_t>(a.ndim()), {0, 0});
+  PadWidths width(static_cast<size_t>(a.ndim()), {0, 0});
   for (int i = 0; i < n; ++i)
     width[static_cast<size_t>(normalize_axis("pad", axes[static_cast<size_t>(i)], a.ndim()))] = {
-        low[i], high[i]};
+        low.dim(i), high.dim(i)};
   return pad(a, width, value, mode, s);
 }
 
 array pad(const array& a, const std::pair<int, int>& width, const array& value,
           const std::string& mode, const S& s) {
-  const std::pair<int64_t, int64_t> each = width;
-  return pad(a, std::vector(static_cast<size_t>(a.ndim()), each), value, mode, s);
+  return pad(a, PadWidths(static_cast<size_t>(a.ndim()), width), value, mode, s);
 }
 
 array pad(const array& a, int width, const array& value, const std::string& mode, const S& s) {
@@ -117,15 +117,15 @@ array pad(const array& a, int width, const array& value, const std::string& mode
 array contiguous(const array& a, bool, const S& s) { return contiguous(a, s); }
 
 array roll(const array& a, int shift, const S& s) {
-  return roll(a, AxisList{shift}, OptionalAxes(), s);
+  return roll(a, ShapeList{shift}, OptionalAxes(), s);
 }
 
 array roll(const array& a, int shift, int axis, const S& s) {
-  return roll(a, AxisList{shift}, OptionalAxes(axis), s);
+  return roll(a, ShapeList{shift}, OptionalAxes(axis), s);
 }
 
 array roll(const array& a, int shift, const std::vector<int>& axes, const S& s) {
-  return roll(a, AxisList{shift}, OptionalAxes(axes), s);
+  return roll(a, ShapeList{shift}, OptionalAxes(axes), s);
 }
 
 Arrays atleast_1d(const Arrays& arrays, const S& s) { return each(arrays, s, atleast_1d); }
@@ -146,17 +146,17 @@ array masked_scatter(const array& a, const array& mask, const array& src, const 
                name_of(mask.dtype()));
   bool fits = mask.ndim() <= a.ndim();
   for (int axis = 0; fits && axis < mask.ndim(); ++axis)
-    fits = mask.shape()[axis] == a.shape()[axis];
+    fits = same_size(mask.shape().dim(axis), a.shape().dim(axis));
   CERMET_CHECK(fits, value, op,
                "a mask of shape {} does not fit an array of shape {}; its sizes must be those of "
                "the leading axes",
                mask.shape().to_string(), a.shape().to_string());
   ShapeList trailing(a.shape().dims().begin(), a.shape().dims().end());
   for (int axis = 0; axis < mask.ndim(); ++axis)
-    trailing[static_cast<size_t>(axis)] = mask.shape()[axis];
+    trailing[static_cast<size_t>(axis)] = mask.shape().dim(axis);
   for (int axis = mask.ndim(); axis < a.ndim(); ++axis) trailing[static_cast<size_t>(axis)] = 1;
   const array wide = broadcast_to(reshape(mask, trailing, s), a.shape(), s);
-  if (src.size() == 0) {
+  if (rules::is_zero(src.shape().count())) {
     CERMET_CHECK(
         a.size() == 0 || !any(mask).item<bool>(), value, op,
         "the source is empty, and the mask is not; it needs an element for each True of the mask");

@@ -207,11 +207,11 @@ Arrays split(const array& a, int64_t sections, const T& s) {
 }
 template <ShapeLike V>
 Arrays split(const array& a, const V& indices, int64_t axis = 0, const S& s = {}) {
-  return split(a, indices.values(), axis, s);
+  return split(a, ShapeList(indices.begin(), indices.end()), axis, s);
 }
 template <ShapeLike V, StreamLike T>
 Arrays split(const array& a, const V& indices, const T& s) {
-  return split(a, indices.values(), 0, s);
+  return split(a, ShapeList(indices.begin(), indices.end()), 0, s);
 }
 template <StreamLike T>
 Arrays unstack(const array& a, const T& s) {
@@ -231,15 +231,14 @@ array repeat(const array& a, int64_t repeats, const T& s) {
 }
 template <IntVector V>
 array tile(const array& a, const V& repetitions, const S& s = {}) {
-  return tile(a, axis_list(repetitions), s);
+  return tile(a, ShapeList(repetitions.begin(), repetitions.end()), s);
 }
 array pad(const array& a, const std::vector<int>& axes, const Shape& low, const Shape& high,
           const array& value = array(0), const std::string& mode = "constant", const S& s = {});
 template <std::same_as<std::vector<std::pair<int, int>>> V>
 array pad(const array& a, const V& width, const array& value = array(0),
           const std::string& mode = "constant", const S& s = {}) {
-  return pad(a, std::vector<std::pair<int64_t, int64_t>>(width.begin(), width.end()), value, mode,
-             s);
+  return pad(a, PadWidths(width.begin(), width.end()), value, mode, s);
 }
 array pad(const array& a, const std::pair<int, int>& width, const array& value = array(0),
           const std::string& mode = "constant", const S& s = {});
@@ -251,11 +250,11 @@ array roll(const array& a, int shift, int axis, const S& s = {});
 array roll(const array& a, int shift, const std::vector<int>& axes, const S& s = {});
 template <ShapeLike V>
 array roll(const array& a, const V& shift, const OptionalAxes& axes = {}, const S& s = {}) {
-  return roll(a, shift.values(), axes, s);
+  return roll(a, ShapeList(shift.begin(), shift.end()), axes, s);
 }
 template <ShapeLike V, StreamLike T>
 array roll(const array& a, const V& shift, const T& s) {
-  return roll(a, shift.values(), OptionalAxes(), s);
+  return roll(a, ShapeList(shift.begin(), shift.end()), OptionalAxes(), s);
 }
 Arrays atleast_1d(const Arrays& arrays, const S& s = {});
 Arrays atleast_2d(const Arrays& arrays, const S& s = {});

@@ -16,8 +16,10 @@ Lane ComplexMath::div(Lane a, Lane b) {
   const E re_is_large = b_.compare(Code::le, magnitude(b.im), magnitude(b.re));
   const E large = b_.select(re_is_large, b.re, b.im);
   const E small = b_.select(re_is_large, b.im, b.re);
-  const E ratio = b_.div(small, large);
-  const E denominator = b_.add(large, b_.mul(small, ratio));
+  // As NumPy, a quotient by 0 has infinite parts.
+  const E is_zero = b_.compare(Code::eq, large, constant(0));
+  const E ratio = b_.select(is_zero, constant(0), b_.div(small, large));
+  const E denominator = b_.select(is_zero, constant(0), b_.add(large, b_.mul(small, ratio)));
   const E first = b_.select(re_is_large, a.re, a.im);
   const E second = b_.select(re_is_large, a.im, a.re);
   // (first + second * ratio, ±(second - first * ratio))

@@ -38,18 +38,34 @@ double real_value(const Number& value) {
 }
 
 // Row and column numbers, compared: the matrices of tri, tril and triu.
-array below_diagonal(const Dim& n, const Dim& m, int64_t k, const S& s) {
+array below_diagonal(const Dim& n, const Dim& m, const Dim& k, const S& s) {
   const Number zero = number(int64_t{0}), one = number(int64_t{1});
   const array columns = arange(zero, number(m), one, Dtype::int32, s);
   const array last = arange(number(k), number(plus(n, k)), one, Dtype::int32, s);
   return less_equal(columns, reshape(last, {n, 1}, s), s);
 }
 
-array triangle(const char* op, const array& a, int64_t k, bool lower, const S& s) {
+// The integers from start to before stop.
+Dim count_of(const Number& start, const Number& stop, int64_t step) {
+  const Dim first(start.integer, start.expr), end(stop.integer, stop.expr);
+  const Dim way = step > 0 ? minus(end, first) : minus(first, end);
+  constexpr int64_t kFar = std::numeric_limits<int64_t>::max();  // no way is longer
+  const int64_t length = step == -kFar - 1 ? kFar : std::abs(step);
+  const Dim count = length == 1 ? way : plus(quotient(minus(way, 1), length), 1);
+  return is_less(count, 0) ? Dim(0) : count;
+}
+
+bool fits_int32(const Number& whole) {
+  constexpr int64_t kEnd = int64_t{1} << 31;
+  const Dim value(whole.integer, whole.expr);
+  return !is_less(value, -kEnd) && is_less(value, kEnd);
+}
+
+array triangle(const char* op, const array& a, const Dim& k, bool lower, const S& s) {
   CERMET_CHECK(a.ndim() >= 2, value, op, "shape {} has {} axes; it takes at least 2", a.shape(),
                a.ndim());
   const array below = below_diagonal(a.shape().dim(a.ndim() - 2), a.shape().dim(a.ndim() - 1),
-                                     lower ? k : k - 1, s);
+                                     lower ? k : minus(k, 1), s);
   const array zero = full({}, number(int64_t{0}), a.dtype(), s);
   return lower ? where(below, a, zero, s) : where(below, zero, a, s);
 }
@@ -125,6 +141,11 @@ array full(const Shape& shape, const Number& value, Dtype dtype, const S& s) {
 }
 
 array full(const Shape& shape, const array& value, std::optional<Dtype> dtype, const S& s) {
+  CERMET_CHECK(
+      broadcast_shapes("full", value.shape(), shape) == shape, value, "full",
+      "an array of shape {} cannot become {}; counted from the last axis, its sizes must be "
+      "equal or 1",
+      value.shape(), shape);
   return fit(value, shape, dtype.value_or(value.dtype()), s);
 }
 
@@ -141,15 +162,20 @@ array ones_like(const array& a, const S& s) { return ones(a.shape(), a.dtype(), 
 
 array arange(const Number& start, const Number& stop, const Number& step,
              std::optional<Dtype> dtype, const S& s) {
-  const bool is_integral = std::max({start.kind, stop.kind, step.kind}) <= Number::Kind::integer;
-  const Dtype result = dtype.value_or(is_integral ? Dtype::int32 : Dtype::float32);
+  const Number::Kind kind = std::max({start.kind, stop.kind, step.kind});
+  CERMET_CHECK(kind != Number::Kind::complex, type, "arange",
+               "a complex number is given; start, stop and step must be real");
+  const bool is_integral = kind <= Number::Kind::integer;
+  const bool is_small = is_integral && fits_int32(start) && fits_int32(stop) && fits_int32(step);
+  const Dtype result = dtype.value_or(is_small      ? Dtype::int32
+                                      : is_integral ? Dtype::int64
+                                                    : Dtype::float32);
   CERMET_CHECK(result != Dtype::boolean, dtype, "arange",
                "dtype bool has no sequence; use an integer or floating dtype");
-  if (is_integral && step.expr == 0 && step.integer == 1) {
-    const Dim size = minus(Dim(stop.integer, stop.expr), Dim(start.integer, start.expr));
+  if (is_integral && step.expr == 0 && step.integer != 0) {
     return make_node(rows::arange, {},
                      ArangeParams{convert_number(start, result), convert_number(step, result),
-                                  is_less(size, 0) ? Dim(0) : size, result},
+                                  count_of(start, stop, step.integer), result},
                      s);
   }
   const double first = real_value(start), last = real_value(stop), by = real_value(step);
@@ -168,68 +194,74 @@ array arange(const Number& start, const Number& stop, const Number& step,
 }
 
 array linspace(double start, double stop, int64_t num, bool endpoint, Dtype dtype, const S& s) {
-  CERMET_CHECK(num >= 0, value, "linspace", "{} samples; give at least 0", num);
-  const int64_t intervals = endpoint ? num - 1 : num;
-  if (num <= 1) return full({num}, number(start), dtype, s);
+  return linspace(number(start), number(stop), num, endpoint, dtype, s);
+}
+
+array linspace(const Number& start, const Number& stop, const Dim& num, bool endpoint, Dtype dtype,
+               const S& s) {
+  CERMET_CHECK(!is_less(num, 0), value, "linspace", "{} samples; give at least 0", num.value);
+  const Dim intervals = endpoint ? minus(num, 1) : num;
+  if (is_less(num, 2)) return full({num}, start, dtype, s);
   // Both ends are exact: start * (1 - t) + stop * t.
   const Dtype part = dtype == Dtype::float64 ? Dtype::float64 : Dtype::float32;
   const array i = arange(number(int64_t{0}), number(num), number(int64_t{1}), part, s);
-  auto constant = [&](double v) { return full({num}, number(v), part, s); };
-  const array t = divide(i, constant(static_cast<double>(intervals)), s);
-  const array from_start = multiply(constant(start), subtract(constant(1), t, s), s);
+  auto constant = [&](const Number& v) { return full({num}, v, part, s); };
+  const array t = divide(i, constant(number(intervals)), s);
+  const array from_start = multiply(constant(start), subtract(constant(number(1.0)), t, s), s);
   return astype(add(from_start, multiply(constant(stop), t, s), s), dtype, s);
 }
 
-array eye(int64_t n, std::optional<int64_t> m, int64_t k, Dtype dtype, const S& s) {
-  const int64_t columns = m.value_or(n);
-  CERMET_CHECK(n >= 0 && columns >= 0, value, "eye", "{} rows and {} columns; neither may be < 0",
-               n, columns);
+array eye(const Dim& n, const std::optional<Dim>& m, const Dim& k, Dtype dtype, const S& s) {
+  const Dim columns = m.value_or(n);
+  CERMET_CHECK(!is_less(n, 0) && !is_less(columns, 0), value, "eye",
+               "{} rows and {} columns; neither may be < 0", n.value, columns.value);
   const Number one = number(int64_t{1});
   const array column = arange(number(int64_t{0}), number(columns), one, Dtype::int32, s);
-  const array diagonal = arange(number(k), number(n + k), one, Dtype::int32, s);
+  const array diagonal = arange(number(k), number(plus(n, k)), one, Dtype::int32, s);
   return astype(equal(column, reshape(diagonal, {n, 1}, s), s), dtype, s);
 }
 
-array tri(int64_t n, std::optional<int64_t> m, int64_t k, Dtype dtype, const S& s) {
-  const int64_t columns = m.value_or(n);
-  CERMET_CHECK(n >= 0 && columns >= 0, value, "tri", "{} rows and {} columns; neither may be < 0",
-               n, columns);
+array tri(const Dim& n, const std::optional<Dim>& m, const Dim& k, Dtype dtype, const S& s) {
+  const Dim columns = m.value_or(n);
+  CERMET_CHECK(!is_less(n, 0) && !is_less(columns, 0), value, "tri",
+               "{} rows and {} columns; neither may be < 0", n.value, columns.value);
   return astype(below_diagonal(n, columns, k, s), dtype, s);
 }
 
-array tril(const array& a, int64_t k, const S& s) { return triangle("tril", a, k, true, s); }
-array triu(const array& a, int64_t k, const S& s) { return triangle("triu", a, k, false, s); }
+array tril(const array& a, const Dim& k, const S& s) { return triangle("tril", a, k, true, s); }
+array triu(const array& a, const Dim& k, const S& s) { return triangle("triu", a, k, false, s); }
 
 namespace {
 
 // Σ c_k cos(2 π k i / (m - 1)), made in float64.
-array cosine_window(int64_t m, std::initializer_list<double> coefficients, const S& s) {
-  if (m <= 1) return ones({std::max<int64_t>(m, 0)}, Dtype::float32, s);
+array cosine_window(const Dim& m, std::initializer_list<double> coefficients, const S& s) {
+  if (is_less(m, 2)) return ones({is_less(m, 0) ? Dim(0) : m}, Dtype::float32, s);
   const Number zero = number(int64_t{0}), one = number(int64_t{1});
   const array i = arange(zero, number(m), one, Dtype::float64, s);
-  const auto constant = [&](double v) { return full({}, number(v), Dtype::float64, s); };
+  const auto constant = [&](const Number& v) { return full({}, v, Dtype::float64, s); };
   array window = zeros({m}, Dtype::float64, s);
   double k = 0;
   for (const double c : coefficients) {
-    const double turn = 2 * std::numbers::pi * k++ / static_cast<double>(m - 1);
-    window = add(window, multiply(constant(c), cos(multiply(i, constant(turn), s), s), s), s);
+    const array turn =
+        divide(constant(number(2 * std::numbers::pi * k++)), constant(number(minus(m, 1))), s);
+    window = add(window, multiply(constant(number(c)), cos(multiply(i, turn, s), s), s), s);
   }
   return astype(window, Dtype::float32, s);
 }
 
 }  // namespace
 
-array bartlett(int64_t m, const S& s) {
-  if (m <= 1) return cosine_window(m, {}, s);
-  const double half = static_cast<double>(m - 1) / 2;
+array bartlett(const Dim& m, const S& s) {
+  if (is_less(m, 2)) return cosine_window(m, {}, s);
   const array i = arange(number(int64_t{0}), number(m), number(int64_t{1}), Dtype::float64, s);
-  const auto constant = [&](double v) { return full({}, number(v), Dtype::float64, s); };
-  const array away = abs(subtract(i, constant(half), s), s);
-  return astype(subtract(constant(1), divide(away, constant(half), s), s), Dtype::float32, s);
+  const auto constant = [&](const Number& v) { return full({}, v, Dtype::float64, s); };
+  const array half = divide(constant(number(minus(m, 1))), constant(number(2.0)), s);
+  const array away = abs(subtract(i, half, s), s);
+  return astype(subtract(constant(number(1.0)), divide(away, half, s), s), Dtype::float32, s);
 }
 
-array hanning(int64_t m, const S& s) { return cosine_window(m, {0.5, -0.5}, s); }
-array hamming(int64_t m, const S& s) { return cosine_window(m, {0.54, -0.46}, s); }
-array blackman(int64_t m, const S& s) { return cosine_window(m, {0.42, -0.5, 0.08}, s); }
+array hanning(const Dim& m, const S& s) { return cosine_window(m, {0.5, -0.5}, s); }
+array hamming(const Dim& m, const S& s) { return cosine_window(m, {0.54, -0.46}, s); }
+array blackman(const Dim& m, const S& s) { return cosine_window(m, {0.42, -0.5, 0.08}, s); }
 
 }  // namespace cermet

@@ -309,12 +309,12 @@ Operand contract(const Equation& e, Operand a, Operand b, const LabelSet& keep, 
   Labels result = batch;
   result.insert(result.end(), left.begin(), left.end());
   result.insert(result.end(), right.begin(), right.end());
-  if (inner.empty() || (left.empty() && right.empty())) {
-    Labels all = result;
-    all.insert(all.end(), inner.begin(), inner.end());
-    const Operand product{multiply(arranged(a, all, s), arranged(b, all, s), s), all};
+  if (left.empty() && right.empty()) {
+    // Element by element, as the first lies in memory: sums of products need no transpose.
+    const Operand product{multiply(a.value, arranged(b, a.labels, s), s), a.labels};
     return summed(product, keep, s);
   }
+  if (inner.empty()) return {multiply(arranged(a, result, s), arranged(b, result, s), s), result};
   const array x = as_matrices(e, a, batch, left, inner, s);
   const array y = as_matrices(e, b, batch, inner, right, s);
   ShapeList shape;

@@ -180,7 +180,7 @@ array clip(const array& a, const std::optional<array>& low, const std::optional<
 }
 
 array round(const array& a, int decimals, const S& s) {
-  if (decimals == 0 || a.dtype() == Dtype::boolean) return rint(a, s);
+  if (decimals == 0) return rint(a, s);
   if (!is_inexact(a.dtype()) && decimals > 0) return a;
   // float64 holds the integers of 32 bits exactly, float32 those of 16.
   const bool is_small = size_of(a.dtype()) <= 2;

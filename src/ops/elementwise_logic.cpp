@@ -73,6 +73,29 @@ Lane finite_lane(LowerContext& cx, const NodeView& n, Lanes a) {
   return {cx.builder().logical_not(any_part<is_not_finite_expr>(cx, n, a).re)};
 }
 
+Dtype unsigned_of(Dtype integer) {
+  const size_t bytes = size_of(integer);
+  return bytes == 1   ? Dtype::uint8
+         : bytes == 2 ? Dtype::uint16
+         : bytes == 4 ? Dtype::uint32
+                      : Dtype::uint64;
+}
+
+// A negative count is a large one without its sign; a shift by the width or more leaves no bit, or the
+// sign. The IR's count is taken modulo the width.
+template <Code code>
+Lane shifted(LowerContext& cx, const NodeView&, Lanes a) {
+  ir::Builder& b = cx.builder();
+  const Dtype dtype = b.dtype(a[0].re);
+  const Dtype bits = unsigned_of(dtype);
+  const ExprId last = b.integer(bits, 8 * static_cast<int64_t>(size_of(dtype)) - 1);
+  const ExprId count = b.bitcast(a[1].re, bits);
+  const ExprId near = b.bitcast(b.min(count, last), dtype);
+  const ExprId moved = b.op(code, dtype, {a[0].re, near});
+  if (code == Code::shr && is_signed(dtype)) return {moved};
+  return {b.select(b.compare(Code::le, count, last), moved, b.integer(dtype, 0))};
+}
+
 array shift(const OpRow& row, const array& a, const array& b, const S& s) {
   const Dtype dtype = promote(a.dtype(), b.dtype());
   if (dtype != Dtype::boolean) return binary(row, a, b, s);
@@ -129,10 +152,11 @@ array shift(const OpRow& row, const array& a, const array& b, const S& s) {
     "The bits set in either.")                                                                     \
   X(BitwiseXor, bitwise_xor, kBool | kIntegers, same_dtype, binary, binary_code<Code::bit_xor>,    \
     "The bits set in one of both.")                                                                \
-  X(LeftShift, left_shift, kIntegers, same_dtype, shift, binary_code<Code::shl>,                   \
-    "a moved left by b bits; b counts modulo the width. Bools shift as uint8.")                    \
-  X(RightShift, right_shift, kIntegers, same_dtype, shift, binary_code<Code::shr>,                 \
-    "a moved right by b bits, keeping its sign; b counts modulo the width. Bools shift as uint8.")
+  X(LeftShift, left_shift, kIntegers, same_dtype, shift, shifted<Code::shl>,                       \
+    "a moved left by b bits; 0 if b is negative or at least the width. Bools shift as uint8.")     \
+  X(RightShift, right_shift, kIntegers, same_dtype, shift, shifted<Code::shr>,                     \
+    "a moved right by b bits, keeping its sign, which is all that is left if b is negative or at " \
+    "least the width. Bools shift as uint8.")
 
 #define X(enumerator, row_name, set, result, build, lane, text)               \
   CERMET_LOGIC_ROW(enumerator, row_name, set, result, lane, text)             \

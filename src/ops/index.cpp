@@ -37,7 +37,7 @@ Lane pull_gather(LowerContext& cx, const NodeView& n, const Coords& at) {
   return cx.input(0, from);
 }
 
-array vmap_gather(const OpCall& c, std::span<const bool> batched, int64_t size) {
+array vmap_gather(const OpCall& c, std::span<const bool> batched, const Dim& size) {
   const GatherParams& p = c.get<GatherParams>();
   const array& x = c.inputs[0];
   const bool index_batched = std::ranges::any_of(batched.subspan(1), [](bool b) { return b; });
@@ -77,10 +77,10 @@ array spread_along_axis(const OpCall& call, const array& g) {
   const int axis = call.get<AxisParams>().axis;
   const Shape& shape = call.inputs[0].shape();
   const array& indices = call.inputs[1];
-  if (indices.shape()[axis] != 1)
+  if (!same_size(indices.shape().dim(axis), 1))
     return cermet::scatter_along_axis(zeros(shape, g.dtype()), indices, g, axis,
                                       ScatterReduce::add);
-  const int64_t size = shape[axis];
+  const Dim& size = shape.dim(axis);
   ShapeList line(static_cast<size_t>(shape.ndim()), 1);
   line[static_cast<size_t>(axis)] = size;
   const array positions =
@@ -115,22 +115,19 @@ Arrays rules::start_indices(const char* op, const array& start, const AxisList& 
                start.size(), axes.size());
   const array flat = flatten(start, 0, -1, s);
   Arrays indices;
-  const std::vector<int64_t> step{1};
-  for (int64_t i = 0; i < flat.shape(0); i++) {
-    const std::vector<int64_t> at{i};
-    indices.push_back(squeeze(cermet::sized_slice(flat, at, step, Shape{1}, s), AxisList{0}, s));
-  }
+  for (int64_t i = 0; i < flat.shape(0); i++)
+    indices.push_back(squeeze(cermet::sized_slice(flat, {i}, {1}, {1}, s), AxisList{0}, s));
   return indices;
 }
 
 void rules::check_has_elements(const char* op, const array& a, int axis, const array& indices) {
   CERMET_CHECK(
-      !is_zero(a.shape().dim(axis)) || indices.size() == 0, index, op,
+      !is_zero(a.shape().dim(axis)) || is_zero(indices.shape().count()), index, op,
       "indices of shape {} are out of range for axis {} of size 0; the array's shape is {}",
       indices.shape(), axis, a.shape());
 }
 
-array rules::batch_index(int64_t size, const Shape& rest) {
+array rules::batch_index(const Dim& size, const Shape& rest) {
   const array numbers = arange(number(int64_t{0}), number(size), number(int64_t{1}), Dtype::int64);
   Shape column{size};
   for (int i = 0; i < rest.ndim(); ++i) column.push_back(1);
@@ -167,7 +164,7 @@ constinit const OpRow rows::take_along_axis = {
     .dtype = same_dtype,
     .shape = [](auto& c) -> Shape { return c.inputs[1].shape(); },
     .derivative = Linear{[](auto& c, int, auto& g) { return spread_along_axis(c, g); }},
-    .vmap = AxisMapVmap{[](auto& c, auto batched, int64_t size) {
+    .vmap = AxisMapVmap{[](auto& c, auto batched, const Dim& size) {
       return make_node(rows::take_along_axis,
                        {batched_input(c.inputs[0], batched[0], size),
                         batched_input(c.inputs[1], batched[1], size)},
@@ -211,8 +208,7 @@ array dynamic_slice(const array& a, const array& start, const AxisList& axes,
   const Axes along = resolve_axes_in_order("slice", axes, a.ndim());
   const Arrays indices = start_indices("slice", start, axes, s);
   if (!axes.empty()) return gather(a, indices, along, slice_size, s);
-  const std::vector<int64_t> zeros(static_cast<size_t>(a.ndim()), 0), ones(zeros.size(), 1);
-  return sized_slice(a, zeros, ones, slice_size, s);
+  return sized_slice(a, origin_of(a), Strides(static_cast<size_t>(a.ndim()), 1), slice_size, s);
 }
 
 array take(const array& a, const array& indices, std::optional<int64_t> axis, const S& s) {

@@ -134,27 +134,28 @@ CERMET_FORMS_FILL(ones)
 #undef CERMET_FORMS_FILL
 template <StreamLike T>
 array eye(int64_t n, const T& s) {
-  return eye(n, std::optional<int64_t>(), 0, Dtype::float32, s);
+  return eye(n, std::optional<Dim>(), 0, Dtype::float32, s);
 }
 template <StreamLike T>
 array eye(int64_t n, int64_t m, const T& s) {
-  return eye(n, std::optional<int64_t>(m), 0, Dtype::float32, s);
+  return eye(n, std::optional<Dim>(m), 0, Dtype::float32, s);
 }
 template <StreamLike T>
 array eye(int64_t n, int64_t m, int64_t k, const T& s) {
-  return eye(n, std::optional<int64_t>(m), k, Dtype::float32, s);
+  return eye(n, std::optional<Dim>(m), k, Dtype::float32, s);
 }
 inline array eye(int64_t n, Dtype dtype, const S& s = {}) {
-  return eye(n, std::optional<int64_t>(), 0, dtype, s);
+  return eye(n, std::optional<Dim>(), 0, dtype, s);
 }
 inline array identity(int64_t n, Dtype dtype, const S& s = {}) { return eye(n, dtype, s); }
 inline array identity(int64_t n, const S& s = {}) { return eye(n, Dtype::float32, s); }
 inline array tri(int64_t n, Dtype dtype, const S& s = {}) {
-  return tri(n, std::optional<int64_t>(), 0, dtype, s);
+  return tri(n, std::optional<Dim>(), 0, dtype, s);
 }
 inline array as_strided(const array& a, const Shape& shape, const Strides& strides, size_t offset,
                         const S& s = {}) {
-  return as_strided(a, std::optional<Shape>(shape), std::optional<Strides>(strides),
+  return as_strided(a, std::optional<Shape>(shape),
+                    std::optional<PerAxis>(std::span<const int64_t>(strides)),
                     static_cast<int64_t>(offset), s);
 }
 

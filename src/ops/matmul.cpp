@@ -30,10 +30,16 @@ Shape matmul_shape(const OpCall& call) {
 
 array adjoint(const array& a) { return swapaxes(conjugate_if_complex(a), -1, -2); }
 
-Shape batch_of(const array& a) {
-  Shape batch;
-  for (int axis = 0; axis + 2 < a.ndim(); ++axis) batch.push_back(a.shape().dim(axis));
-  return batch;
+Shape common_batch(const array& a, const array& b) {
+  const Shape x = batch_of(a), y = batch_of(b);
+  for (int i = 1; i <= std::min(x.ndim(), y.ndim()); ++i) {
+    const Dim &m = x.dim(x.ndim() - i), &n = y.dim(y.ndim() - i);
+    CERMET_CHECK(m.value == 1 || n.value == 1 || same_size(m, n), value, "matmul",
+                 "shapes {} and {}: the axes before the last two, {} and {}, cannot be broadcast; "
+                 "counted from the last, their sizes must be equal or 1",
+                 a.shape(), b.shape(), x, y);
+  }
+  return broadcast_shapes("matmul", x, y);
 }
 
 array with_batch(const array& a, const Shape& batch, const S& s) {
@@ -46,7 +52,7 @@ array with_batch(const array& a, const Shape& batch, const S& s) {
 // Both have two axes at least.
 array multiply_matrices(const array& a, const array& b, const S& s) {
   if (is_zero(b.shape().dim(b.ndim() - 2))) {
-    const Shape batch = broadcast_shapes("matmul", batch_of(a), batch_of(b));
+    const Shape batch = common_batch(a, b);
     const array column = with_batch(
         zeros({a.shape().dim(a.ndim() - 2), 1}, product_dtype(a.dtype(), b.dtype()), s), batch, s);
     Shape shape = column.shape();
@@ -61,7 +67,7 @@ array multiply_matrices(const array& a, const array& b, const S& s) {
     return make_node(rows::reshape, pack(product), ShapeParams{std::move(shape)}, s);
   }
   if (a.ndim() == 2 && b.ndim() == 2) return make_node(rows::matmul, pack(a, b), NoParams{}, s);
-  const Shape batch = broadcast_shapes("matmul", batch_of(a), batch_of(b));
+  const Shape batch = common_batch(a, b);
   return make_node(rows::matmul, pack(with_batch(a, batch, s), with_batch(b, batch, s)), NoParams{},
                    s);
 }
@@ -88,14 +94,21 @@ constinit const OpRow rows::matmul = {
         "those below 32 bits into 32 bits.",
 };
 
-array matmul(const array& a, const array& b, const S& s) {
-  CERMET_CHECK(a.ndim() > 0 && b.ndim() > 0, value, "matmul",
+Shape rules::batch_of(const array& a) {
+  Shape batch;
+  for (int axis = 0; axis + 2 < a.ndim(); ++axis) batch.push_back(a.shape().dim(axis));
+  return batch;
+}
+
+std::pair<array, array> rules::product_operands(const char* op, const array& a, const array& b,
+                                                const S& s) {
+  CERMET_CHECK(a.ndim() > 0 && b.ndim() > 0, value, op,
                "shapes {} and {}; each must have at least one axis", a.shape(), b.shape());
   const Dtype dtype = promote(a.dtype(), b.dtype());
   const int rows_axis = b.ndim() == 1 ? 0 : b.ndim() - 2;
   const Dim &inner = a.shape().dim(a.ndim() - 1), &outer = b.shape().dim(rows_axis);
   CERMET_CHECK(
-      same_size(inner, outer), value, "matmul",
+      same_size(inner, outer), value, op,
       "shapes {} and {}: the last axis of the first has size {}, axis {} of the second {}; "
       "they must be equal",
       a.shape(), b.shape(), inner.value, rows_axis, outer.value);
@@ -104,10 +117,18 @@ array matmul(const array& a, const array& b, const S& s) {
   array x = is_narrow ? a : astype(a, dtype, s), y = is_narrow ? b : astype(b, dtype, s);
   if (a.ndim() == 1) x = expand_dims(x, {0}, s);
   if (b.ndim() == 1) y = expand_dims(y, {1}, s);
-  array product = multiply_matrices(x, y, s);
+  return {std::move(x), std::move(y)};
+}
+
+array rules::without_vector_axes(const array& a, const array& b, array product, const S& s) {
   if (b.ndim() == 1) product = squeeze(product, AxisList{-1}, s);
   if (a.ndim() == 1) product = squeeze(product, AxisList{b.ndim() == 1 ? -1 : -2}, s);
   return product;
+}
+
+array matmul(const array& a, const array& b, const S& s) {
+  const auto [x, y] = product_operands("matmul", a, b, s);
+  return without_vector_axes(a, b, multiply_matrices(x, y, s), s);
 }
 
 array addmm(const array& c, const array& a, const array& b, double alpha, double beta, const S& s) {

@@ -106,7 +106,7 @@ array sum_to(const array& g, const Shape& shape) {
   return added == 0 ? reduced : squeeze(reduced, leading);
 }
 
-array vmap_broadcast(const OpCall& c, std::span<const bool>, int64_t size) {
+array vmap_broadcast(const OpCall& c, std::span<const bool>, const Dim& size) {
   const Shape& to = c.get<ShapeParams>().shape;
   const array& x = c.inputs[0];  // [size, axes...]: new axes come between
   Shape from = x.shape(), shape = to;
@@ -122,7 +122,7 @@ Shape slice_shape(const OpCall& call) { return call.get<SliceParams>().size; }
 Lane pull_slice(LowerContext& cx, const NodeView& n, const Coords& at) {
   const SliceParams& p = n.get<SliceParams>();
   Coords from;
-  for (size_t i = 0; i < at.size(); ++i)
+  for (int i = 0; i < n.shape.ndim(); ++i)
     from.push_back(combine(cx, {&at[i], 1}, {&p.step[i], 1}, p.start[i]));
   return cx.input(0, from);
 }
@@ -143,15 +143,16 @@ array transpose_slice(const OpCall& c, int, const array& g) {
   const array& x = c.inputs[0];
   if (std::ranges::any_of(p.step, [](int64_t step) { return step != 1; }))
     return sized_slice_update(zeros(x.shape(), g.dtype()), g, p.start, p.step);
-  std::vector<std::pair<int64_t, int64_t>> width;
+  PadWidths width;
   for (int axis = 0; axis < x.ndim(); ++axis)
-    width.emplace_back(p.start[axis], x.shape()[axis] - p.start[axis] - p.size[axis]);
+    width.emplace_back(p.start.dim(axis),
+                       minus(minus(x.shape().dim(axis), p.start.dim(axis)), p.size.dim(axis)));
   return pad(g, width, full({}, number(0.0), g.dtype()));
 }
 
-array vmap_slice(const OpCall& c, std::span<const bool>, int64_t size) {
+array vmap_slice(const OpCall& c, std::span<const bool>, const Dim& size) {
   SliceParams p = c.get<SliceParams>();
-  p.start.insert(p.start.begin(), 0);
+  p.start.insert(0, 0);
   p.step.insert(p.step.begin(), 1);
   p.size.insert(0, size);
   return sized_slice(c.inputs[0], std::move(p.start), std::move(p.step), std::move(p.size));
@@ -198,30 +199,33 @@ std::optional<Layout> view_flip(const NodeView& n, const Shape& in, const Layout
 
 }  // namespace
 
-bool rules::check_slice(const char* op, const Shape& shape, std::vector<int64_t>& start,
-                        const std::vector<int64_t>& step, const Shape& size) {
-  const size_t ndim = shape.ndim();
-  CERMET_CHECK(start.size() == ndim && step.size() == ndim && size.ndim() == shape.ndim(), value,
-               op, "{} starts, {} steps and {} sizes for shape {}; give one of each for each axis",
-               start.size(), step.size(), size.ndim(), shape);
+bool rules::check_slice(const char* op, const Shape& shape, PerAxis& start, const Strides& step,
+                        const Shape& size) {
+  const int ndim = shape.ndim();
+  CERMET_CHECK(start.ndim() == ndim && static_cast<int>(step.size()) == ndim && size.ndim() == ndim,
+               value, op,
+               "{} starts, {} steps and {} sizes for shape {}; give one of each for each axis",
+               start.ndim(), step.size(), size.ndim(), shape);
   bool is_whole = true;
   for (int axis = 0; axis < shape.ndim(); ++axis) {
     const Dim &whole = shape.dim(axis), &count = size.dim(axis);
-    const bool is_all = start[axis] == 0 && step[axis] == 1 && same_size(count, whole);
-    is_whole &= is_all || (start[axis] == 0 && same_size(count, 1) && same_size(whole, 1));
+    Dim& first = start.dim(axis);
+    const bool from_front = same_size(first, 0);
+    const bool is_all = from_front && step[axis] == 1 && same_size(count, whole);
+    is_whole &= is_all || (from_front && same_size(whole, 1) && same_size(count, 1));
     if (is_all) continue;
     if (same_size(count, 0)) {
-      start[axis] = 0;
+      first = 0;
       continue;
     }
     // The last element; of a run from the front it matters only that the axis is long enough.
-    const Dim last = step[axis] == 1 ? plus(start[axis] - 1, count)
-                                     : Dim(start[axis] + (count - 1) * step[axis]);
-    const bool inside = start[axis] >= 0 && is_less(start[axis], whole) && !is_less(last, 0) &&
-                        is_less(last, whole);
+    const Dim last = step[axis] == 1 ? plus(minus(first, 1), count)
+                                     : plus(first, times(minus(count, 1), step[axis]));
+    const bool inside =
+        !is_less(first, 0) && is_less(first, whole) && !is_less(last, 0) && is_less(last, whole);
     CERMET_CHECK(is_less(0, count) && step[axis] != 0 && inside, value, op,
                  "{} elements from {} in steps of {} leave axis {} of shape {}; slices stay inside",
-                 count.value, start[axis], step[axis], axis, shape);
+                 count.value, first.value, step[axis], axis, shape);
   }
   return is_whole;
 }
@@ -235,7 +239,7 @@ constinit const OpRow rows::reshape = {
     .derivative = Linear{[](auto& c, int, auto& g) {
       return make_node(rows::reshape, {g}, ShapeParams{c.inputs[0].shape()}, {});
     }},
-    .vmap = AxisMapVmap{[](auto& c, auto, int64_t size) {
+    .vmap = AxisMapVmap{[](auto& c, auto, const Dim& size) {
       Shape shape = c.template get<ShapeParams>().shape;
       shape.insert(0, size);
       return make_node(rows::reshape, {c.inputs[0]}, ShapeParams{shape}, {});
@@ -263,7 +267,7 @@ constinit const OpRow rows::transpose = {
       for (size_t i = 0; i < axes.size(); ++i) inverse[axes[i]] = static_cast<int>(i);
       return transpose_by(g, std::move(inverse), {});
     }},
-    .vmap = AxisMapVmap{[](auto& c, auto, int64_t) {
+    .vmap = AxisMapVmap{[](auto& c, auto, const Dim&) {
       Axes axes = c.template get<AxesParams>().axes;
       for (int& axis : axes) ++axis;
       axes.insert(axes.begin(), 0);
@@ -429,8 +433,7 @@ array contiguous(const array& a, const S& s) {
   return is_already ? a : make_node(rows::contiguous, pack(a), {}, s);
 }
 
-array sized_slice(const array& a, std::vector<int64_t> start, std::vector<int64_t> step, Shape size,
-                  const S& s) {
+array sized_slice(const array& a, PerAxis start, Strides step, Shape size, const S& s) {
   if (check_slice("slice", a.shape(), start, step, size)) return a;
   return make_node(rows::slice, {a},
                    SliceParams{std::move(start), std::move(step), std::move(size)}, s);

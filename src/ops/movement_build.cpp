@@ -22,12 +22,12 @@ Dim merged_dim(const Shape& shape, int first, int last) {
   return merged;
 }
 
-array part_of(const array& a, int axis, int64_t first, int64_t last, const S& s) {
-  std::vector<int64_t> start(a.ndim(), 0);
+array part_of(const array& a, int axis, const Dim& first, const Dim& last, const S& s) {
+  PerAxis start = origin_of(a);
   Shape size = a.shape();
-  start[axis] = first;
-  size.dim(axis) = std::max<int64_t>(last - first, 0);
-  return sized_slice(a, std::move(start), std::vector<int64_t>(a.ndim(), 1), std::move(size), s);
+  start.dim(axis) = first;
+  size.dim(axis) = is_less(first, last) ? minus(last, first) : Dim(0);
+  return sized_slice(a, std::move(start), Strides(a.ndim(), 1), std::move(size), s);
 }
 
 }  // namespace
@@ -80,12 +80,12 @@ array squeeze(const array& a, const OptionalAxes& axes, const S& s) {
     out = resolve_axes("squeeze", axes, a.ndim());
   } else {
     for (int axis = 0; axis < a.ndim(); ++axis)
-      if (a.shape()[axis] == 1) out.push_back(axis);
+      if (same_size(a.shape().dim(axis), 1)) out.push_back(axis);
   }
   for (int axis : out)
-    CERMET_CHECK(a.shape()[axis] == 1, value, "squeeze",
+    CERMET_CHECK(same_size(a.shape().dim(axis), 1), value, "squeeze",
                  "axis {} of shape {} has size {}; only axes of size 1 can go", axis, a.shape(),
-                 a.shape()[axis]);
+                 a.shape().dim(axis).value);
   return reshaped(a, reduced_shape(a.shape(), out, false), s);
 }
 
@@ -100,63 +100,65 @@ array expand_dims(const array& a, const AxisList& axes, const S& s) {
 std::vector<array> split(const array& a, int64_t sections, int64_t axis, const S& s) {
   const int along = normalize_axis("split", axis, a.ndim());
   CERMET_CHECK(sections > 0, value, "split", "{} sections; give at least 1", sections);
-  const int64_t size = a.shape()[along];
-  CERMET_CHECK(size % sections == 0, value, "split",
+  const Dim& size = a.shape().dim(along);
+  CERMET_CHECK(same_size(remainder(size, sections), 0), value, "split",
                "axis {} of shape {} cannot be cut into {} equal parts; give indices, or a number "
                "that divides {}",
-               axis, a.shape(), sections, size);
+               axis, a.shape(), sections, size.value);
   std::vector<array> parts;
-  const int64_t length = size / sections;
+  const Dim length = quotient(size, sections);
   for (int64_t i = 0; i < sections; ++i)
-    parts.push_back(part_of(a, along, i * length, (i + 1) * length, s));
+    parts.push_back(part_of(a, along, times(length, i), times(length, i + 1), s));
   return parts;
 }
 
-std::vector<array> split(const array& a, const std::vector<int64_t>& indices, int64_t axis,
-                         const S& s) {
+std::vector<array> split(const array& a, const ShapeList& indices, int64_t axis, const S& s) {
   const int along = normalize_axis("split", axis, a.ndim());
-  const int64_t size = a.shape()[along];
+  const Dim& size = a.shape().dim(along);
   std::vector<array> parts;
-  int64_t first = 0;
+  Dim first = 0;
   for (size_t i = 0; i <= indices.size(); ++i) {
-    int64_t last = i == indices.size() ? size : indices[i];
-    last = std::clamp<int64_t>(last < 0 ? last + size : last, 0, size);
+    Dim last = i == indices.size() ? size : indices[i];
+    last = clamped(is_less(last, 0) ? plus(last, size) : last, 0, size);
     parts.push_back(part_of(a, along, first, last, s));
     first = last;
   }
   return parts;
 }
 
-array tile(const array& a, const std::vector<int64_t>& repetitions, const S& s) {
+array tile(const array& a, const ShapeList& repetitions, const S& s) {
   const size_t ndim = std::max<size_t>(a.ndim(), repetitions.size());
-  std::vector<int64_t> times(ndim - repetitions.size(), 1);
-  times.insert(times.end(), repetitions.begin(), repetitions.end());
+  ShapeList counts(ndim - repetitions.size(), 1);
+  counts.insert(counts.end(), repetitions.begin(), repetitions.end());
   Shape apart, repeated, result;
   for (size_t i = 0; i < ndim; ++i) {
-    CERMET_CHECK(times[i] >= 0, value, "tile", "{} repetitions; they must be >= 0", times[i]);
+    CERMET_CHECK(!is_less(counts[i], 0), value, "tile", "{} repetitions; they must be >= 0",
+                 counts[i].value);
     const size_t added = ndim - a.ndim();
     const Dim dim = i < added ? Dim(1) : a.shape().dim(static_cast<int>(i - added));
-    if (times[i] != 1) {
+    const bool is_once = same_size(counts[i], 1);
+    if (!is_once) {
       apart.push_back(1);
-      repeated.push_back(times[i]);
+      repeated.push_back(counts[i]);
     }
     apart.push_back(dim);
     repeated.push_back(dim);
-    result.push_back(times[i] == 1 ? dim : cermet::times(times[i], dim));
+    result.push_back(is_once ? dim : times(counts[i], dim));
   }
   return reshaped(broadcast_to(reshaped(a, std::move(apart), s), repeated, s), std::move(result),
                   s);
 }
 
-array repeat(const array& a, int64_t repeats, std::optional<int64_t> axis, const S& s) {
-  CERMET_CHECK(repeats >= 0, value, "repeat", "{} repeats; they must be >= 0", repeats);
+array repeat(const array& a, const Dim& repeats, std::optional<int64_t> axis, const S& s) {
+  CERMET_CHECK(!is_less(repeats, 0), value, "repeat", "{} repeats; they must be >= 0",
+               repeats.value);
   if (!axis) return repeat(flatten(a, 0, -1, s), repeats, 0, s);
   const int along = normalize_axis("repeat", *axis, a.ndim());
-  if (repeats == 1) return a;
+  if (same_size(repeats, 1)) return a;
   Shape apart = a.shape(), repeated = a.shape(), result = a.shape();
   apart.insert(along + 1, 1);
   repeated.insert(along + 1, repeats);
-  result.dim(along) = times(result[along], repeats);
+  result.dim(along) = times(result.dim(along), repeats);
   return reshaped(broadcast_to(reshaped(a, std::move(apart), s), repeated, s), std::move(result),
                   s);
 }
@@ -164,23 +166,25 @@ array repeat(const array& a, int64_t repeats, std::optional<int64_t> axis, const
 namespace {
 
 // The last `shift` elements along the axis in front of the others.
-array rolled(const array& a, int axis, int64_t shift, const S& s) {
-  const int64_t size = a.shape()[axis];
-  if (size == 0 || shift % size == 0) return a;
-  const int64_t cut = shift % size > 0 ? size - shift % size : -(shift % size);
+array rolled(const array& a, int axis, const Dim& shift, const S& s) {
+  const Dim& size = a.shape().dim(axis);
+  if (is_zero(size)) return a;
+  const Dim moved = remainder(shift, size);
+  if (is_zero(moved)) return a;
+  const Dim cut = minus(size, moved);
   return concatenate({part_of(a, axis, cut, size, s), part_of(a, axis, 0, cut, s)}, axis, s);
 }
 
 }  // namespace
 
-array roll(const array& a, const std::vector<int64_t>& shift, const OptionalAxes& axes,
-           const S& s) {
+array roll(const array& a, const ShapeList& shift, const OptionalAxes& axes, const S& s) {
   if (!axes) {
     if (a.ndim() == 0) return a;
     array line = flatten(a, 0, -1, s);
-    const int64_t size = std::max<int64_t>(line.shape()[0], 1);
-    int64_t total = 0;
-    for (const int64_t part : shift) total = (total + part % size) % size;
+    const Dim& size = line.shape().dim(0);
+    if (is_zero(size)) return a;
+    Dim total = 0;
+    for (const Dim& part : shift) total = plus(total, remainder(part, size));
     return reshaped(rolled(line, 0, total, s), a.shape(), s);
   }
   CERMET_CHECK(shift.size() == 1 || axes->size() == 1 || shift.size() == axes->size(), value,
@@ -241,11 +245,11 @@ array diff(const array& a, int64_t n, int64_t axis, const S& s) {
   const int along = normalize_axis("diff", axis, a.ndim());
   array result = a;
   for (int64_t i = 0; i < n; ++i) {
-    const int64_t size = result.shape()[along];
-    const array next = part_of(result, along, 1, std::max<int64_t>(size, 1), s);
-    const array last = part_of(result, along, 0, size - 1, s);
+    const Dim size = result.shape().dim(along);
+    const array next = part_of(result, along, 1, size, s);
+    const array last = part_of(result, along, 0, minus(size, 1), s);
     result = a.dtype() == Dtype::boolean ? not_equal(next, last, s) : subtract(next, last, s);
-    if (size == 0) break;
+    if (is_zero(size)) break;
   }
   return result;
 }

@@ -13,16 +13,13 @@ using ir::ExprId;
 
 namespace {
 
-using Widths = std::vector<std::pair<int64_t, int64_t>>;
-
 // --- pad ---
 
 Shape pad_shape(const OpCall& call) {
   const PadParams& p = call.get<PadParams>();
   Shape shape = call.inputs[0].shape();
   for (int axis = 0; axis < shape.ndim(); ++axis)
-    if (p.low[axis] != 0 || p.high[axis] != 0)
-      shape.dim(axis) = plus(plus(shape.dim(axis), p.low[axis]), p.high[axis]);
+    shape.dim(axis) = plus(plus(shape.dim(axis), p.low.dim(axis)), p.high.dim(axis));
   return shape;
 }
 
@@ -34,12 +31,12 @@ Lane pull_pad(LowerContext& cx, const NodeView& n, const Coords& at) {
   auto require = [&](ExprId condition) {
     inside = inside == ir::kNone ? condition : b.logical_and(inside, condition);
   };
-  for (size_t axis = 0; axis < at.size(); ++axis) {
+  for (int axis = 0; axis < n.shape.ndim(); ++axis) {
     from[axis].offset -= p.low[axis];
     if (p.low[axis] + p.high[axis] == 0) continue;
     const ExprId i = cx.expr(from[axis]);
     if (p.low[axis] > 0) require(b.compare(Code::le, b.integer(Dtype::int64, 0), i));
-    if (p.high[axis] > 0) require(b.compare(Code::lt, i, cx.size(0, static_cast<int>(axis))));
+    if (p.high[axis] > 0) require(b.compare(Code::lt, i, cx.size(0, axis)));
   }
   if (inside == ir::kNone) return cx.input(0, from);
   return select_lane(b, inside, cx.input_where(inside, 0, from), cx.input(1, {}));
@@ -48,15 +45,15 @@ Lane pull_pad(LowerContext& cx, const NodeView& n, const Coords& at) {
 array transpose_pad(const OpCall& c, int k, const array& g) {
   const PadParams& p = c.get<PadParams>();
   const Shape& shape = c.inputs[0].shape();
-  std::vector<int64_t> step(shape.ndim(), 1);
+  Strides step(shape.ndim(), 1);
   if (k == 0) return sized_slice(g, p.low, std::move(step), shape);
   return sum(sized_slice_update(g, zeros(shape, g.dtype()), p.low, std::move(step)));
 }
 
-array vmap_pad(const OpCall& c, std::span<const bool> batched, int64_t size) {
+array vmap_pad(const OpCall& c, std::span<const bool> batched, const Dim& size) {
   PadParams p = c.get<PadParams>();
-  p.low.insert(p.low.begin(), 0);
-  p.high.insert(p.high.begin(), 0);
+  p.low.insert(0, 0);
+  p.high.insert(0, 0);
   const array x = batched_input(c.inputs[0], batched[0], size);
   if (!batched[1]) return make_node(rows::pad, {x, c.inputs[1]}, p, {});
   // A fill value for each item: pad a mask, and choose.
@@ -70,13 +67,13 @@ array vmap_pad(const OpCall& c, std::span<const bool> batched, int64_t size) {
   return where(inside, padded, reshape(c.inputs[1], fill_shape));
 }
 
-array pad_constant(const array& a, const Widths& width, const array& value, const S& s) {
+array pad_constant(const array& a, const PadWidths& width, const array& value, const S& s) {
   PadParams p;
   bool is_same = true;
   for (const auto& [low, high] : width) {
     p.low.push_back(low);
     p.high.push_back(high);
-    is_same &= low == 0 && high == 0;
+    is_same = is_same && is_zero(low) && is_zero(high);
   }
   if (is_same) return a;
   CERMET_CHECK(value.ndim() == 0, value, "pad", "the value has shape {}; it must be one number",
@@ -84,31 +81,37 @@ array pad_constant(const array& a, const Widths& width, const array& value, cons
   return make_node(rows::pad, {a, astype(value, a.dtype(), s)}, std::move(p), s);
 }
 
-// The element of the source that stands at position i, which may be outside [0, size).
-int64_t source_of(int64_t i, int64_t size, const std::string& mode) {
-  if (mode == "edge" || size == 1) return std::clamp<int64_t>(i, 0, size - 1);
-  const int64_t period = mode == "reflect" ? 2 * (size - 1) : 2 * size;
-  const int64_t phase = ((i % period) + period) % period;
-  if (phase < size) return phase;
-  return mode == "reflect" ? period - phase : period - 1 - phase;
+// The elements of an axis of this size that stand at positions from -low to below size + high.
+array mirrored_positions(const Dim& size, const PadWidths::value_type& width,
+                         const std::string& mode, const S& s) {
+  const auto& [low, high] = width;
+  const auto constant = [&](const Dim& n) { return full({}, number(n), Dtype::int64, s); };
+  const array at =
+      arange(number(minus(0, low)), number(plus(size, high)), number(int64_t{1}), Dtype::int64, s);
+  if (mode == "edge" || same_size(size, 1))
+    return maximum(constant(0), minimum(at, constant(minus(size, 1)), s), s);
+  // There and back again: the ends stand once (reflect) or twice (symmetric).
+  const Dim twice = mode == "reflect" ? 1 : 0;
+  const Dim period = times(minus(size, twice), 2), turn = minus(plus(period, twice), 1);
+  const auto back = [&](const array& from) { return subtract(constant(turn), from, s); };
+  const bool once = !is_less(minus(size, twice), low) && !is_less(minus(size, twice), high);
+  const array phase = once ? maximum(at, subtract(constant(minus(twice, 1)), at, s), s)
+                           : remainder(at, constant(period), s);
+  return minimum(phase, back(phase), s);
 }
 
-array pad_mirrored(const array& a, const Widths& width, const std::string& mode, const S& s) {
+array pad_mirrored(const array& a, const PadWidths& widths, const std::string& mode, const S& s) {
   array result = a;
   for (int axis = 0; axis < a.ndim(); ++axis) {
-    const auto [low, high] = width[axis];
-    if (low == 0 && high == 0) continue;
-    const int64_t size = a.shape()[axis];
-    CERMET_CHECK(size > 0, value, "pad",
+    const auto& [low, high] = widths[axis];
+    if (is_zero(low) && is_zero(high)) continue;
+    const Dim& size = a.shape().dim(axis);
+    CERMET_CHECK(!is_zero(size), value, "pad",
                  "mode {} of axis {} of shape {}, which has no elements; "
                  "use mode constant",
                  mode, axis, a.shape());
-    const Shape positions{static_cast<int64_t>(plus(plus(size, low), high))};
-    check_size("pad", positions, Dtype::int64);
-    std::vector<int64_t> sources(positions.size());
-    for (size_t i = 0; i < sources.size(); ++i)
-      sources[i] = source_of(static_cast<int64_t>(i) - low, size, mode);
-    result = take(result, array::from_data(sources.data(), positions, Dtype::int64), axis, s);
+    check_size("pad", {plus(plus(size, low), high)}, Dtype::int64);
+    result = take(result, mirrored_positions(size, widths[axis], mode, s), axis, s);
   }
   return result;
 }
@@ -159,22 +162,23 @@ array join(Arrays parts, const Params& params, const S& s) {
 array concatenate_many_graph(const OpCall& c) {
   const int axis = c.get<AxisParams>().axis;
   array joined = full(concatenate_shape(c), number(int64_t{0}), c.inputs[0].dtype());
-  std::vector<int64_t> start(joined.ndim(), 0);
+  PerAxis start = origin_of(joined);
   for (const array& part : c.inputs) {
-    joined = sized_slice_update(joined, part, start, std::vector<int64_t>(joined.ndim(), 1));
-    start[axis] += part.shape()[axis];
+    joined = sized_slice_update(joined, part, start, Strides(joined.ndim(), 1));
+    start.dim(axis) = plus(start.dim(axis), part.shape().dim(axis));
   }
   return joined;
 }
 
 array transpose_concatenate(const OpCall& c, int k, const array& g) {
   const int axis = c.get<AxisParams>().axis;
-  std::vector<int64_t> start(g.ndim(), 0);
-  for (int i = 0; i < k; ++i) start[axis] += c.inputs[i].shape()[axis];
-  return sized_slice(g, std::move(start), std::vector<int64_t>(g.ndim(), 1), c.inputs[k].shape());
+  PerAxis start = origin_of(g);
+  for (int i = 0; i < k; ++i)
+    start.dim(axis) = plus(start.dim(axis), c.inputs[i].shape().dim(axis));
+  return sized_slice(g, std::move(start), Strides(g.ndim(), 1), c.inputs[k].shape());
 }
 
-array vmap_concatenate(const OpCall& c, std::span<const bool> batched, int64_t size) {
+array vmap_concatenate(const OpCall& c, std::span<const bool> batched, const Dim& size) {
   Arrays parts;
   for (size_t i = 0; i < c.inputs.size(); ++i)
     parts.push_back(batched_input(c.inputs[i], batched[i], size));
@@ -243,15 +247,16 @@ constinit const OpRow rows::concatenate_many = {
     .doc = "concatenate of many arrays, each written to its place.",
 };
 
-array pad(const array& a, const std::vector<std::pair<int64_t, int64_t>>& width, const array& value,
-          const std::string& mode, const S& s) {
+array pad(const array& a, const PadWidths& width, const array& value, const std::string& mode,
+          const S& s) {
   CERMET_CHECK(width.size() == 1 || static_cast<int>(width.size()) == a.ndim(), value, "pad",
                "{} widths for shape {}; give one, or one for each axis", width.size(), a.shape());
-  const Widths widths = width.size() == 1 ? Widths(a.ndim(), width[0]) : width;
-  for (int axis = 0; axis < a.ndim(); ++axis)
-    CERMET_CHECK(widths[axis].first >= 0 && widths[axis].second >= 0, value, "pad",
-                 "width ({}, {}) of axis {}; widths must be >= 0", widths[axis].first,
-                 widths[axis].second, axis);
+  const PadWidths widths = width.size() == 1 ? PadWidths(a.ndim(), width[0]) : width;
+  for (int axis = 0; axis < a.ndim(); ++axis) {
+    const auto& [low, high] = widths[axis];
+    CERMET_CHECK(!is_less(low, 0) && !is_less(high, 0), value, "pad",
+                 "width ({}, {}) of axis {}; widths must be >= 0", low.value, high.value, axis);
+  }
   if (mode == "constant") return pad_constant(a, widths, value, s);
   CERMET_CHECK(mode == "edge" || mode == "reflect" || mode == "symmetric", value, "pad",
                "mode is '{}'; use constant, edge, reflect or symmetric", mode);

@@ -18,10 +18,12 @@ std::optional<Layout> no_view(const NodeView&, const Shape&, const Layout&) { re
 
 // --- diagonal: [..., rows, columns] -> [..., length] ---
 
-int64_t diagonal_length(const DiagonalParams& p) {
-  const int64_t rows = p.rows + std::min<int64_t>(p.offset, 0);
-  const int64_t columns = p.columns - std::max<int64_t>(p.offset, 0);
-  return std::max<int64_t>(std::min(rows, columns), 0);
+Dim diagonal_length(const DiagonalParams& p) {
+  const bool is_above = is_less(0, p.offset);
+  const Dim rows = is_above ? p.rows : plus(p.rows, p.offset);
+  const Dim columns = is_above ? minus(p.columns, p.offset) : p.columns;
+  const Dim shorter = smaller(rows, columns);
+  return is_less(shorter, 0) ? Dim(0) : shorter;
 }
 
 Shape diagonal_shape(const OpCall& call) {
@@ -82,7 +84,7 @@ Lane pull_diagonal_matrix(LowerContext& cx, const NodeView& n, const Coords& at)
 }
 
 template <const OpRow& row>
-array batch_leading(const OpCall& c, std::span<const bool>, int64_t) {
+array batch_leading(const OpCall& c, std::span<const bool>, const Dim&) {
   return make_node(row, {c.inputs[0]}, c.params, {});
 }
 
@@ -90,27 +92,37 @@ array batch_leading(const OpCall& c, std::span<const bool>, int64_t) {
 
 Lane pull_strided(LowerContext& cx, const NodeView& n, const Coords& at) {
   const StridedParams& p = n.get<StridedParams>();
-  return cx.input(0, {combine(cx, at, p.strides, p.offset)});
+  return cx.input(0, {combine(cx, at, p.strides.values(), p.offset)});
 }
 
 std::optional<Layout> view_strided(const NodeView& n, const Shape&, const Layout& layout) {
   const StridedParams& p = n.get<StridedParams>();
-  Layout view{.strides = p.strides, .offset = layout.offset};
+  Layout view{.strides = p.strides.values(), .offset = layout.offset};
   if (n.shape.size() > 0) view.offset += p.offset * layout.strides[0];
   for (int64_t& stride : view.strides) stride *= layout.strides[0];
   return view;
 }
 
 // Whether every element is one of the first `size`; numbers past int64 are not.
-bool stays_inside(const StridedParams& p, int64_t size) {
-  int64_t first = p.offset, last = p.offset;
+bool stays_inside(const StridedParams& p, const Dim& size) {
+  Dim first = p.offset, last = p.offset;
   for (int axis = 0; axis < p.shape.ndim(); ++axis) {
-    int64_t span = 0;
-    if (__builtin_mul_overflow(p.shape[axis] - 1, p.strides[axis], &span)) return false;
-    int64_t& end = span < 0 ? first : last;
-    if (__builtin_add_overflow(end, span, &end)) return false;
+    const Dim &steps = p.shape.dim(axis), &stride = p.strides.dim(axis);
+    Dim& end = is_less(stride, 0) ? first : last;
+    int64_t span = 0, sum = 0;
+    if (__builtin_mul_overflow(steps.value - 1, stride.value, &span)) return false;
+    if (__builtin_add_overflow(end.value, span, &sum)) return false;
+    end = plus(end, times(minus(steps, 1), stride));
   }
-  return first >= 0 && last < size;
+  return !is_less(first, 0) && is_less(last, size);
+}
+
+// The strides of an array of this shape without gaps.
+PerAxis row_major(const Shape& shape) {
+  PerAxis strides(std::vector<Dim>(shape.ndim(), 1));
+  for (int axis = shape.ndim() - 2; axis >= 0; --axis)
+    strides.dim(axis) = times(strides.dim(axis + 1), shape.dim(axis + 1));
+  return strides;
 }
 
 // The position in the input of each element, int64.
@@ -121,7 +133,8 @@ array strided_positions(const StridedParams& p) {
     line[axis] = p.shape.dim(axis);
     const array steps =
         arange(number(int64_t{0}), number(p.shape.dim(axis)), number(int64_t{1}), Dtype::int64);
-    position = position + reshape(steps * p.strides[axis], line);
+    const array stride = full({}, number(p.strides.dim(axis)), Dtype::int64);
+    position = position + reshape(steps * stride, line);
   }
   return broadcast_to(position, p.shape);
 }
@@ -129,15 +142,15 @@ array strided_positions(const StridedParams& p) {
 array transpose_strided(const OpCall& c, int, const array& g) {
   const StridedParams& p = c.get<StridedParams>();
   array zero = zeros(c.inputs[0].shape(), g.dtype());
-  if (p.shape.size() == 0) return zero;
+  if (is_zero(p.shape.count())) return zero;
   const array updates = reshape(g, {g.shape().count(), 1});
   return scatter(zero, {flatten(strided_positions(p))}, updates, {0}, ScatterReduce::add);
 }
 
-array vmap_strided(const OpCall& c, std::span<const bool>, int64_t size) {
+array vmap_strided(const OpCall& c, std::span<const bool>, const Dim& size) {
   StridedParams p = c.get<StridedParams>();
   p.shape.insert(0, size);
-  p.strides.insert(p.strides.begin(), c.inputs[0].shape()[1]);
+  p.strides.insert(0, c.inputs[0].shape().dim(1));
   return make_node(rows::as_strided, {flatten(c.inputs[0])}, std::move(p), {});
 }
 
@@ -172,7 +185,8 @@ Shape view_bytes_shape(const OpCall& call) {
   const auto from = static_cast<int64_t>(size_of(call.inputs[0].dtype()));
   const auto to = static_cast<int64_t>(size_of(cast_result(call)));
   Shape shape = call.inputs[0].shape();
-  shape.dim(shape.ndim() - 1) = shape[shape.ndim() - 1] * from / to;
+  Dim& last = shape.dim(shape.ndim() - 1);
+  last = quotient(times(last, from), to);
   return shape;
 }
 
@@ -305,9 +319,9 @@ array diagonal(const array& a, int64_t offset, int64_t axis1, int64_t axis2, con
   order.push_back(row);
   order.push_back(column);
   const array last = transpose(a, order, s);
-  const int64_t rows = last.shape()[a.ndim() - 2], columns = last.shape()[a.ndim() - 1];
+  const Dim &rows = last.shape().dim(a.ndim() - 2), &columns = last.shape().dim(a.ndim() - 1);
   // Past the corners every diagonal is empty.
-  const DiagonalParams p{std::clamp(offset, -rows, columns), rows, columns};
+  const DiagonalParams p{clamped(offset, minus(0, rows), columns), rows, columns};
   return make_node(rows::diagonal, pack(last), p, s);
 }
 
@@ -319,7 +333,7 @@ array diag(const array& a, int64_t k, const S& s) {
   constexpr int64_t kFar = int64_t{1} << 62;
   CERMET_CHECK(-kFar < k && k < kFar, overflow, "diag",
                "diagonal {} of a matrix has no int64 size; use a smaller k", k);
-  const int64_t size = a.shape()[0] + std::abs(k);
+  const Dim size = plus(a.shape().dim(0), std::abs(k));
   return make_node(rows::diagonal_matrix, pack(a), DiagonalParams{k, size, size}, s);
 }
 
@@ -332,20 +346,22 @@ array trace(const array& a, int64_t offset, int64_t axis1, int64_t axis2,
 }
 
 array as_strided(const array& a, const std::optional<Shape>& shape,
-                 const std::optional<std::vector<int64_t>>& strides, int64_t offset, const S& s) {
+                 const std::optional<PerAxis>& strides, const Dim& offset, const S& s) {
   StridedParams p{shape.value_or(a.shape()), {}, offset};
-  p.strides = strides ? *strides : Layout::contiguous(p.shape).strides;
-  CERMET_CHECK(static_cast<int>(p.strides.size()) == p.shape.ndim(), value, "as_strided",
-               "{} strides for shape {}; give one for each axis", p.strides.size(), p.shape);
+  p.strides = strides ? *strides : row_major(p.shape);
+  CERMET_CHECK(p.strides.ndim() == p.shape.ndim(), value, "as_strided",
+               "{} strides for shape {}; give one for each axis", p.strides.ndim(), p.shape);
   check_size("as_strided", p.shape, a.dtype());
+  const bool is_empty = is_zero(p.shape.count());
   // No step is taken along an axis of one element, or of nothing.
   for (int axis = 0; axis < p.shape.ndim(); ++axis)
-    if (p.shape[axis] == 1 || p.shape.size() == 0) p.strides[axis] = 0;
-  if (p.shape.size() == 0) p.offset = 0;
-  CERMET_CHECK(p.shape.size() == 0 || stays_inside(p, a.size()), value, "as_strided",
-               "shape {}, strides ({}) and offset {} reach elements outside of an array of {}; "
+    if (is_empty || same_size(p.shape.dim(axis), 1)) p.strides.dim(axis) = 0;
+  if (is_empty) p.offset = 0;
+  const Dim elements = a.shape().count();
+  CERMET_CHECK(is_empty || stays_inside(p, elements), value, "as_strided",
+               "shape {}, strides {} and offset {} reach elements outside of an array of {}; "
                "they must stay inside",
-               p.shape, fmt::join(p.strides, ", "), p.offset, a.size());
+               p.shape, p.strides, p.offset.value, elements.value);
   return make_node(rows::as_strided, {flatten(a, 0, -1, s)}, std::move(p), s);
 }
 
@@ -358,10 +374,11 @@ array view(const array& a, Dtype dtype, const S& s) {
       "a 0-d array of {} as {}: their sizes are {} and {} bytes; without an axis they must "
       "be equal",
       a.dtype(), dtype, from, to);
-  CERMET_CHECK(a.ndim() == 0 || a.shape()[a.ndim() - 1] * from % to == 0, value, "view",
+  const Dim bytes = a.ndim() == 0 ? Dim(from) : times(a.shape().dim(a.ndim() - 1), from);
+  CERMET_CHECK(a.ndim() == 0 || same_size(remainder(bytes, to), 0), value, "view",
                "the last axis of shape {} has {} bytes, which {} of {} bytes does not divide; it "
                "must",
-               a.shape(), a.shape()[a.ndim() - 1] * from, dtype, to);
+               a.shape(), bytes.value, dtype, to);
   // Complex numbers are pairs of real ones.
   array x = a;
   if (is_complex(a.dtype())) {
@@ -376,12 +393,11 @@ array view(const array& a, Dtype dtype, const S& s) {
   if (x.ndim() == 0) x = reshape(x, {1}, s);
   x = unflatten(view_real(x, real_of(dtype), s), -1, {-1, 2}, s);
   const auto part = [&](int64_t i) {
-    std::vector<int64_t> start(x.ndim(), 0);
+    PerAxis start = origin_of(x);
     Shape size = x.shape();
-    start.back() = i;
+    start.dim(x.ndim() - 1) = i;
     size.dim(x.ndim() - 1) = 1;
-    return squeeze(sized_slice(x, start, std::vector<int64_t>(x.ndim(), 1), size, s), AxisList{-1},
-                   s);
+    return squeeze(sized_slice(x, start, Strides(x.ndim(), 1), size, s), AxisList{-1}, s);
   };
   const array pairs = complex_of(part(0), part(1), s);
   return a.ndim() == 0 ? squeeze(pairs, AxisList{0}, s) : pairs;

@@ -31,6 +31,7 @@ class OptionalAxes : public std::optional<AxisList> {
   OptionalAxes(T axis) : optional(AxisList{static_cast<int64_t>(axis)}) {}
 };
 using ShapeList = std::vector<Dim>;
+using PadWidths = std::vector<std::pair<Dim, Dim>>;  // for each axis: in front, behind
 
 #define CERMET_DECLARE_unary(name) array name(const array& a, const S& s = {});
 #define CERMET_DECLARE_binary(name) array name(const array& a, const array& b, const S& s = {});
@@ -117,26 +118,23 @@ array moveaxis(const array& a, int64_t source, int64_t destination, const S& s =
 array broadcast_to(const array& a, const Shape& shape, const S& s = {});
 // Elements start, start + step, ... while before stop (or after, for step < 0); normalised by the caller
 // (see python slices): size[i] elements from start[i].
-array sized_slice(const array& a, std::vector<int64_t> start, std::vector<int64_t> step, Shape size,
-                  const S& s = {});
-array sized_slice_update(const array& a, const array& update, std::vector<int64_t> start,
-                         std::vector<int64_t> step, ScatterReduce reduce = ScatterReduce::assign,
-                         const S& s = {});
+array sized_slice(const array& a, PerAxis start, Strides step, Shape size, const S& s = {});
+array sized_slice_update(const array& a, const array& update, PerAxis start, Strides step,
+                         ScatterReduce reduce = ScatterReduce::assign, const S& s = {});
 array concatenate(const Arrays& arrays, std::optional<int64_t> axis = 0, const S& s = {});
 array stack(const Arrays& arrays, int64_t axis = 0, const S& s = {});
 std::vector<array> split(const array& a, int64_t sections, int64_t axis = 0, const S& s = {});
-std::vector<array> split(const array& a, const std::vector<int64_t>& indices, int64_t axis = 0,
+std::vector<array> split(const array& a, const ShapeList& indices, int64_t axis = 0,
                          const S& s = {});
-array pad(const array& a, const std::vector<std::pair<int64_t, int64_t>>& width,
-          const array& value = array(0), const std::string& mode = "constant", const S& s = {});
+array pad(const array& a, const PadWidths& width, const array& value = array(0),
+          const std::string& mode = "constant", const S& s = {});
 array flip(const array& a, const OptionalAxes& axes = {}, const S& s = {});
-array tile(const array& a, const std::vector<int64_t>& repetitions, const S& s = {});
-array repeat(const array& a, int64_t repeats, std::optional<int64_t> axis = {}, const S& s = {});
+array tile(const array& a, const ShapeList& repetitions, const S& s = {});
+array repeat(const array& a, const Dim& repeats, std::optional<int64_t> axis = {}, const S& s = {});
 array contiguous(const array& a, const S& s = {});
 // Elements move towards higher indices, those past the end to the front; without axes, of the
 // flattened array. One shift for all axes, or one for each.
-array roll(const array& a, const std::vector<int64_t>& shift, const OptionalAxes& axes = {},
-           const S& s = {});
+array roll(const array& a, const ShapeList& shift, const OptionalAxes& axes = {}, const S& s = {});
 std::vector<array> meshgrid(const Arrays& arrays, bool sparse = false,
                             const std::string& indexing = "xy", const S& s = {});
 std::vector<array> unstack(const array& a, int64_t axis = 0, const S& s = {});
@@ -152,7 +150,7 @@ array trace(const array& a, int64_t offset = 0, int64_t axis1 = 0, int64_t axis2
             std::optional<Dtype> dtype = {}, const S& s = {});
 // Strides and offset count elements of the array in row-major order; all reached must be inside it.
 array as_strided(const array& a, const std::optional<Shape>& shape = {},
-                 const std::optional<std::vector<int64_t>>& strides = {}, int64_t offset = 0,
+                 const std::optional<PerAxis>& strides = {}, const Dim& offset = 0,
                  const S& s = {});
 // The bytes as another dtype; another element size changes the last axis.
 array view(const array& a, Dtype dtype, const S& s = {});
@@ -195,6 +193,23 @@ std::pair<std::vector<std::vector<int>>, std::string> einsum_path(const std::str
 array addmm(const array& c, const array& a, const array& b, double alpha = 1, double beta = 1,
             const S& s = {});
 
+// Products of the matrices of a with those of b that the indices choose, which count the matrices along
+// all axes but the last two; without indices, all of them in turn. The result has the
+// shape of the indices, broadcast together, before its last two axes.
+// sorted_indices: equal ones follow each other. Raises [gather_mm] value, dtype; out of range, index at
+// run time.
+array gather_mm(const array& a, const array& b, const std::optional<array>& lhs_indices = {},
+                const std::optional<array>& rhs_indices = {}, bool sorted_indices = false,
+                const S& s = {});
+// a[:, i:j] @ b[i:j] for each (i, j) of segments [..., 2]: [..., m, n]. Places outside 0 .. k are none.
+array segmented_mm(const array& a, const array& b, const array& segments, const S& s = {});
+// a @ b with whole blocks masked: a mask has an element for each block of the last two axes, and
+// broadcasts along those before. A bool one keeps or clears, numbers multiply.
+array block_masked_mm(const array& a, const array& b, int block_size = 64,
+                      const std::optional<array>& mask_out = {},
+                      const std::optional<array>& mask_lhs = {},
+                      const std::optional<array>& mask_rhs = {}, const S& s = {});
+
 // creation
 array full(const Shape& shape, const Number& value, Dtype dtype, const S& s = {});
 array full(const Shape& shape, const array& value, std::optional<Dtype> dtype, const S& s = {});
@@ -206,16 +221,18 @@ array arange(const Number& start, const Number& stop, const Number& step,
              std::optional<Dtype> dtype, const S& s = {});
 array linspace(double start, double stop, int64_t num = 50, bool endpoint = true,
                Dtype dtype = Dtype::float32, const S& s = {});
-array eye(int64_t n, std::optional<int64_t> m = {}, int64_t k = 0, Dtype dtype = Dtype::float32,
-          const S& s = {});
-array tri(int64_t n, std::optional<int64_t> m, int64_t k, Dtype dtype, const S& s = {});
-array tril(const array& a, int64_t k = 0, const S& s = {});
-array triu(const array& a, int64_t k = 0, const S& s = {});
+array linspace(const Number& start, const Number& stop, const Dim& num, bool endpoint, Dtype dtype,
+               const S& s = {});
+array eye(const Dim& n, const std::optional<Dim>& m = {}, const Dim& k = 0,
+          Dtype dtype = Dtype::float32, const S& s = {});
+array tri(const Dim& n, const std::optional<Dim>& m, const Dim& k, Dtype dtype, const S& s = {});
+array tril(const array& a, const Dim& k = 0, const S& s = {});
+array triu(const array& a, const Dim& k = 0, const S& s = {});
 // Windows of m samples, float32: symmetric, 1 in the middle; empty for m < 1, [1] for m = 1.
-array bartlett(int64_t m, const S& s = {});
-array hanning(int64_t m, const S& s = {});
-array hamming(int64_t m, const S& s = {});
-array blackman(int64_t m, const S& s = {});
+array bartlett(const Dim& m, const S& s = {});
+array hanning(const Dim& m, const S& s = {});
+array hamming(const Dim& m, const S& s = {});
+array blackman(const Dim& m, const S& s = {});
 
 // Numbers
 Number number(bool value);
@@ -232,7 +249,7 @@ Dtype default_dtype(const Number& value);  // bool, int32, float32, complex64
 namespace random {
 array key(uint64_t seed);
 std::vector<array> split_pair(const array& key, const S& s = {});
-array split(const array& key, int64_t num, const S& s = {});  // [num, 2] uint32
+array split(const array& key, const Dim& num, const S& s = {});  // [num, 2] uint32
 array bits(const Shape& shape, int width, const array& key, const S& s = {});
 array uniform(const array& low, const array& high, const Shape& shape, Dtype dtype,
               const array& key, const S& s = {});
@@ -243,7 +260,7 @@ array bernoulli(const array& p, const std::optional<Shape>& shape, const array& 
 array randint(const array& low, const array& high, const Shape& shape, Dtype dtype,
               const array& key, const S& s = {});
 array categorical(const array& logits, int64_t axis, const std::optional<Shape>& shape,
-                  std::optional<int64_t> num_samples, const array& key, const S& s = {});
+                  const std::optional<Dim>& num_samples, const array& key, const S& s = {});
 array truncated_normal(const array& lower, const array& upper, const std::optional<Shape>& shape,
                        Dtype dtype, const array& key, const S& s = {});
 array gumbel(const Shape& shape, Dtype dtype, const array& key, const S& s = {});

@@ -163,7 +163,7 @@ constinit const OpRow rows::random_bits = {
     .dtype = [](auto& c) { return bits_dtype(c.template get<RandomParams>().width); },
     .shape = bits_shape,
     .derivative = Zero{},
-    .vmap = CustomVmap{[](auto& c, auto, int64_t) {
+    .vmap = CustomVmap{[](auto& c, auto, const Dim&) {
       return make_node(rows::random_bits, {c.inputs[0]}, c.params, {});
     }},
     .lowering =
@@ -187,13 +187,13 @@ array bits(const Shape& shape, int width, const array& key, const S& s) {
                "width is {} bytes; use 1, 2, 4 or 8", width);
   CERMET_CHECK(key.dtype() == Dtype::uint32, dtype, "bits",
                "the key has dtype {}; it must be uint32, as random.key() gives", key.dtype());
-  CERMET_CHECK(key.ndim() == 1 && key.shape()[0] == 2, value, "bits",
+  CERMET_CHECK(key.ndim() == 1 && same_size(key.shape().dim(0), 2), value, "bits",
                "the key has shape {}; it must be (2,), as random.key() gives", key.shape());
   check_size("bits", shape, bits_dtype(width));
   return make_node(rows::random_bits, {key}, RandomParams{shape, width}, s);
 }
 
-array split(const array& key, int64_t num, const S& s) { return bits({num, 2}, 4, key, s); }
+array split(const array& key, const Dim& num, const S& s) { return bits({num, 2}, 4, key, s); }
 
 std::vector<array> split_pair(const array& key, const S& s) {
   const array keys = split(key, 2, s);
@@ -239,11 +239,32 @@ array randint(const array& low, const array& high, const Shape& shape, Dtype dty
   return astype(floor(between(u, from, to, s), s), dtype, s);
 }
 
+// Of one distribution: for each uniform number, how many of the cumulative sums are not above it. One
+// number is drawn for each sample, where Gumbel noise takes one for each logit.
+array by_inversion(const array& logits, const Shape& shape, const array& key, const S& s) {
+  const Dtype wide = logits.dtype() == Dtype::float64 ? Dtype::float64 : Dtype::float32;
+  const array x = astype(flatten(logits, 0, -1, s), wide, s);
+  const array weights = exp(subtract(x, max(x, {}, true, s), s), s);
+  const array sums = cumsum(weights, 0, false, true, {}, s);
+  const array u = astype(unit_uniform(shape, Dtype::float32, key, s), wide, s);
+  const array at = multiply(expand_dims(u, {-1}, s), max(sums, {}, true, s), s);
+  const array below = astype(sum(less_equal(sums, at, s), {-1}, false, s), Dtype::uint32, s);
+  const Number last = number(minus(x.shape().dim(0), 1));
+  return minimum(below, full({}, last, Dtype::uint32, s), s);
+}
+
 array categorical(const array& logits, int64_t axis, const std::optional<Shape>& shape,
-                  std::optional<int64_t> num_samples, const array& key, const S& s) {
+                  const std::optional<Dim>& num_samples, const array& key, const S& s) {
   CERMET_CHECK(!shape || !num_samples, value, "categorical",
                "both shape and num_samples are given; give one of them");
   const int along = normalize_axis("categorical", axis, logits.ndim());
+  Shape rest = logits.shape();
+  rest.erase(along);
+  if (shape) check_covers("categorical", *shape, rest);
+  Shape result = shape.value_or(rest);
+  if (num_samples) result.push_back(*num_samples);
+  if (same_size(rest.count(), 1) && result.ndim() > 0 && !is_complex(logits.dtype()))
+    return by_inversion(logits, result, key, s);
   Shape noise = logits.shape();
   array x = logits;
   int64_t over = along - logits.ndim();  // from the end: new axes come in front
@@ -252,9 +273,6 @@ array categorical(const array& logits, int64_t axis, const std::optional<Shape>&
     x = expand_dims(logits, {-1}, s);
     over = along;
   } else if (shape) {
-    Shape rest = logits.shape();
-    rest.erase(along);
-    check_covers("categorical", *shape, rest);
     noise = *shape;
     noise.insert(shape->ndim() + 1 + static_cast<int>(over), logits.shape().dim(along));
   }

@@ -122,18 +122,18 @@ inline array gumbel(const Shape& shape, Dtype dtype = Dtype::float32, const Opti
 
 inline array categorical(const array& logits, int axis, const Shape& shape,
                          const OptionalKey& key = {}, const S& s = {}) {
-  return categorical(logits, axis, std::optional<Shape>(shape), std::optional<int64_t>(),
+  return categorical(logits, axis, std::optional<Shape>(shape), std::optional<Dim>(),
                      key_or_next(key), s);
 }
 inline array categorical(const array& logits, int axis, int num_samples,
                          const OptionalKey& key = {}, const S& s = {}) {
-  return categorical(logits, axis, std::optional<Shape>(), std::optional<int64_t>(num_samples),
+  return categorical(logits, axis, std::optional<Shape>(), std::optional<Dim>(num_samples),
                      key_or_next(key), s);
 }
 inline array categorical(const array& logits, int axis = -1, const OptionalKey& key = {},
                          const S& s = {}) {
-  return categorical(logits, axis, std::optional<Shape>(), std::optional<int64_t>(),
-                     key_or_next(key), s);
+  return categorical(logits, axis, std::optional<Shape>(), std::optional<Dim>(), key_or_next(key),
+                     s);
 }
 
 template <std::floating_point T>

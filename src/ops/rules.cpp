@@ -220,13 +220,15 @@ Shape reduced_shape(const Shape& shape, const Axes& axes, bool keepdims) {
   return result;
 }
 
-bool is_zero(const Dim& dim) { return dim.expr == 0 && dim.value == 0; }
+PerAxis origin_of(const array& a) { return PerAxis(std::vector<Dim>(a.ndim(), 0)); }
+
+bool is_zero(const Dim& dim) { return same_size(dim, 0); }
 
 array full_like(const array& a, double value) { return full(a.shape(), number(value), a.dtype()); }
 
 array conjugate_if_complex(const array& a) { return is_complex(a.dtype()) ? conjugate(a) : a; }
 
-array batched_input(const array& a, bool is_batched, int64_t size) {
+array batched_input(const array& a, bool is_batched, const Dim& size) {
   if (is_batched) return a;
   Shape shape = a.shape();
   shape.insert(0, size);

@@ -92,14 +92,22 @@ Axes resolve_axes(const char* op, const OptionalAxes& axes, int ndim);
 Axes resolve_axes_in_order(const char* op, std::span<const int64_t> axes, int ndim);
 // The shape with `axes` (sorted) left out, or of size 1 with keepdims.
 Shape reduced_shape(const Shape& shape, const Axes& axes, bool keepdims);
-// A size that is 0 for sure; a symbolic size counts as not 0 and records no guard.
-bool is_zero(const Dim& dim);
+bool is_zero(const Dim& dim);  // by a guard, where an open size may be 0
 // Raises [op] value unless the slice stays inside; starts of empty axes become 0. Whether it is
 // all.
-bool check_slice(const char* op, const Shape& shape, std::vector<int64_t>& start,
-                 const std::vector<int64_t>& step, const Shape& size);
+bool check_slice(const char* op, const Shape& shape, PerAxis& start, const Strides& step,
+                 const Shape& size);
+// A start of 0 for each axis.
+PerAxis origin_of(const array& a);
 // The indices, which must be integers, broadcast to one shape.
 Arrays broadcast_indices(const char* op, const Arrays& indices, const S& s);
+// The axes of a batch of matrices but the last two.
+Shape batch_of(const array& a);
+// The operands of a product, in its dtype (narrow integers as they are), vectors as matrices; raises [op]
+// value unless they fit. And the product without the axes that stood for those of vectors.
+std::pair<array, array> product_operands(const char* op, const array& a, const array& b,
+                                         const S& s);
+array without_vector_axes(const array& a, const array& b, array product, const S& s);
 // The start of a slice along each of the axes, as 0-d arrays; raises [op] value if their counts differ.
 Arrays start_indices(const char* op, const array& start, const AxisList& axes, const S& s);
 // Raises [op] index when there are indices into an axis of size 0.
@@ -109,8 +117,8 @@ void check_has_elements(const char* op, const array& a, int axis, const array& i
 array full_like(const array& a, double value);
 array conjugate_if_complex(const array& a);
 // Row numbers 0 .. size - 1 as an index for the batch axis, in the shape [size, rest...].
-array batch_index(int64_t size, const Shape& rest);
+array batch_index(const Dim& size, const Shape& rest);
 // The input with a new leading axis of `size`, unless it is batched already.
-array batched_input(const array& a, bool is_batched, int64_t size);
+array batched_input(const array& a, bool is_batched, const Dim& size);
 
 }  // namespace cermet::rules

@@ -30,14 +30,13 @@ array scan(const OpRow& row, const array& a, int axis, bool reverse, const S& s 
 
 // The elements before each along the scan's way: moved by one, `first` in front.
 array moved_on(const array& a, int axis, bool reverse, const Number& first, const S& s = {}) {
-  const int64_t size = a.shape()[axis];
-  if (size == 0) return a;
-  std::vector<std::pair<int64_t, int64_t>> width(a.ndim(), {0, 0});
+  if (is_zero(a.shape().dim(axis))) return a;
+  PadWidths width(a.ndim(), {0, 0});
   (reverse ? width[axis].second : width[axis].first) = 1;
   const array padded = pad(a, width, full({}, first, a.dtype(), s), "constant", s);
-  std::vector<int64_t> start(a.ndim(), 0);
-  start[axis] = reverse ? 1 : 0;
-  return sized_slice(padded, start, std::vector<int64_t>(a.ndim(), 1), a.shape(), s);
+  PerAxis start = origin_of(a);
+  start.dim(axis) = reverse ? 1 : 0;
+  return sized_slice(padded, std::move(start), Strides(a.ndim(), 1), a.shape(), s);
 }
 
 array previous(const OpCall& c, const array& a, const Number& first) {

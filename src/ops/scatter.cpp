@@ -123,7 +123,7 @@ constexpr Opaque kWriteDerivative = {
 Coords slice_target(LowerContext& cx, const NodeView& n, const Coords& at) {
   const SliceParams& p = n.get<SliceParams>();
   Coords to;
-  for (size_t i = 0; i < at.size(); ++i)
+  for (int i = 0; i < p.start.ndim(); ++i)
     to.push_back(combine(cx, {&at[i], 1}, {&p.step[i], 1}, p.start[i]));
   return to;
 }
@@ -154,16 +154,16 @@ Coords along_axis_target(LowerContext& cx, const NodeView& n, const Coords& at) 
 
 // --- batching ---
 
-array vmap_slice_update(const OpCall& c, std::span<const bool> batched, int64_t size) {
+array vmap_slice_update(const OpCall& c, std::span<const bool> batched, const Dim& size) {
   SliceParams p = c.get<SliceParams>();
-  p.start.insert(p.start.begin(), 0);
+  p.start.insert(0, 0);
   p.step.insert(p.step.begin(), 1);
   return sized_slice_update(batched_input(c.inputs[0], batched[0], size),
                             batched_input(c.inputs[1], batched[1], size), std::move(p.start),
                             std::move(p.step), reduce_of(c.params));
 }
 
-array vmap_scatter(const OpCall& c, std::span<const bool> batched, int64_t size) {
+array vmap_scatter(const OpCall& c, std::span<const bool> batched, const Dim& size) {
   const array x = batched_input(c.inputs.front(), batched.front(), size);
   Arrays indices;
   for (size_t k = 1; k + 1 < c.inputs.size(); ++k)
@@ -179,11 +179,17 @@ array vmap_scatter(const OpCall& c, std::span<const bool> batched, int64_t size)
   return scatter(x, indices, expand_dims(updates, {index_ndim}), axes, reduce_of(c.params));
 }
 
-array vmap_along_axis(const OpCall& c, std::span<const bool> batched, int64_t size) {
+array vmap_along_axis(const OpCall& c, std::span<const bool> batched, const Dim& size) {
   return scatter_along_axis(batched_input(c.inputs[0], batched[0], size),
                             batched_input(c.inputs[1], batched[1], size),
                             batched_input(c.inputs[2], batched[2], size),
                             c.get<GatherParams>().axes[0] + 1, reduce_of(c.params));
+}
+
+// A sum of bools is true if one of them is.
+ScatterReduce reduce_on(const array& a, ScatterReduce reduce) {
+  const bool is_or = a.dtype() == Dtype::boolean && reduce == ScatterReduce::add;
+  return is_or ? ScatterReduce::maximum : reduce;
 }
 
 // Updates that combine with what is there are arithmetic, and half types have none: they go by way of
@@ -222,8 +228,8 @@ CERMET_WRITE_ROW(ScatterAlongAxis, scatter_along_axis, AxisMapVmap{vmap_along_ax
                  "values.")
 #undef CERMET_WRITE_ROW
 
-array sized_slice_update(const array& a, const array& update, std::vector<int64_t> start,
-                         std::vector<int64_t> step, ScatterReduce reduce, const S& s) {
+array sized_slice_update(const array& a, const array& update, PerAxis start, Strides step,
+                         ScatterReduce reduce, const S& s) {
   const Shape& size = update.shape();
   const bool is_whole = check_slice("slice_update", a.shape(), start, step, size);
   array values = astype(update, a.dtype(), s);
@@ -236,9 +242,10 @@ array sized_slice_update(const array& a, const array& update, std::vector<int64_
                            std::move(start), std::move(step), reduce, s);
     return astype(wide, a.dtype(), s);
   }
-  return make_node(rows::slice_update, {a, values},
-                   SliceParams{std::move(start), std::move(step), size, static_cast<int>(reduce)},
-                   s);
+  return make_node(
+      rows::slice_update, {a, values},
+      SliceParams{std::move(start), std::move(step), size, static_cast<int>(reduce_on(a, reduce))},
+      s);
 }
 
 array scatter(const array& a, const Arrays& indices, const array& updates, const Axes& axes,
@@ -253,15 +260,17 @@ array scatter(const array& a, const Arrays& indices, const array& updates, const
   Shape sizes;
   for (int i = 0; fits && i < updates.ndim(); ++i) {
     if (i >= index_ndim) sizes.push_back(updates.shape().dim(i));
-    fits = i < index_ndim ? updates.shape()[i] == index_shape[i]
-                          : updates.shape()[i] <= a.shape()[i - index_ndim];
+    const Dim& size = updates.shape().dim(i);
+    fits = i < index_ndim ? same_size(size, index_shape.dim(i))
+                          : !is_less(a.shape().dim(i - index_ndim), size);
   }
-  CERMET_CHECK(fits || updates.size() == 0, value, "scatter",
+  const bool is_empty = is_zero(updates.shape().count());
+  CERMET_CHECK(fits || is_empty, value, "scatter",
                "updates of shape {} for indices of shape {} and an array of shape {}; their shape "
                "is that of the indices followed by slices that fit the array",
                updates.shape(), index_shape, a.shape());
   for (int axis : axes) normalize_axis("scatter", axis, a.ndim());
-  if (updates.size() == 0) return a;
+  if (is_empty) return a;
   if (combines_in_float(a, reduce)) {
     const array wide = scatter(astype(a, Dtype::float32, s), indices,
                                astype(updates, Dtype::float32, s), axes, reduce, s);
@@ -270,7 +279,7 @@ array scatter(const array& a, const Arrays& indices, const array& updates, const
   inputs.insert(inputs.begin(), a);
   inputs.push_back(astype(updates, a.dtype(), s));
   return make_node(rows::scatter, std::move(inputs),
-                   GatherParams{axes, std::move(sizes), static_cast<int>(reduce)}, s);
+                   GatherParams{axes, std::move(sizes), static_cast<int>(reduce_on(a, reduce))}, s);
 }
 
 array dynamic_slice_update(const array& a, const array& update, const array& start,
@@ -281,16 +290,22 @@ array dynamic_slice_update(const array& a, const array& update, const array& sta
   CERMET_CHECK(update.ndim() <= a.ndim(), value, op,
                "an update of shape {} for an array of shape {}; it must not have more axes",
                update.shape(), a.shape());
+  // Axes that the update lacks are filled, but for those where it is placed.
   AxisList leading;
   for (int i = update.ndim(); i < a.ndim(); ++i) leading.push_back(i - update.ndim());
-  const array values = leading.empty() ? update : expand_dims(update, leading, s);
+  array values = leading.empty() ? update : expand_dims(update, leading, s);
+  Shape filled = values.shape();
+  for (int64_t axis : leading)
+    if (std::ranges::find(along, axis) == along.end())
+      filled.dim(static_cast<int>(axis)) = a.shape().dim(static_cast<int>(axis));
+  values = broadcast_to(values, filled, s);
   for (int i = 0; i < a.ndim(); ++i)
     CERMET_CHECK(!is_less(a.shape().dim(i), values.shape().dim(i)), value, op,
                  "an update of shape {} for an array of shape {}; it must fit along each axis",
                  update.shape(), a.shape());
   if (!axes.empty()) return scatter(a, indices, values, along, ScatterReduce::assign, s);
-  const std::vector<int64_t> zeros(static_cast<size_t>(a.ndim()), 0), ones(zeros.size(), 1);
-  return sized_slice_update(a, values, zeros, ones, ScatterReduce::assign, s);
+  return sized_slice_update(a, values, origin_of(a), Strides(static_cast<size_t>(a.ndim()), 1),
+                            ScatterReduce::assign, s);
 }
 
 array scatter_along_axis(const array& a, const array& indices, const array& values, int64_t axis,
@@ -305,7 +320,7 @@ array scatter_along_axis(const array& a, const array& indices, const array& valu
   Shape shape = a.shape();
   shape.dim(along) = indices.shape().dim(along);
   const array at = broadcast_to(indices, shape, s);
-  if (at.size() == 0) return a;
+  if (is_zero(at.shape().count())) return a;
   if (combines_in_float(a, reduce)) {
     const array wide = scatter_along_axis(astype(a, Dtype::float32, s), indices,
                                           astype(values, Dtype::float32, s), axis, reduce, s);
@@ -313,7 +328,7 @@ array scatter_along_axis(const array& a, const array& indices, const array& valu
   }
   check_has_elements(op, a, along, indices);
   return make_node(rows::scatter_along_axis, {a, at, fit(values, shape, a.dtype(), s)},
-                   GatherParams{{along}, {}, static_cast<int>(reduce)}, s);
+                   GatherParams{{along}, {}, static_cast<int>(reduce_on(a, reduce))}, s);
 }
 
 array put_along_axis(const array& a, const array& indices, const array& values,
@@ -321,7 +336,7 @@ array put_along_axis(const array& a, const array& indices, const array& values,
   if (axis) return scatter_along_axis(a, indices, values, *axis, ScatterReduce::assign, s);
   const array flat = flatten(a, 0, -1, s);
   const array at = flatten(indices, 0, -1, s);
-  const array from = values.size() == 1
+  const array from = same_size(values.shape().count(), 1)
                          ? reshape(values, {1}, s)
                          : flatten(broadcast_to(values, indices.shape(), s), 0, -1, s);
   const array put = scatter_along_axis(flat, at, from, 0, ScatterReduce::assign, s);

@@ -21,6 +21,7 @@
 #include "runtime/fault.h"
 #include "runtime/fork.h"
 #include "runtime/log.h"
+#include "runtime/packed_cache.h"
 #include "runtime/spin.h"
 #include "runtime/thread.h"
 
@@ -78,7 +79,7 @@ struct Recent {
 struct Allocator::State {
   mutable SpinLock lock;
   BlockCache cache;
-  MemoryStats stats;  // all but `cache`
+  MemoryStats stats;  // `cache`: of evictable buffers alone
   size_t memory_limit = 0;
   size_t cache_limit = std::numeric_limits<size_t>::max();
   uint64_t big_count = 0;  // allocations above kLargestClass
@@ -298,6 +299,12 @@ Buffer* Allocator::obtain(size_t bytes, const char* op) {
 
 // Counts the bytes as held if the limit allows it, dropping the cache where that helps.
 bool Allocator::reserve(size_t capacity) {
+  if (reserve_beside_packed(capacity)) return true;
+  drop_all_packed();
+  return reserve_beside_packed(capacity);
+}
+
+bool Allocator::reserve_beside_packed(size_t capacity) {
   BufferList evicted;
   bool fits = false;
   {
@@ -320,7 +327,7 @@ void Allocator::release(Buffer* buffer) {
   bool big_cache = false;
   {
     std::lock_guard lock(state_->lock);
-    state_->stats.active -= buffer->size_;
+    (buffer->evictable_ ? state_->stats.cache : state_->stats.active) -= buffer->size_;
     state_->keep(buffer, capacity, evicted);
     big_cache = state_->cache.bytes() >= kJanitorFrom;
     if (big_cache) state_->drained = false;
@@ -346,7 +353,7 @@ void Allocator::give_back(BufferList& list) {
 MemoryStats Allocator::stats() const {
   std::lock_guard lock(state_->lock);
   MemoryStats stats = state_->stats;
-  stats.cache = state_->cache.bytes();
+  stats.cache += state_->cache.bytes();
   return stats;
 }
 
@@ -374,10 +381,24 @@ size_t Allocator::set_cache_limit(size_t bytes) {
     state_->shrink_to_bounds(evicted);
   }
   give_back(evicted);
+  if (packed_bytes() > bytes) drop_all_packed();
   return before;
 }
 
+size_t Allocator::cache_limit() const {
+  std::lock_guard lock(state_->lock);
+  return state_->cache_limit;
+}
+
+void Allocator::make_evictable(Buffer& buffer) {
+  std::lock_guard lock(state_->lock);
+  state_->stats.active -= buffer.size_;
+  state_->stats.cache += buffer.size_;
+  buffer.evictable_ = true;
+}
+
 void Allocator::clear_cache() {
+  drop_all_packed();
   BufferList evicted;
   {
     std::lock_guard lock(state_->lock);

@@ -20,7 +20,7 @@ struct BufferList;
 struct MemoryStats {
   size_t active = 0;         // bytes asked for, of live buffers
   size_t peak = 0;           // the largest `active` since the start or reset_peak
-  size_t cache = 0;          // bytes kept for reuse
+  size_t cache = 0;          // bytes kept for reuse, evictable buffers among them
   size_t held = 0;           // bytes taken from the source: live blocks and the cache
   uint64_t allocations = 0;  // blocks taken from the source
   uint64_t hits = 0;         // blocks taken from the cache
@@ -47,7 +47,10 @@ class Allocator {
   size_t set_memory_limit(size_t bytes);
   size_t memory_limit() const;
   size_t set_cache_limit(size_t bytes);
+  size_t cache_limit() const;
   void clear_cache();
+  // From now on the buffer counts as cache. Its owner lets go of it in drop_all_packed.
+  void make_evictable(Buffer& buffer);
   // Gives back what the recent peak no longer justifies, at most each half second of now_ns (the
   // coarse monotonic clock). Called with big allocations and releases and, while the cache is
   // large, by a background thread.
@@ -62,6 +65,7 @@ class Allocator {
   void release(Buffer* buffer);
   Buffer* obtain(size_t bytes, const char* op);
   bool reserve(size_t capacity);
+  bool reserve_beside_packed(size_t capacity);
   void give_back(BufferList& list);
 
   Device device_;

@@ -9,6 +9,7 @@
 #include "runtime/block_cache.h"
 #include "runtime/fork.h"
 #include "runtime/log.h"
+#include "runtime/packed_cache.h"
 #include "runtime/spin.h"
 
 namespace cermet {
@@ -41,9 +42,9 @@ void Buffer::put(Buffer* buffer) {
 
 void Buffer::start(size_t size) {
   size_ = size;
-  read_only_ = false;
+  read_only_ = evictable_ = false;
   pins_.store(0, std::memory_order_relaxed);
-  new_version();
+  version_.store(version() + 1, std::memory_order_release);  // nobody else has it yet
   references_.store(1, std::memory_order_relaxed);
 }
 
@@ -72,7 +73,13 @@ void* Buffer::on(Device device, Access access) {
   return data_;
 }
 
+void Buffer::drop_packed() {
+  packed_.store(false, std::memory_order_release);
+  cermet::drop_packed(this);
+}
+
 void Buffer::destroy() {
+  if (packed_.load(std::memory_order_acquire)) drop_packed();
   if (foreign_ == nullptr) {
     owner_->release(this);
     return;

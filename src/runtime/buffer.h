@@ -44,12 +44,21 @@ class Buffer {
 
   // A pinned buffer is never donated or moved: its address is known outside (NumPy, DLPack).
   void pin() { pins_.fetch_add(1, std::memory_order_relaxed); }
-  void unpin() { pins_.fetch_sub(1, std::memory_order_release); }
+  // What was outside may have written it.
+  void unpin() {
+    new_version();
+    pins_.fetch_sub(1, std::memory_order_release);
+  }
   bool pinned() const { return pins_.load(std::memory_order_acquire) != 0; }
 
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
   // The one who writes calls it; writers of one buffer are ordered by the caller.
-  void new_version() { version_.store(version() + 1, std::memory_order_release); }
+  void new_version() {
+    version_.fetch_add(1, std::memory_order_acq_rel);
+    if (packed_.load(std::memory_order_acquire)) drop_packed();
+  }
+  // A packing made from it is kept (packed_cache.h): to be dropped with the version.
+  void set_packed() { packed_.store(true, std::memory_order_release); }
 
   bool unique() const { return references_.load(std::memory_order_acquire) == 1; }
 
@@ -68,6 +77,7 @@ class Buffer {
   void retain() { references_.fetch_add(1, std::memory_order_relaxed); }
   void release();
   void destroy();  // last reference gone
+  void drop_packed();
 
   std::atomic<uint32_t> references_{0};
   std::atomic<uint32_t> pins_{0};
@@ -75,6 +85,8 @@ class Buffer {
   size_t size_ = 0;
   size_t capacity_ = 0;
   std::atomic<uint64_t> version_{0};
+  std::atomic<bool> packed_{false};
+  bool evictable_ = false;  // counted as cache
   Allocator* owner_ = nullptr;
   Deleter* foreign_ = nullptr;
   bool read_only_ = false;

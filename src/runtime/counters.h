@@ -26,6 +26,7 @@ namespace cermet {
   X(bytes_written, "distinct output bytes of the kernels launched")                           \
   X(allocations, "blocks taken from the operating system or driver")                          \
   X(allocator_hits, "blocks taken from the allocator's cache")                                \
+  X(packed_hits, "packed operands of products found from earlier launches")                    \
   X(syncs, "waits by a caller")
 
 enum class Counter : uint8_t {

@@ -7,8 +7,12 @@
 
 #include <functional>
 #include <memory>
+#include <span>
+#include <vector>
 
+#include "base/inline_vector.h"
 #include "codegen/target.h"
+#include "runtime/buffer.h"
 #include "runtime/loader.h"
 
 namespace cermet {
@@ -32,6 +36,28 @@ void keep_kernels(const std::string& path, const std::string& generator);
 // Returns how many were compiled, in all levels.
 size_t write_kept_kernels();
 
+// What follows from a kernel and the extents of a launch's members alone.
+struct LaunchSizes {
+  struct Work {
+    int64_t items;
+    double each;   // ns of an item; where spans of items are taken, of any span
+    double total;  // ns of all items
+  };
+
+  // extents: of the axes that have one, in order; of each member
+  LaunchSizes(const KernelHandle& kernel, int members, std::span<const int64_t> extents);
+  // The members of an entry point.
+  std::span<const Work> of_entry(size_t entry, int members) const {
+    const auto count = static_cast<size_t>(members);
+    return std::span<const Work>(work).subspan(entry * count, count);
+  }
+
+  InlineVector<Work, 3> work;      // of each entry point, for each member
+  InlineVector<size_t, 2> locals;  // bytes; of each member, for each Local
+  size_t scratch = 0;              // bytes for a thread
+  uint64_t worth_keeping = 0;      // a bit for each of the first packings
+};
+
 // One launch: pointers, extents and strides in record order, without the kernel-scope locals, which
 // `run_kernel` allocates and appends; the Status word is its own, too. Runs on the calling thread and
 // the pool. Calls `report` for a failed Check, which raises; without one raises [kernel] index.
@@ -39,12 +65,15 @@ size_t write_kept_kernels();
 // A batch has several members, none of which needs what another makes: the pool shares out the items of
 // all of them at once, and the launch counts as one. The lowest member that failed is reported.
 struct Launch {
-  KernelPtr kernel;
+  const KernelHandle* kernel = nullptr;
   int members = 1;
-  std::vector<uint64_t> record;  // of each member, one behind the other
-  std::vector<int64_t> extents;  // of the axes that have one, in order; of each member
+  InlineVector<uint64_t, 24> record;   // of each member, one behind the other
+  std::vector<int64_t> extents;        // as of LaunchSizes; not looked at where these are given
+  const LaunchSizes* sizes = nullptr;  // kept by who launches the same again
   void (*report)(const void* context, int member, int32_t site, int64_t index) = nullptr;
   const void* context = nullptr;
+  // Of each member, what each source of the object's packings lies in, in order; null: not to be kept.
+  InlineVector<Buffer*, 2> sources;
   bool* started = nullptr;  // set when all memory is there and the first kernel may write
 };
 void run_kernel(const Launch& launch);

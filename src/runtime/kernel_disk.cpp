@@ -15,7 +15,7 @@
 namespace cermet {
 namespace {
 
-constexpr char kMagic[8] = {'c', 'e', 'r', 'm', 'e', 't', 'k', '2'};
+constexpr char kMagic[8] = {'c', 'e', 'r', 'm', 'e', 't', 'k', '4'};
 
 // Fields one after another, numbers as 64-bit words, texts and lists with their length before them.
 class Writer {
@@ -43,6 +43,16 @@ class Writer {
       size(local.size);
     }
   }
+  void packings(const std::vector<Packing>& packings) {
+    number(packings.size());
+    for (const Packing& packing : packings) {
+      number(static_cast<uint64_t>(packing.entry));
+      for (const auto* numbers : {&packing.sources, &packing.words, &packing.locals}) {
+        number(numbers->size());
+        for (int32_t n : *numbers) number(static_cast<uint64_t>(n));
+      }
+    }
+  }
   void entry(const EntryPoint& entry) {
     text(entry.symbol);
     size(entry.grid);
@@ -56,6 +66,7 @@ class Writer {
       }
     }
     number(entry.spans ? 1 : 0);
+    number(entry.in_order ? 1 : 0);
   }
   std::string take() { return std::move(bytes_); }
 
@@ -105,6 +116,14 @@ class Reader {
       return ir::Local{local, dtype, size(), scope};
     });
   }
+  std::vector<Packing> packings() {
+    return list<Packing>([&] {
+      Packing packing{.entry = as<int32_t>(), .sources = {}, .words = {}, .locals = {}};
+      for (auto* numbers : {&packing.sources, &packing.words, &packing.locals})
+        *numbers = list<int32_t>([&] { return as<int32_t>(); });
+      return packing;
+    });
+  }
   EntryPoint entry() {
     EntryPoint entry{.symbol = text(), .grid = size(), .work = {}};
     entry.work = list<Work>([&] {
@@ -116,6 +135,7 @@ class Reader {
       return work;
     });
     entry.spans = number() != 0;
+    entry.in_order = number() != 0;
     return entry;
   }
   bool ok() const { return ok_ && rest_.empty(); }
@@ -204,6 +224,7 @@ std::string to_bytes(const StoredKernel& kernel, const ir::Hash& key) {
   for (const EntryPoint& entry : kernel.object.entries) body.entry(entry);
   body.locals(kernel.object.kernel_locals);
   body.locals(kernel.object.thread_locals);
+  body.packings(kernel.object.packings);
   body.number(static_cast<uint64_t>(kernel.object.status_word));
   const std::string content = body.take();
   const ir::Hash hash = ir::hash_bytes(content);
@@ -232,6 +253,7 @@ std::optional<StoredKernel> from_bytes(std::string_view bytes, const ir::Hash& k
   kernel.object.entries = reader.list<EntryPoint>([&] { return reader.entry(); });
   kernel.object.kernel_locals = reader.locals();
   kernel.object.thread_locals = reader.locals();
+  kernel.object.packings = reader.packings();
   kernel.object.status_word = reader.as<int32_t>();
   if (!reader.ok()) return std::nullopt;
   return kernel;

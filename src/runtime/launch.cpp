@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "runtime/counters.h"
 #include "runtime/float_mode.h"
 #include "runtime/kernel_cache.h"
+#include "runtime/packed_cache.h"
 #include "runtime/thread_pool.h"
 
 namespace cermet {
@@ -23,6 +25,8 @@ constexpr double kChunkNs = 5e3;         // a chunk of items should take at leas
 constexpr double kLongestChunkNs = 5e4;  // but not longer than this,
 constexpr double kChunksPerThread = 16;  // and what can be shared out evenly is not cut smaller
 constexpr double kMaxChunks = 4096;      // of a batch, about
+constexpr int64_t kRoundItems = 4;       // for each of this many threads or more,
+constexpr int64_t kRoundThreads = 8;     // so that a round's data stay in the cache
 
 int64_t evaluate(const ir::Size& size, std::span<const int64_t> extents) {
   int64_t value = size.constant;
@@ -65,24 +69,40 @@ double item_cost(const EntryPoint& entry, std::span<const int64_t> extents) {
   return total;
 }
 
-// The members of a launch, as an entry point sees them.
+double total_cost(const EntryPoint& entry, int64_t items, double each) {
+  return items <= 0 ? 0 : each * (entry.spans ? 1 : static_cast<double>(items));
+}
+
+// Packing costs enough of the launch for its memory to be worth keeping: what is packed is read and
+// written, most often beyond the caches. Of a small launch looking it up would cost as much. Judged by the
+// first member.
+bool is_worth_keeping(const Packing& packing, const Object& object, const LaunchSizes& sizes,
+                      int members) {
+  constexpr double kShare = 0.05, kByteNs = 0.1, kLeastNs = 2e4;
+  double bytes = 0, all = 0;
+  for (size_t i = 0; i < object.entries.size(); ++i) all += sizes.of_entry(i, members)[0].total;
+  if (all < kLeastNs) return false;
+  for (int32_t local : packing.locals)
+    bytes += static_cast<double>(sizes.locals[static_cast<size_t>(local)]);
+  const auto entry = static_cast<size_t>(packing.entry);
+  const double alone = sizes.of_entry(entry, members)[0].total;
+  const double cost = std::max(alone, 2 * bytes * kByteNs);
+  return cost >= kShare * (all - alone + cost);
+}
+
+// The records of a launch's members, one behind the other.
 class Members {
  public:
-  Members(const Launch& launch, const uint64_t* records, size_t words)
-      : launch_(launch), records_(records), words_(words), extents_(launch.extents) {}
+  Members(int count, const uint64_t* records, size_t words)
+      : count_(count), records_(records), words_(words) {}
 
-  int count() const { return launch_.members; }
+  int count() const { return count_; }
   const uint64_t* record(int member) const { return records_ + words_ * member; }
-  std::span<const int64_t> extents(int member) const {
-    const size_t each = extents_.size() / static_cast<size_t>(launch_.members);
-    return extents_.subspan(each * static_cast<size_t>(member), each);
-  }
 
  private:
-  const Launch& launch_;
+  const int count_;
   const uint64_t* records_;
   size_t words_;
-  std::span<const int64_t> extents_;
 };
 
 struct Runner {
@@ -106,21 +126,26 @@ int64_t span_of(int64_t items, double cost) {
   return (items + threads - 1) / threads;
 }
 
-void run_entry(const EntryPoint& entry, const Runner& run, const uint64_t* record,
-               std::span<const int64_t> extents) {
-  const int64_t items = evaluate(entry.grid, extents);
+struct Items {
+  int64_t first, past;
+};
+
+void run_items(const EntryPoint& entry, const LaunchSizes::Work& work, const Runner& run,
+               const uint64_t* record, Items range) {
+  const int64_t items = range.past - range.first;
   if (items <= 0) return;
-  const double each = item_cost(entry, extents);
-  const double cost = entry.spans ? each : each * static_cast<double>(items);
-  if (items == 1 || cost < ThreadPool::kParallelCost) {
+  const double cost = total_cost(entry, items, work.each);
+  if (items == 1 || entry.in_order || cost < ThreadPool::kParallelCost) {
     const FloatMode mode;
-    return run(record, 0, items);
+    return run(record, range.first, range.past);
   }
   const double grain = entry.spans ? static_cast<double>(span_of(items, cost))
-                                   : std::min(std::ceil(chunk_of(cost) / std::max(each, 1e-3)),
+                                   : std::min(std::ceil(chunk_of(cost) / std::max(work.each, 1e-3)),
                                               static_cast<double>(items));
   ThreadPool::get().run(items, static_cast<int64_t>(std::max(grain, 1.0)), cost,
-                        [&](int64_t begin, int64_t end, int) { run(record, begin, end); });
+                        [&](int64_t begin, int64_t end, int) {
+                          run(record, range.first + begin, range.first + end);
+                        });
 }
 
 struct MemberWork {
@@ -158,18 +183,25 @@ std::vector<ChunkStart> cut_into_chunks(std::span<const MemberWork> work, double
   return starts;
 }
 
-void run_entry(const EntryPoint& entry, const Runner& run, const Members& members) {
-  if (members.count() == 1) return run_entry(entry, run, members.record(0), members.extents(0));
+void run_entry(const EntryPoint& entry, std::span<const LaunchSizes::Work> sizes, const Runner& run,
+               const Members& members) {
+  if (members.count() == 1 || entry.in_order) {
+    for (int m = 0; m < members.count(); ++m) {
+      const LaunchSizes::Work& one = sizes[static_cast<size_t>(m)];
+      run_items(entry, one, run, members.record(m), {0, one.items});
+    }
+    return;
+  }
   std::vector<MemberWork> work;
-  work.reserve(static_cast<size_t>(members.count()));
+  work.reserve(sizes.size());
   double cost = 0;
-  for (int m = 0; m < members.count(); ++m) {
-    const int64_t items = std::max<int64_t>(evaluate(entry.grid, members.extents(m)), 0);
-    const double body = items == 0 ? 0 : item_cost(entry, members.extents(m));
-    work.push_back(entry.spans && items > 0
-                       ? MemberWork{items, body / static_cast<double>(items), span_of(items, body)}
-                       : MemberWork{items, body, 1});
-    cost += work.back().each * static_cast<double>(items);
+  for (const LaunchSizes::Work& w : sizes) {
+    const int64_t items = std::max<int64_t>(w.items, 0);
+    work.push_back(
+        entry.spans && items > 0
+            ? MemberWork{items, w.total / static_cast<double>(items), span_of(items, w.total)}
+            : MemberWork{items, w.each, 1});
+    cost += w.total;
   }
   // From one place to another, members without items left out.
   const auto run_between = [&](ChunkStart begin, ChunkStart end) {
@@ -189,7 +221,129 @@ void run_entry(const EntryPoint& entry, const Runner& run, const Members& member
       [&](int64_t begin, int64_t end, int) { run_between(starts[begin], starts[end]); });
 }
 
+// Three entry points of the same items, a round of these at a time.
+void run_rounds(const LoadedKernel& code, size_t entry, const LaunchSizes& sizes,
+                const Members& members) {
+  const int64_t items = sizes.of_entry(entry, 1)[0].items;
+  const int64_t round = kRoundItems * std::max<int64_t>(ThreadPool::get().size(), kRoundThreads);
+  for (int64_t first = 0; first < items; first += round)
+    for (size_t i = entry; i < entry + 3; ++i)
+      run_items(code.object.entries[i], sizes.of_entry(i, 1)[0],
+                Runner{code.functions[i], sizes.scratch}, members.record(0),
+                {first, std::min(first + round, items)});
+}
+
+// The packings of a launch: those of earlier launches put in place, and what of this one is to be kept.
+class Packings {
+ public:
+  Packings(const Launch& launch, const LaunchSizes& sizes, const Members& members)
+      : launch_(launch), code_(*launch.kernel->code), members_(members) {
+    if (launch.sources.empty()) return;
+    for (int i = 0; sizes.worth_keeping >> i != 0; ++i)
+      if ((sizes.worth_keeping >> i & 1) != 0) find(i);
+  }
+
+  // Of a member and a Local of the kernel; null: it is to be made.
+  BufferRef place_of(int member, int32_t local) const {
+    for (const Found& f : found_) {
+      const std::vector<int32_t>& locals = packing(f).locals;
+      const auto at = std::ranges::find(locals, local);
+      if (f.is_there && at != locals.end()) return f.uses[member].locals[at - locals.begin()];
+    }
+    return nullptr;
+  }
+  bool is_made(size_t entry) const {
+    return std::ranges::any_of(found_, [&](const Found& f) {
+      return f.is_there && packing(f).entry == static_cast<int32_t>(entry);
+    });
+  }
+  // locals: those of a member behind those of the one before.
+  void keep(std::span<const BufferRef> locals) const {
+    const size_t each = code_.object.kernel_locals.size();
+    for (const Found& f : found_) {
+      for (size_t m = 0; m < f.uses.size() && !f.is_there; ++m) {
+        if (!f.uses[m].is_wanted) continue;
+        std::vector<BufferRef> made;
+        for (int32_t local : packing(f).locals)
+          made.push_back(locals[each * m + static_cast<size_t>(local)]);
+        keep_packed(f.keys[m], sources_of(f.number, static_cast<int>(m)), std::move(made));
+      }
+    }
+  }
+
+ private:
+  struct Found {
+    int number;
+    std::vector<PackedKey> keys;  // of each member
+    std::vector<PackedUse> uses;
+    bool is_there;  // for every member
+  };
+
+  const Packing& packing(const Found& f) const { return code_.object.packings[f.number]; }
+
+  std::span<Buffer* const> sources_of(int number, int member) const {
+    size_t before = 0, all = 0;
+    for (size_t i = 0; i < code_.object.packings.size(); ++i) {
+      const size_t count = code_.object.packings[i].sources.size();
+      if (static_cast<int>(i) < number) before += count;
+      all += count;
+    }
+    return std::span(launch_.sources)
+        .subspan(all * static_cast<size_t>(member) + before,
+                 code_.object.packings[number].sources.size());
+  }
+
+  void find(int number) {
+    const Packing& packing = code_.object.packings[number];
+    Found found{.number = number, .keys = {}, .uses = {}, .is_there = true};
+    for (int m = 0; m < members_.count(); ++m) {
+      const std::span<Buffer* const> sources = sources_of(number, m);
+      if (std::ranges::find(sources, nullptr) != sources.end()) return;
+      PackedKey key{code_.number, static_cast<uint64_t>(number)};
+      for (Buffer* source : sources) {
+        key.push_back(reinterpret_cast<uint64_t>(source));
+        key.push_back(source->version());
+      }
+      for (const auto* words : {&packing.sources, &packing.words})
+        for (int32_t word : *words) key.push_back(members_.record(m)[word]);
+      found.uses.push_back(find_packed(key));
+      found.keys.push_back(std::move(key));
+      found.is_there &= !found.uses.back().locals.empty();
+    }
+    found_.push_back(std::move(found));
+  }
+
+  const Launch& launch_;
+  const LoadedKernel& code_;
+  const Members& members_;
+  std::vector<Found> found_;
+};
+
 }  // namespace
+
+LaunchSizes::LaunchSizes(const KernelHandle& kernel, int members,
+                         std::span<const int64_t> extents) {
+  constexpr size_t kMostPackings = 63;
+  const Object& object = kernel.code->object;
+  const size_t each = extents.size() / static_cast<size_t>(members);
+  const auto of = [&](int m) { return extents.subspan(each * static_cast<size_t>(m), each); };
+  for (const EntryPoint& entry : object.entries) {
+    for (int m = 0; m < members; ++m) {
+      const int64_t items = evaluate(entry.grid, of(m));
+      const double cost = items <= 0 ? 0 : item_cost(entry, of(m));
+      work.push_back({items, cost, total_cost(entry, items, cost)});
+    }
+  }
+  for (int m = 0; m < members; ++m) {
+    for (const ir::Local& local : object.kernel_locals) locals.push_back(bytes_of(local, of(m)));
+    size_t bytes = 0;
+    for (const ir::Local& local : object.thread_locals) bytes += bytes_of(local, of(m));
+    scratch = std::max(scratch, bytes);
+  }
+  for (size_t i = 0; i < std::min(object.packings.size(), kMostPackings); ++i)
+    if (is_worth_keeping(object.packings[i], object, *this, members))
+      worth_keeping |= uint64_t{1} << i;
+}
 
 void run_kernel(const Launch& launch) {
   const LoadedKernel& code = *launch.kernel->code;
@@ -209,28 +363,41 @@ void run_kernel(const Launch& launch) {
   const auto status = [&](int m) -> KernelStatus& {
     return m == 0 ? one_status : more_status[m - 1];
   };
-  const Members members(launch, records, words);
+  const Members members(launch.members, records, words);
+  std::optional<LaunchSizes> own;
+  const LaunchSizes& sizes = launch.sizes != nullptr
+                                 ? *launch.sizes
+                                 : own.emplace(*launch.kernel, launch.members, launch.extents);
   std::vector<BufferRef> locals;
-  size_t scratch = 0;
   for (int m = 0; m < launch.members; ++m) {
     uint64_t* record = records + words * m;
     std::memcpy(record, launch.record.data() + given * m, given * sizeof(uint64_t));
     if (object.status_word >= 0)
       record[object.status_word] = reinterpret_cast<uint64_t>(&status(m));
+  }
+  const Packings packings(launch, sizes, members);
+  for (int m = 0; m < launch.members; ++m) {
+    uint64_t* record = records + words * m;
     for (size_t i = 0; i < object.kernel_locals.size(); ++i) {
-      const size_t bytes = bytes_of(object.kernel_locals[i], members.extents(m));
-      locals.push_back(allocator().allocate(bytes, "kernel"));
+      BufferRef kept = packings.place_of(m, static_cast<int32_t>(i));
+      locals.push_back(kept ? std::move(kept)
+                            : allocator().allocate(sizes.locals[locals.size()], "kernel"));
       record[given + i] = reinterpret_cast<uint64_t>(locals.back()->data());
     }
-    size_t bytes = 0;
-    for (const ir::Local& local : object.thread_locals)
-      bytes += bytes_of(local, members.extents(m));
-    scratch = std::max(scratch, bytes);
   }
   count(Counter::kernels_launched);
   if (launch.started != nullptr) *launch.started = true;
   for (size_t i = 0; i < code.functions.size(); ++i) {
-    run_entry(object.entries[i], Runner{code.functions[i], scratch}, members);
+    if (packings.is_made(i)) continue;
+    const bool rounds = launch.members == 1 && i + 2 < code.functions.size() &&
+                        object.entries[i + 1].in_order && object.status_word < 0;
+    if (rounds) {
+      run_rounds(code, i, sizes, members);
+      i += 2;
+    } else {
+      run_entry(object.entries[i], sizes.of_entry(i, launch.members),
+                Runner{code.functions[i], sizes.scratch}, members);
+    }
     if (object.status_word < 0) continue;
     for (int m = 0; m < launch.members; ++m) {
       if (status(m).site < 0) continue;
@@ -241,6 +408,7 @@ void run_kernel(const Launch& launch) {
            status(m).index);
     }
   }
+  packings.keep(locals);
 }
 
 }  // namespace cermet

@@ -7,6 +7,7 @@
 #include <elf.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -241,6 +242,11 @@ class LoadedObject : public LoadedKernel {
 };
 
 }  // namespace
+
+uint64_t LoadedKernel::next_number() {
+  static std::atomic<uint64_t> next{0};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
 
 std::shared_ptr<LoadedKernel> load_kernel(Object object) {
   const std::string blob = std::move(object.blob);

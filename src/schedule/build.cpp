@@ -225,9 +225,24 @@ class Builder {
     return second;
   }
 
+  // Where a stage with checks has items.
+  static bool looks_at_indices(const schedule::EmittedKernel& kernel) {
+    return std::ranges::any_of(kernel.kernel.body, [&](const ir::Stmt& stmt) {
+      const auto* stage = std::get_if<ir::For>(&stmt);
+      if (stage == nullptr) return std::holds_alternative<ir::Check>(stmt);
+      const auto is_check = [](const ir::Stmt& s) { return std::holds_alternative<ir::Check>(s); };
+      const auto has_items = [&](ir::AxisId axis) { return kernel.extents[axis] != 0; };
+      return std::ranges::any_of(stage->body, is_check) &&
+             std::ranges::all_of(stage->axes, has_items);
+    });
+  }
+
   void add_launch(Program::Launch launch) {
     count_bytes(launch);
-    program_->launches.push_back(std::move(launch));
+    // A kernel may read what all its items share before it knows that it has none.
+    if (launch.bytes_written == 0 && !looks_at_indices(launch.kernel))
+      program_->empty.insert(program_->empty.end(), launch.outputs.begin(), launch.outputs.end());
+    else program_->launches.push_back(std::move(launch));
   }
 
   void count_bytes(Program::Launch& launch) {
@@ -363,6 +378,7 @@ ProgramPtr build_program(const TracedGraph& graph, Sight sight) {
     for (const schedule::CheckSite& site : launch.kernel.sites)
       if (std::ranges::find(program->checks, site.op) == program->checks.end())
         program->checks.push_back(site.op);
+  program->steps = Steps(*program);
   return program;
 }
 

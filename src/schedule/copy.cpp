@@ -77,10 +77,11 @@ void copy_to_contiguous(const void* from, const Layout& layout, void* to, const 
       static_cast<const char*>(from) + layout.offset * static_cast<int64_t>(size_of(dtype));
   launch.record = {std::bit_cast<uint64_t>(start), std::bit_cast<uint64_t>(to)};
   for (int64_t extent : launch.extents) launch.record.push_back(static_cast<uint64_t>(extent));
-  launch.record.insert(launch.record.end(), strides.begin(), strides.end());
+  launch.record.append(strides);
   stage.body.push_back(ir::Store{{false, out}, write, builder.load({false, in}, read)});
   builder.kernel().body.push_back(std::move(stage));
-  launch.kernel = find_kernel(builder.kernel());
+  const KernelPtr kernel = find_kernel(builder.kernel());
+  launch.kernel = kernel.get();
   run_kernel(launch);
 }
 

@@ -55,6 +55,7 @@ class Emitter {
   Lane compute_scan(Id id, const Member& member, ir::ExprId mask);
   Lane compute_contract(Id id, const Member& member);
   ProductOperand operand_of(ir::ExprId operand, ir::AxisId k) const;
+  bool is_chosen_in_order(Id id) const;
   ir::Order order_of(const std::vector<AxisId>& bound, size_t i) const;
   std::vector<ir::ExprId> fold_over(std::vector<ir::FoldState> states,
                                     const std::vector<AxisId>& bound, std::vector<ir::AxisId> axes);
@@ -404,6 +405,18 @@ ProductOperand Emitter::operand_of(ir::ExprId operand, ir::AxisId k) const {
   return {given.dtype, given.kind == ir::ExprKind::load && std::ranges::any_of(given.index, is_k)};
 }
 
+// What is moved from where indices point, equal ones following each other.
+bool Emitter::is_chosen_in_order(Id id) const {
+  while (!node(id).leaf && node(id).lowering<MoveLowering>() != nullptr &&
+         !r_.loads.contains({id, number_})) {
+    const auto* gather = std::get_if<GatherParams>(&node(id).node->params);
+    if (gather != nullptr && gather->in_order) return true;
+    if (node(id).inputs.empty()) return false;
+    id = node(id).inputs[0];
+  }
+  return false;
+}
+
 Lane Emitter::compute_contract(Id id, const Member& member) {
   // Rounded to a half dtype, as if it were stored: products are made of the narrow operand.
   const auto operand = [&](size_t i) {
@@ -433,7 +446,8 @@ Lane Emitter::compute_contract(Id id, const Member& member) {
                       .n = c[c.ndim() - 1],
                       .k = terms[terms.ndim() - 1],
                       .a = operand_of(a.re, in_kernel),
-                      .b = operand_of(b.re, in_kernel)});
+                      .b = operand_of(b.re, in_kernel),
+                      .in_runs = is_chosen_in_order(node(id).inputs[1])});
   }
   auto product = [&](ir::ExprId x, ir::ExprId y) {
     if (made.exchanged) std::swap(x, y);

@@ -46,13 +46,53 @@ struct Plan {
   ProgramPtr program;
   int wanted = 0;
 };
-using Plans = std::unordered_map<PlanKey, Plan, PlanKeyHash>;
+
+// Bounded by what the programs hold, which is a launch or more for each op of a long chain.
+class Plans {
+ public:
+  Plan& at(const PlanKey& key) {
+    const auto known = plans_.find(key);
+    if (known != plans_.end()) return known->second;
+    if (launches_ >= kMaxLaunches) forget([](const Plan& plan) { return plan.wanted <= 1; });
+    if (launches_ >= kMaxLaunches || plans_.size() >= kMaxPlans)
+      forget([](const Plan&) { return true; });
+    return plans_[key];
+  }
+  void set(Plan& plan, ProgramPtr program) {
+    launches_ += program->launches.size() - launches_of(plan);
+    plan.program = std::move(program);
+  }
+
+ private:
+  static constexpr size_t kMaxPlans = 1024, kMaxLaunches = 16'384;
+
+  static size_t launches_of(const Plan& plan) {
+    return plan.program == nullptr ? 0 : plan.program->launches.size();
+  }
+  template <typename Which>
+  void forget(Which&& which) {
+    std::erase_if(plans_, [&](const auto& entry) {
+      if (!which(entry.second)) return false;
+      launches_ -= launches_of(entry.second);
+      return true;
+    });
+  }
+
+  std::unordered_map<PlanKey, Plan, PlanKeyHash> plans_;
+  size_t launches_ = 0;
+};
 Plans* plans = new Plans;  // under the EvalLock
 
 LongLock& eval_lock() {
   static auto* lock = new LongLock(ForkLevel::graph, true, [] { plans = new Plans; });
   return *lock;
 }
+
+// A node that a tape is being read from, and those of its inputs that are still to be looked at.
+struct TapeFrame {
+  const NodeRef* node;
+  const NodeRef *next, *end;
+};
 
 // The pending graph by positions: what a plan depends on, and what it is run with.
 struct Tape {
@@ -61,38 +101,116 @@ struct Tape {
   std::vector<bool> donated;   // of graph.inputs
   bool has_calls = false;      // outputs of calls are pending: they must be run first
   PlanKey key;
+  std::vector<Number> scalars;  // values of graph.scalars
+  // Of the reading.
+  std::vector<TapeFrame> stack;
+  schedule::EqualScalars equal_scalars;
+
+  void clear() {
+    graph.inputs.clear();
+    graph.scalars.clear();
+    graph.equal.clear();
+    graph.outputs.clear();
+    nodes.clear();
+    donated.clear();
+    has_calls = false;
+    key = PlanKey();
+    scalars.clear();
+    stack.clear();
+  }
 };
 
+// A tape whose memory serves the next evaluation, unless that has begun inside this one. Under the EvalLock.
+class KeptTape {
+ public:
+  KeptTape() : tape_(std::exchange(kept_, nullptr)) {
+    if (tape_ == nullptr) tape_ = std::make_unique<Tape>();
+  }
+  ~KeptTape() {
+    constexpr size_t kMostNodes = 4096;
+    if (tape_->nodes.capacity() > kMostNodes) return;
+    tape_->clear();
+    kept_ = std::move(tape_);
+  }
+  KeptTape(const KeptTape&) = delete;
+  KeptTape& operator=(const KeptTape&) = delete;
+  Tape& operator*() { return *tape_; }
+
+ private:
+  static std::unique_ptr<Tape>& kept_;
+  std::unique_ptr<Tape> tape_;
+};
+// Never destroyed: threads may still evaluate while the process ends.
+std::unique_ptr<Tape>& KeptTape::kept_ = *new std::unique_ptr<Tape>;
+
+// Reads with marks at the nodes in place of tables: a graph is asked for but once after it was made, and
+// often long after, so each look at it costs more than what is then done with it.
 class TapeReader {
  public:
-  explicit TapeReader(std::span<const NodeRef> roots) : roots_(roots) {}
+  TapeReader(std::span<const NodeRef> roots, Tape& tape) : roots_(roots), tape_(tape) {}
 
   // Takes the nodes.
-  Tape read() {
+  void read() {
     const GraphLock lock;
-    tape_.nodes = pending_tape(roots_);
-    for (const NodeRef& root : roots_) wanted_.insert(root.get());
+    static uint64_t readings = 0;
+    reading_ = ++readings;
+    collect();
     for (const NodeRef& node : tape_.nodes) {
       if (node->state.load(std::memory_order_acquire) == NodeState::failed)
         std::rethrow_exception(node->error);
-      traced_ |= node->traced;
+      traced_ |= node->was_traced();
       tape_.has_calls |= node->call != nullptr && !node->call->is_done();
-      for (const NodeRef& input : node->inputs) edges_[input.get()]++;
     }
-    if (tape_.has_calls) return std::move(tape_);
+    if (tape_.has_calls) return;
     for (const NodeRef& node : tape_.nodes) add(node);
-    tape_.graph.equal = schedule::find_equal_scalars(tape_.nodes, tape_.graph.scalars);
+    tape_.equal_scalars.find(tape_.nodes, tape_.graph.scalars, next_position_, tape_.graph.equal);
     for (const auto& [scalar, other] : tape_.graph.equal) {
-      tape_.key.add(positions_.at(scalar.get()));
-      tape_.key.add(positions_.at(other.get()));
+      tape_.key.add(scalar->mark.position);
+      tape_.key.add(other->mark.position);
     }
     for (const NodeRef& input : tape_.graph.inputs) tape_.donated.push_back(is_donated(*input));
     for (const NodeRef& node : tape_.nodes)
       node->state.store(NodeState::scheduled, std::memory_order_release);
-    return std::move(tape_);
   }
 
  private:
+  // The mark of this reading.
+  TapeMark& mark_of(Node& node) const {
+    if (node.mark.tape != reading_) node.mark = TapeMark{.tape = reading_};
+    return node.mark;
+  }
+
+  // Depth first, inputs before users, as pending_tape does; counts the edges on its way.
+  void collect() {
+    std::vector<const PendingCall*> calls;
+    const auto visit = [&](const NodeRef& node) {
+      TapeMark& mark = mark_of(*node);
+      if (node->is_ready() || std::exchange(mark.is_met, true)) return;
+      std::span<const NodeRef> below = node->edges();
+      if (node->call) {  // what it needs is looked at for the first of its outputs
+        const bool is_known = std::ranges::find(calls, node->call.get()) != calls.end();
+        if (is_known) below = {};
+        else calls.push_back(node->call.get());
+      }
+      tape_.stack.push_back({&node, below.data(), below.data() + below.size()});
+    };
+    for (const NodeRef& root : roots_) {
+      visit(root);
+      mark_of(*root).is_wanted = true;
+      while (!tape_.stack.empty()) {
+        TapeFrame& top = tape_.stack.back();
+        if (top.next != top.end) {
+          const NodeRef& input = *top.next++;
+          visit(input);
+          ++input->mark.edges;
+        } else {
+          tape_.nodes.push_back(*top.node);
+          tape_.stack.pop_back();
+        }
+      }
+    }
+  }
+
   void add(const NodeRef& node) {
     CERMET_CHECK(
         node->row != nullptr, value, "eval",
@@ -101,7 +219,7 @@ class TapeReader {
         node->shape.to_string());
     look_at_symbols(*node);
     // A node that others will still ask for is stored: computing it again would cost more.
-    const bool shared = !traced_ && node->references() > edges_[node.get()] + 1;
+    const bool shared = !traced_ && node->references() > node->mark.edges + 1;
     tape_.key.add(reinterpret_cast<uintptr_t>(node->row));
     tape_.key.add(static_cast<uint64_t>(node->dtype));
     tape_.key.add(node->shape);
@@ -115,10 +233,10 @@ class TapeReader {
       tape_.key.add(hash_params(node->params));
     }
     for (const NodeRef& input : node->inputs) tape_.key.add(position_of(input));
-    const bool wanted = node->is_held() || shared || wanted_.contains(node.get());
+    const bool wanted = node->is_held() || shared || node->mark.is_wanted;
     tape_.key.add(wanted);
     if (wanted) tape_.graph.outputs.push_back(node);
-    positions_.emplace(node.get(), positions_.size());
+    node->mark.position = next_position_++;
   }
 
   static bool masks(const FullParams& full) {
@@ -140,61 +258,59 @@ class TapeReader {
   }
 
   uint64_t position_of(const NodeRef& input) {
-    auto [it, fresh] = positions_.try_emplace(input.get(), positions_.size());
-    if (fresh) {
+    uint32_t& position = input->mark.position;
+    if (position == TapeMark::kNone) {
       CERMET_CHECK(
           input->buffer, runtime, "eval",
           "an input of shape {} was given to an evaluation that a fork cut short or that the "
           "handler of a signal interrupts; make it anew, or ask for it after the handler",
           input->shape.to_string());
+      position = next_position_++;
       tape_.graph.inputs.push_back(input);
       tape_.key.add(0x1eaf);
       tape_.key.add(static_cast<uint64_t>(input->dtype));
       tape_.key.add(input->shape);
       for (int64_t stride : input->layout.strides) tape_.key.add(static_cast<uint64_t>(stride));
     }
-    return it->second;
+    return position;
   }
 
   // Nobody but this tape can reach its data: edges, and the reference from graph.inputs.
-  bool is_donated(const Node& input) {
-    return !traced_ && !input.is_held() && input.references() == edges_[&input] + 1 &&
+  bool is_donated(const Node& input) const {
+    return !traced_ && !input.is_held() && input.references() == input.mark.edges + 1 &&
            input.buffer->unique() && !input.buffer->pinned();
   }
 
   std::span<const NodeRef> roots_;
-  std::unordered_map<const Node*, size_t> positions_;
-  std::unordered_map<const Node*, int32_t> edges_;  // from nodes of the tape
-  std::unordered_set<const Node*> wanted_;
+  Tape& tape_;
+  uint64_t reading_ = 0;
+  uint32_t next_position_ = 0;
   bool traced_ = false;
-  Tape tape_;
 };
 
 // A program that runs op by op is replaced when it is wanted for the third time.
 ProgramPtr find_program(const Tape& tape) {
-  constexpr size_t kMaxPrograms = 1024;
   constexpr int kSightsApart = 2;
-  if (plans->size() >= kMaxPrograms && !plans->contains(tape.key)) plans->clear();
-  Plan& plan = (*plans)[tape.key];
+  Plan& plan = plans->at(tape.key);
   plan.wanted++;
   if (plan.program != nullptr && (!plan.program->is_provisional || plan.wanted <= kSightsApart)) {
     count(Counter::program_hits);
-    if (plan.program->is_outrun()) plan.program = build_program(tape.graph, Sight::settled);
+    if (plan.program->is_outrun()) plans->set(plan, build_program(tape.graph, Sight::settled));
     return plan.program;
   }
-  plan.program =
-      build_program(tape.graph, plan.wanted <= kSightsApart ? Sight::first : Sight::usual);
+  plans->set(plan,
+             build_program(tape.graph, plan.wanted <= kSightsApart ? Sight::first : Sight::usual));
   return plan.program;
 }
 
 // A donated input's node gives its buffer away: it is only reached from nodes about to be replaced.
-std::vector<ProgramValue> input_values(const Tape& tape) {
-  std::vector<ProgramValue> values;
+ProgramInputs input_values(const Tape& tape) {
+  ProgramInputs values;
   values.reserve(tape.graph.inputs.size());
   for (size_t i = 0; i < tape.graph.inputs.size(); i++) {
     Node& input = *tape.graph.inputs[i];
-    if (tape.donated[i]) values.push_back({std::move(input.buffer), input.layout, true});
-    else values.push_back({input.buffer, input.layout, false});
+    if (tape.donated[i]) values.push_back({std::move(input.buffer), input.layout.offset, true});
+    else values.push_back({input.buffer, input.layout.offset, false});
   }
   return values;
 }
@@ -291,14 +407,15 @@ void give_back(const Tape& tape, ProgramRun& run, const std::exception_ptr& erro
   }
 }
 
-void publish(const Tape& tape, std::vector<ProgramValue>& results) {
-  for (size_t i = 0; i < results.size(); i++) {
+void publish(const Tape& tape, const ProgramRun& run) {
+  for (size_t i = 0; i < tape.graph.outputs.size(); i++) {
     Node& node = *tape.graph.outputs[i];
-    node.buffer = std::move(results[i].buffer);
-    node.layout = std::move(results[i].layout);
+    ProgramResult result = run.result(i);
+    node.buffer = std::move(result.buffer);
+    node.layout = std::move(result.layout);
     node.set_pending(0, 0);
     node.state.store(NodeState::ready, std::memory_order_release);
-    if (!node.traced) node.inputs.clear();
+    if (!node.is_traced()) node.inputs.clear();
   }
 }
 
@@ -343,28 +460,32 @@ void run_calls(std::span<const NodeRef> roots) {
 }
 
 void evaluate_tape(std::span<const NodeRef> roots) {
-  Tape tape = TapeReader(roots).read();
+  KeptTape kept;
+  Tape& tape = *kept;
+  TapeReader(roots, tape).read();
   if (tape.has_calls) {
+    tape.clear();
     run_calls(roots);
-    tape = TapeReader(roots).read();
+    TapeReader(roots, tape).read();
   }
   if (tape.nodes.empty()) return;
   const Taken taken(tape.nodes);
-  std::vector<Number> scalars;
   for (const NodeRef& node : tape.graph.scalars)
-    scalars.push_back(std::get<FullParams>(node->params).value);
+    tape.scalars.push_back(std::get<FullParams>(node->params).value);
   const ProgramPtr program = find_program(tape);
   keep_inputs_of_others(tape, *program);
   keep_inputs_where_memory_lacks(tape, *program);
-  ProgramRun run(*program, input_values(tape), scalars);
+  ProgramRun run(*program, input_values(tape), tape.scalars);
   try {
-    std::vector<ProgramValue> results = run.run();
-    publish(tape, results);
+    run.run();
+    publish(tape, run);
   } catch (...) {
     const std::exception_ptr error = std::current_exception();
     if (!is_passing(error)) give_back(tape, run, error);
     else if (!run.has_lost_input() || !run.can_go_on()) give_back(tape, run, error_of_loss());
-    else suspend(tape, std::make_shared<ProgramCall>(std::move(run), program, std::move(scalars)));
+    else
+      suspend(tape,
+              std::make_shared<ProgramCall>(std::move(run), program, std::move(tape.scalars)));
     throw;
   }
 }
@@ -397,6 +518,10 @@ EvalLock::~EvalLock() { eval_lock().unlock(); }
 
 void eval(std::span<const array> arrays) {
   (void)installed;
+  if (arrays.size() == 1) {
+    const NodeRef node = arrays[0].node();
+    return evaluate({&node, 1});
+  }
   evaluate(nodes_of(arrays));
 }
 

@@ -102,12 +102,12 @@ class TracePatterns : public TapeGraph, public PatternBuilder {
   }
 
   bool is_open(const Node& node) const override {
-    if (!node.traced && !node.is_lazy()) return false;  // its inputs are an evaluation's
+    if (!node.is_traced_here() && !node.is_lazy()) return false;  // its inputs are an evaluation's
     if (node.row == nullptr || node.inputs.empty()) return false;
-    return !is_placeholder(node) && (!node.traced || is_in_tape(node));
+    return !is_placeholder(node) && (!node.is_traced_here() || is_in_tape(node));
   }
   bool is_private(const Node& node, int edges) const override {
-    if (!node.traced) return node.references() == edges;
+    if (!node.is_traced_here()) return node.references() == edges;
     return !node.is_held() && TapeGraph::is_private(node, edges);
   }
   bool is_given(const Node&) const override { return false; }

@@ -13,11 +13,13 @@ struct ProductOperand {
   bool along_k;  // a load, contiguous along the sum
 };
 
-// batch x m x n sums of k terms; dtype: of the result.
+// batch x m x n sums of k terms; dtype: of the result. in_runs: of single rows, each with a matrix B that
+// indices choose, equal ones following each other.
 struct ProductShape {
   Dtype dtype;
   int64_t batch, m, n, k;
   ProductOperand a, b;  // of rows m, of columns n
+  bool in_runs = false;
 };
 
 struct ProductScheme {

@@ -20,6 +20,7 @@
 
 #include "runtime/kernel_cache.h"
 #include "schedule/emit.h"
+#include "schedule/steps.h"
 
 namespace cermet {
 
@@ -60,7 +61,9 @@ struct Program {
   };
   std::vector<Value> values;
   std::vector<Launch> launches;
+  std::vector<int> empty;  // values without elements: no launch makes them
   std::vector<Output> outputs;
+  Steps steps;  // the launches, as a run reads them
   // Run op by op, since compiling its kernels would take long: so many more runs until it pays to build it
   // anew as a whole. Negative: it is whole.
   mutable std::atomic<int64_t> runs_apart{-1};

@@ -75,7 +75,8 @@ void ProgramCall::run() {
 
 void ProgramCall::run(ProgramRun& run) {
   try {
-    publish(run.run());
+    run.run();
+    publish(run);
   } catch (...) {
     stop(run, std::current_exception());
     throw;
@@ -101,15 +102,16 @@ void ProgramCall::check_not_running() {
   }
 }
 
-void ProgramCall::publish(std::vector<ProgramValue> results) {
+void ProgramCall::publish(const ProgramRun& run) {
   {
     std::lock_guard guard(outputs_lock());
     done_ = true;
-    for (size_t i = 0; i < results.size(); i++) {
+    for (size_t i = 0; i < outputs_.size(); i++) {
       if (outputs_[i] == nullptr) continue;
       Node& node = *outputs_[i];
-      node.buffer = std::move(results[i].buffer);
-      node.layout = std::move(results[i].layout);
+      ProgramResult result = run.result(i);
+      node.buffer = std::move(result.buffer);
+      node.layout = std::move(result.layout);
       finish(node, NodeState::ready);
     }
   }

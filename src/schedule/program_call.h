@@ -29,7 +29,7 @@ class ProgramCall : public PendingCall {
  private:
   void check_not_running();
   void run(ProgramRun& run);
-  void publish(std::vector<ProgramValue> results);
+  void publish(const ProgramRun& run);
   void stop(ProgramRun& run, const std::exception_ptr& error);
   void fail_outputs(const std::exception_ptr& error);
 

@@ -92,7 +92,10 @@ std::optional<Recipe> find_recipe(const PlanGraph& graph, Id id, const InMemory&
   return recipe;
 }
 
-int cost_of_chain(const PlanGraph& graph, Id id, const InMemory& in_memory) {
+namespace {
+
+// joined: also of what lies side by side in it.
+int cost_of_chain(const PlanGraph& graph, Id id, const InMemory& in_memory, bool joined) {
   const int64_t size = graph.nodes[id].node->shape.size();
   int ops = 0;
   std::set<Id> seen;
@@ -102,7 +105,7 @@ int cost_of_chain(const PlanGraph& graph, Id id, const InMemory& in_memory) {
     stack.pop_back();
     const PlanNode& n = graph.nodes[at];
     const bool map = n.lowering<MapLowering>() != nullptr;
-    const bool moves = n.lowering<MoveLowering>() != nullptr && n.inputs.size() == 1;
+    const bool moves = n.lowering<MoveLowering>() != nullptr && (joined || n.inputs.size() == 1);
     if (n.leaf || !(map || moves) || n.node->shape.size() > size || !seen.insert(at).second)
       continue;
     if (at != id && in_memory(at)) continue;
@@ -110,6 +113,12 @@ int cost_of_chain(const PlanGraph& graph, Id id, const InMemory& in_memory) {
     stack.insert(stack.end(), n.inputs.begin(), n.inputs.end());
   }
   return ops;
+}
+
+}  // namespace
+
+int cost_of_chain(const PlanGraph& graph, Id id, const InMemory& in_memory) {
+  return cost_of_chain(graph, id, in_memory, false);
 }
 
 bool is_from_little(const PlanGraph& graph, Id id) {
@@ -139,6 +148,18 @@ bool is_from_little(const PlanGraph& graph, Id id) {
 
 bool needs_costly(const PlanGraph& graph, Id id, int ops, const InMemory& in_memory) {
   return costly_within(graph, id, ops, in_memory, kMaxDistance);
+}
+
+bool is_dear_row(const PlanGraph& graph, Id id, Id product, const InMemory& in_memory) {
+  constexpr int kRowCost = 8;             // instructions, beside the load and the fma of an element
+  constexpr int64_t kRowSaves = 1 << 18;  // instructions: some times what a launch costs
+  const Shape& rows = graph.nodes[graph.nodes[product].inputs[0]].node->shape;
+  const int64_t size = graph.nodes[id].node->shape.size();
+  const int rank = rows.ndim();
+  if (rank < 2 || rows[rank - 2] != 1 || size != rows.size() || size == 0) return false;
+  const int64_t made = graph.nodes[product].node->shape.size() * rows[rank - 1] / size;
+  const int64_t cost = cost_of_chain(graph, id, in_memory, true);
+  return made >= 2 && cost >= kRowCost && (made - 1) * size * cost >= kRowSaves;
 }
 
 }  // namespace cermet::schedule

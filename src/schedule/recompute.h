@@ -39,4 +39,8 @@ bool is_from_little(const PlanGraph& graph, Id id);
 // Whether some op of more than `ops` instructions, whose result is not in memory, is near above the value.
 bool needs_costly(const PlanGraph& graph, Id id, int ops, const InMemory& in_memory);
 
+// The one row that a product has of an operand; without packing it is made anew for each column, which
+// takes more than a launch of its own.
+bool is_dear_row(const PlanGraph& graph, Id id, Id product, const InMemory& in_memory);
+
 }  // namespace cermet::schedule

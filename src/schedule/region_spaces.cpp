@@ -26,6 +26,13 @@ bool ends_with(const std::vector<AxisId>& a, const std::vector<AxisId>& tail) {
   return a.size() >= tail.size() && std::equal(tail.begin(), tail.end(), a.end() - tail.size());
 }
 
+void insert_axis(const AxisTable& table, Region& region, AxisId axis, const Coords& behind) {
+  region.axes = table.normalize(region.axes);
+  const std::vector<AxisId> later = axes_of(table.normalize(behind));
+  const auto is_later = [&](AxisId other) { return contains(later, other); };
+  region.axes.insert(std::ranges::find_if(region.axes, is_later), axis);
+}
+
 std::vector<int64_t> sizes_of(const AxisTable& table, const std::vector<AxisId>& axes) {
   std::vector<int64_t> sizes;
   for (AxisId axis : axes) sizes.push_back(table.size(axis));

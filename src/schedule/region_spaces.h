@@ -14,6 +14,9 @@ std::vector<AxisId> without(const std::vector<AxisId>& a, const std::vector<Axis
 bool ends_with(const std::vector<AxisId>& a, const std::vector<AxisId>& tail);
 std::vector<int64_t> sizes_of(const AxisTable& table, const std::vector<AxisId>& axes);
 
+// The region's axes stay in the order of the dims: the new one comes before those of the dims behind it.
+void insert_axis(const AxisTable& table, Region& region, AxisId axis, const Coords& behind);
+
 // How often the region, its axes outer to inner, would make a value that has these axes of its own: the points
 // of those outside them that the value lacks.
 int64_t times_made(const AxisTable& table, const Region& region, const std::vector<AxisId>& own);

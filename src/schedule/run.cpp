@@ -22,8 +22,6 @@ namespace cermet {
 
 namespace {
 
-using schedule::Operand;
-
 struct ReportContext {
   const Program* program;
   std::span<const Program::Launch> batch;
@@ -61,51 +59,47 @@ void log_launch(std::span<const Program::Launch> batch, int64_t ns) {
 
 }  // namespace
 
-ProgramRun::ProgramRun(const Program& program, std::vector<ProgramValue> inputs,
+ProgramRun::ProgramRun(const Program& program, ProgramInputs inputs,
                        std::span<const Number> scalars)
-    : program_(&program),
-      inputs_(std::move(inputs)),
-      scalars_(scalars),
-      memory_(program_->values.size()) {
-  for (size_t v = 0; v < memory_.size(); v++) {
-    const Program::Value& value = program_->values[v];
-    if (value.input >= 0) {
-      ProgramValue& input = inputs_[value.input];
-      memory_[v] = {std::move(input.buffer), std::move(input.layout), input.donated, input.donated};
-    } else if (value.constant) {
-      memory_[v] = {value.constant->buffer, value.constant->layout, false, false};
-    }
+    : program_(&program), inputs_(std::move(inputs)), scalars_(scalars) {
+  memory_.resize(program_->values.size());
+  for (const auto [value, position] : program_->steps.inputs) {
+    ProgramInput& input = inputs_[position];
+    memory_[value] = {std::move(input.buffer), input.offset, input.donated, input.donated};
+  }
+  for (const int32_t value : program_->steps.constants) {
+    const Node& constant = *program_->values[value].constant;
+    memory_[value] = {constant.buffer, constant.layout.offset, false, false};
   }
 }
 
-std::vector<ProgramValue> ProgramRun::run() {
+void ProgramRun::run() {
   if (next_ == 0 && program_->runs_apart.load(std::memory_order_relaxed) > 0)
     program_->runs_apart.fetch_sub(1);
-  const std::span launches(program_->launches);
-  while (next_ < launches.size()) {
-    const auto batch = launches.subspan(next_, static_cast<size_t>(launches[next_].batch));
+  for (const int value : program_->empty)
+    memory_[value] = {allocator().allocate(0, program_->members[value].op), 0, true, false};
+  const std::span<const Step> steps(program_->steps.all);
+  while (next_ < steps.size()) {
+    const auto batch = steps.subspan(next_, static_cast<size_t>(steps[next_].batch));
     check_cancelled("eval");
     run_batch(batch);
-    for (const Program::Launch& launch : batch) {
-      for (int v : launch.dies) drop(v);
-      for (int v : launch.dies_shared) drop(v);
-    }
+    for (const Step& step : batch)
+      for (int value : program_->steps.values[step.dying]) drop(value);
     next_ += batch.size();
   }
-  std::vector<ProgramValue> results;
-  results.reserve(program_->outputs.size());
-  for (const Program::Output& output : program_->outputs) {
-    const Memory& memory = memory_[output.value];
-    Layout layout = output.layout;  // relative to the start of the value's own layout
-    layout.offset += memory.layout.offset;
-    results.push_back({memory.buffer, std::move(layout), false});
-  }
-  return results;
+}
+
+ProgramResult ProgramRun::result(size_t number) const {
+  const Program::Output& output = program_->outputs[number];
+  const Memory& memory = memory_[output.value];
+  Layout layout = output.layout;  // relative to the start of the value's own layout
+  layout.offset += memory.offset;
+  return {memory.buffer, std::move(layout)};
 }
 
 std::vector<BufferRef> ProgramRun::take_back() {
   std::vector<BufferRef> buffers;
-  for (ProgramValue& input : inputs_)
+  for (ProgramInput& input : inputs_)
     buffers.push_back(input.donated ? std::move(input.buffer) : nullptr);
   for (size_t v = 0; v < memory_.size(); v++)
     if (memory_[v].given) buffers[program_->values[v].input] = std::move(memory_[v].buffer);
@@ -118,125 +112,124 @@ inline void ProgramRun::drop(int value) {
   memory_[value] = Memory();
 }
 
-void ProgramRun::drop_overwritten(const Program::Launch& launch) {
+void ProgramRun::drop_overwritten(const Step& step) {
+  const Steps& steps = program_->steps;
   const auto drop_if = [&](int value, int output) {
     if (memory_[value].buffer == memory_[output].buffer) drop(value);
   };
-  for (auto [output, dying] : launch.take_over) drop_if(dying, output);
-  if (launch.kernel.update_target < 0) return;
-  for (int output : launch.outputs) drop_if(launch.kernel.update_target, output);
+  for (const auto [output, dying] : steps.take_overs[step.take_overs]) drop_if(dying, output);
+  if (step.target < 0) return;
+  for (const Steps::Output& output : steps.outputs[step.outputs])
+    drop_if(step.target, output.value);
 }
 
-void ProgramRun::run_batch(std::span<const Program::Launch> batch) {
+void ProgramRun::run_batch(std::span<const Step> batch) {
   overwrites_ = must_end_ = false;
   bool started = false;
   try {
     launch_batch(batch, started);
   } catch (...) {
     broken_ = started && overwrites_;
-    for (const Program::Launch& launch : batch) {
-      if (broken_) drop_overwritten(launch);
-      for (int output : launch.outputs) memory_[output] = Memory();
+    for (const Step& step : batch) {
+      if (broken_) drop_overwritten(step);
+      for (const Steps::Output& output : program_->steps.outputs[step.outputs])
+        memory_[output.value] = Memory();
     }
     throw;
   }
 }
 
-void ProgramRun::launch_batch(std::span<const Program::Launch> batch, bool& started) {
-  const schedule::EmittedKernel& first = batch[0].kernel;
-  Launch call;
-  call.kernel = batch[0].code;
-  call.members = static_cast<int>(batch.size());
-  const size_t words = first.operands.size() + first.extents.size() + first.strides.size();
-  call.record.reserve(words * batch.size());
-  call.extents.reserve(first.extents.size() * batch.size());
-  for (const Program::Launch& launch : batch) add_member(launch, call);
-  const ReportContext context{program_, batch};
-  call.report = report_check;
-  call.context = &context;
-  call.started = &started;
+inline std::span<const Program::Launch> ProgramRun::launches_of(std::span<const Step> batch) const {
+  const auto first = static_cast<size_t>(batch.data() - program_->steps.all.data());
+  return std::span(program_->launches).subspan(first, batch.size());
+}
+
+void ProgramRun::launch_batch(std::span<const Step> batch, bool& started) {
+  call_.kernel = batch[0].code;
+  call_.members = static_cast<int>(batch.size());
+  call_.record.clear();
+  call_.sizes = &program_->steps.sizes[batch[0].sizes];
+  call_.sources.clear();
+  for (const Step& step : batch) add_member(step);
+  const ReportContext context{program_, launches_of(batch)};
+  call_.report = report_check;
+  call_.context = &context;
+  call_.started = &started;
   std::optional<Uncancelled> uncancelled;
   if (must_end_) uncancelled.emplace();
   const int64_t begin = log_enabled(LogTopic::launch) ? now_ns() : 0;
-  run_kernel(call);
-  if (begin != 0) log_launch(batch, now_ns() - begin);
-  for (const Program::Launch& launch : batch) {
-    count(Counter::bytes_read, static_cast<uint64_t>(launch.bytes_read));
-    count(Counter::bytes_written, static_cast<uint64_t>(launch.bytes_written));
+  run_kernel(call_);
+  if (begin != 0) log_launch(context.batch, now_ns() - begin);
+  uint64_t bytes_read = 0, bytes_written = 0;
+  for (const Step& step : batch) {
+    bytes_read += step.bytes_read;
+    bytes_written += step.bytes_written;
   }
+  count(Counter::bytes_read, bytes_read);
+  count(Counter::bytes_written, bytes_written);
 }
 
 // The status word is set by the launch itself.
-void ProgramRun::add_member(const Program::Launch& launch, Launch& call) {
-  for (auto [output, dying] : launch.take_over) {
+void ProgramRun::add_member(const Step& step) {
+  const Steps& steps = program_->steps;
+  for (const auto [output, dying] : steps.take_overs[step.take_overs]) {
     const Memory& old = memory_[dying];
     if (!memory_[output].buffer && old.owned && old.buffer->unique() && !old.buffer->pinned() &&
-        old.layout.offset == 0)
+        old.offset == 0)
       overwrite(dying, output);
   }
-  for (int output : launch.outputs) prepare_output(launch, output);
-  for (const Operand& operand : launch.kernel.operands) call.record.push_back(word(operand));
-  for (int64_t extent : launch.kernel.extents) {
-    call.record.push_back(static_cast<uint64_t>(extent));
-    call.extents.push_back(extent);
+  for (const Steps::Output& output : steps.outputs[step.outputs]) prepare_output(step, output);
+  const std::span<const uint64_t> words = steps.words[step.words];
+  const size_t first = call_.record.size();
+  call_.record.append(words);
+  uint64_t* record = call_.record.data() + first;
+  for (const Steps::BufferWord& word : steps.buffers[step.buffers]) {
+    const Memory& memory = memory_[word.value];
+    // Offsets of complex values count elements; their kernels see pairs of parts.
+    const int64_t offset = memory.offset * static_cast<int64_t>(word.item_size) + word.offset;
+    record[word.word] = std::bit_cast<uint64_t>(static_cast<char*>(memory.buffer->data()) + offset);
   }
-  for (int64_t stride : launch.kernel.strides) call.record.push_back(static_cast<uint64_t>(stride));
+  for (const Steps::ScalarWord& word : steps.scalars[step.scalars])
+    record[word.word] = schedule::number_bits(scalars_[word.scalar], word.dtype);
+  for (const int32_t value : steps.values[step.sources]) call_.sources.push_back(lasting(value));
+}
+
+// The buffer, if it may still hold the same after this run.
+Buffer* ProgramRun::lasting(int value) const {
+  const Memory& memory = memory_[value];
+  const bool is_lasting = !memory.owned && !memory.buffer->pinned() && !memory.buffer->foreign();
+  return is_lasting ? memory.buffer.get() : nullptr;
 }
 
 inline void ProgramRun::overwrite(int value, int output) {
+  memory_[value].buffer->new_version();
   memory_[output] = memory_[value];
   memory_[output].given = false;
   overwrites_ = true;
   must_end_ |= lost_ || memory_[value].given;
 }
 
-void ProgramRun::prepare_output(const Program::Launch& launch, int output) {
-  Memory& memory = memory_[output];
-  const Program::Value& value = program_->values[output];
-  const int target = launch.kernel.update_target;
-  if (target >= 0) {
-    Memory& from = memory_[target];
-    const bool dies =
-        std::find(launch.dies.begin(), launch.dies.end(), target) != launch.dies.end();
-    if (dies && from.owned && from.buffer->unique() && !from.buffer->pinned() &&
-        from.buffer->size() == value.bytes && from.layout.offset == 0 &&
-        is_contiguous(value.shape, launch.target_layout) && launch.target_layout.offset == 0) {
-      overwrite(target, output);
+void ProgramRun::prepare_output(const Step& step, const Steps::Output& output) {
+  Memory& memory = memory_[output.value];
+  if (step.target >= 0) {
+    Memory& from = memory_[step.target];
+    if (step.target_is_whole && from.owned && from.buffer->unique() && !from.buffer->pinned() &&
+        from.buffer->size() == output.bytes && from.offset == 0) {
+      overwrite(step.target, output.value);
       return;
     }
   }
-  if (!memory.buffer) {
-    const char* op = program_->members[output].op;
-    memory = {allocator().allocate(value.bytes, op), Layout::contiguous(value.shape), true, false};
-  }
-  if (target >= 0) copy_target(launch, target, memory, value);
+  if (!memory.buffer) memory = {allocator().allocate(output.bytes, output.op), 0, true, false};
+  if (step.target >= 0) copy_target(step, output);
 }
 
-void ProgramRun::copy_target(const Program::Launch& launch, int target, Memory& to,
-                             const Program::Value& value) {
-  const Memory& from = memory_[target];
+void ProgramRun::copy_target(const Step& step, const Steps::Output& output) {
+  const Memory& from = memory_[step.target];
+  const Program::Value& value = program_->values[output.value];
   const auto* start = static_cast<const char*>(from.buffer->data()) +
-                      from.layout.offset * static_cast<int64_t>(size_of(value.dtype));
-  schedule::copy_to_contiguous(start, launch.target_layout, to.buffer->data(), value.shape,
-                               value.dtype);
-}
-
-inline uint64_t ProgramRun::word(const Operand& operand) {
-  switch (operand.kind) {
-    case Operand::Kind::buffer: {
-      const Memory& memory = memory_[operand.value];
-      // Offsets of complex values count elements; their kernels see pairs of parts.
-      const int64_t offset = memory.layout.offset + operand.offset;
-      return std::bit_cast<uint64_t>(static_cast<char*>(memory.buffer->data()) +
-                                     offset * static_cast<int64_t>(size_of(operand.dtype)));
-    }
-    case Operand::Kind::scalar:
-      return schedule::number_bits(scalars_[program_->scalar_positions[operand.scalar]],
-                                   operand.dtype);
-    case Operand::Kind::constant: return schedule::number_bits(operand.number, operand.dtype);
-    case Operand::Kind::status: return 0;
-  }
-  __builtin_unreachable();
+                      from.offset * static_cast<int64_t>(size_of(value.dtype));
+  schedule::copy_to_contiguous(start, launches_of({&step, 1})[0].target_layout,
+                               memory_[output.value].buffer->data(), value.shape, value.dtype);
 }
 
 }  // namespace cermet

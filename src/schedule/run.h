@@ -16,21 +16,29 @@
 
 namespace cermet {
 
-struct ProgramValue {
+struct ProgramInput {
+  BufferRef buffer;
+  int64_t offset = 0;    // of its layout, in elements
+  bool donated = false;  // nobody else will look at it: its memory may be reused
+};
+
+using ProgramInputs = InlineVector<ProgramInput, 4>;
+
+struct ProgramResult {
   BufferRef buffer;
   Layout layout;
-  bool donated = false;  // nobody else will look at it: its memory may be reused
 };
 
 class ProgramRun {
  public:
   // Inputs match the plan in dtype, shape and strides; the donated ones are given to the run. The program
   // and the scalars must outlive it.
-  ProgramRun(const Program& program, std::vector<ProgramValue> inputs,
-             std::span<const Number> scalars);
+  ProgramRun(const Program& program, ProgramInputs inputs, std::span<const Number> scalars);
 
-  // To the end, on the calling thread and the pool. Gives the data of each output.
-  std::vector<ProgramValue> run();
+  // To the end, on the calling thread and the pool.
+  void run();
+  // The data of an output, afterwards.
+  ProgramResult result(size_t number) const;
 
   bool has_lost_input() const { return lost_; }
   // False: an error left a kernel that writes where it reads halfway.
@@ -41,29 +49,32 @@ class ProgramRun {
  private:
   struct Memory {
     BufferRef buffer;
-    Layout layout;
+    int64_t offset = 0;  // of its layout, in elements
     bool owned = false;  // made here, or donated: may be overwritten when it dies
     bool given = false;  // donated
   };
 
+  using Step = Steps::Step;
+
   void drop(int value);
-  void drop_overwritten(const Program::Launch& launch);
-  void run_batch(std::span<const Program::Launch> batch);
-  void launch_batch(std::span<const Program::Launch> batch, bool& started);
-  void add_member(const Program::Launch& launch, Launch& call);
+  void drop_overwritten(const Step& step);
+  void run_batch(std::span<const Step> batch);
+  void launch_batch(std::span<const Step> batch, bool& started);
+  void add_member(const Step& step);
   void overwrite(int value, int output);
-  void prepare_output(const Program::Launch& launch, int output);
-  void copy_target(const Program::Launch& launch, int target, Memory& to,
-                   const Program::Value& value);
-  uint64_t word(const schedule::Operand& operand);
+  void prepare_output(const Step& step, const Steps::Output& output);
+  void copy_target(const Step& step, const Steps::Output& output);
+  std::span<const Program::Launch> launches_of(std::span<const Step> batch) const;
+  Buffer* lasting(int value) const;
 
   const Program* program_;
-  std::vector<ProgramValue> inputs_;  // those that no launch uses keep their memory
+  ProgramInputs inputs_;  // those that no launch uses keep their memory
   std::span<const Number> scalars_;
-  std::vector<Memory> memory_;  // by value
-  size_t next_ = 0;             // launch
-  bool overwrites_ = false;     // the batch at hand writes where it reads ...
-  bool must_end_ = false;       // ... what there is no other copy of
+  InlineVector<Memory, 6> memory_;  // by value
+  Launch call_;                     // of the batch at hand
+  size_t next_ = 0;                 // launch
+  bool overwrites_ = false;         // the batch at hand writes where it reads ...
+  bool must_end_ = false;           // ... what there is no other copy of
   bool lost_ = false, broken_ = false;
 };
 

@@ -26,13 +26,13 @@ class CheckpointRules final : public CallRules,
     const Arrays all = vjp_of(results, cotangents, again);
     Parts parts;
     for (size_t i = 0; i < all.size(); i++)
-      parts.push_back(is_inexact(given[i].dtype()) && given[i].node()->traced
+      parts.push_back(is_inexact(given[i].dtype()) && given[i].node()->is_traced()
                           ? std::optional<array>(all[i])
                           : std::nullopt);
     return parts;
   }
 
-  std::shared_ptr<const CallRules> batched(const std::vector<bool>&, int64_t) const override {
+  std::shared_ptr<const CallRules> batched(const std::vector<bool>&, const Dim&) const override {
     return shared_from_this();
   }
 };
@@ -60,14 +60,14 @@ Arrays checkpointed(const std::function<Arrays()>& f) {
   auto call = std::make_shared<CustomCall>();
   Arrays inner;
   for (const array& a : results)
-    if (a.node()->traced && is_inexact(a.dtype())) inner.push_back(a);
+    if (a.node()->is_traced() && is_inexact(a.dtype())) inner.push_back(a);
   if (inner.empty()) return results;
   call->rules = std::make_shared<CheckpointRules>();
   call->arguments = made_before(scope, inner);
   for (const array& a : inner) call->outputs.push_back(a.node());
   int next = 0;
   for (array& a : results)
-    if (a.node()->traced && is_inexact(a.dtype())) a = custom_call(call, next++);
+    if (a.node()->is_traced() && is_inexact(a.dtype())) a = custom_call(call, next++);
   return results;
 }
 

@@ -23,13 +23,13 @@ std::vector<NodeRef> nodes_of(const Arrays& arrays) {
 }
 
 // Programs are planned for contiguous inputs.
-ProgramValue contiguous_value(const Node& node) {
-  if (is_contiguous(node.shape, node.layout)) return {node.buffer, node.layout, false};
+ProgramInput contiguous_value(const Node& node) {
+  if (is_contiguous(node.shape, node.layout)) return {node.buffer, node.layout.offset, false};
   const size_t bytes = static_cast<size_t>(node.shape.size()) * size_of(node.dtype);
   BufferRef buffer = allocator().allocate(bytes, "compile");
   schedule::copy_to_contiguous(node.buffer->data(), node.layout, buffer->data(), node.shape,
                                node.dtype);
-  return {std::move(buffer), Layout::contiguous(node.shape), true};
+  return {std::move(buffer), 0, true};
 }
 
 // A fork waits for programs in the making.
@@ -46,7 +46,7 @@ array placeholder(const Shape& shape, Dtype dtype) {
   node->dtype = dtype;
   node->shape = shape;
   node->stream = default_stream(default_device());
-  node->traced = true;
+  node->trace = TraceScope::kForever;
   return array(std::move(node));
 }
 
@@ -170,18 +170,18 @@ bool CompiledGraph::prepare(std::span<const array> inputs, std::span<const Numbe
 // A call that waits to be evaluated.
 class CompiledGraph::PendingRun final : public ProgramCall {
  public:
-  PendingRun(const Call& call, std::span<const array> arrays)
-      : instance_(call.instance_), scalars_(call.scalars_) {
-    inputs.reserve(arrays.size());
+  PendingRun(Call& call, std::span<const array* const> arrays)
+      : instance_(std::move(call.instance_)), scalars_(std::move(call.scalars_)) {
     for (size_t i = 0; i < arrays.size(); i++)
-      if (instance_->used[i]) inputs.push_back(arrays[i].node());
+      if (instance_->used[i]) inputs.push_back(arrays[i]->node());
   }
+  const Instance& instance() const { return *instance_; }
 
  private:
   // Nobody but this call can reach its data.
   static bool is_donated(const Node& input) {
-    return !input.is_held() && !input.traced && input.references() == 1 && input.buffer->unique() &&
-           !input.buffer->pinned();
+    return !input.is_held() && !input.is_traced() && input.references() == 1 &&
+           input.buffer->unique() && !input.buffer->pinned();
   }
 
   // f(position among all inputs, input)
@@ -193,7 +193,8 @@ class CompiledGraph::PendingRun final : public ProgramCall {
   }
 
   ProgramRun start() override {
-    std::vector<ProgramValue> values(instance_->used.size());
+    ProgramInputs values;
+    values.resize(instance_->used.size());
     for_each_input([&](size_t i, Node& input) {
       const bool donated = is_donated(input);
       values[i] = contiguous_value(input);
@@ -216,18 +217,18 @@ class CompiledGraph::PendingRun final : public ProgramCall {
   std::vector<Number> scalars_;
 };
 
-Arrays CompiledGraph::run(const Call& call, std::span<const array> inputs) const {
-  const InstancePtr& instance = call.instance_;
+Arrays CompiledGraph::run(Call& call, std::span<const array* const> inputs) const {
   const auto pending = std::make_shared<PendingRun>(call, inputs);
+  const auto& outputs = pending->instance().outputs;
   int64_t bytes = 0;
-  for (const auto& [dtype, shape] : instance->outputs)
+  for (const auto& [dtype, shape] : outputs)
     bytes += shape.size() * static_cast<int64_t>(size_of(dtype));
   Arrays arrays;
-  arrays.reserve(instance->outputs.size());
-  for (const auto& [dtype, shape] : instance->outputs) {
+  arrays.reserve(outputs.size());
+  for (const auto& [dtype, shape] : outputs) {
     arrays.push_back(placeholder(shape, dtype));
     Node& node = *arrays.back().node();
-    node.traced = false;
+    node.trace = 0;
     node.call = pending;
     pending->add_output(&node);
     const Node& first = *arrays.front().node();

@@ -31,9 +31,9 @@ class CompiledGraph {
   bool prepare(std::span<const array> inputs, std::span<const Number> symbols, Call& call) const;
   // The same when the program is there; nullopt when it must be made or another thread is at it.
   std::optional<bool> prepare_known(std::span<const Number> symbols, Call& call) const;
-  // The outputs, lazily: evaluating one runs the program and makes all. Inputs that nobody else can
-  // look at by then may be overwritten.
-  Arrays run(const Call& call, std::span<const array> inputs) const;
+  // The outputs of a prepared call, lazily: evaluating one runs the program and makes all. Inputs that
+  // nobody else can look at by then may be overwritten.
+  Arrays run(Call& call, std::span<const array* const> inputs) const;
 
  private:
   struct Instance;

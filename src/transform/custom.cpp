@@ -26,7 +26,7 @@ Shape without_first(Shape shape) {
 // A function's own rules, applied along axis 0: what they give for one element, batched.
 class BatchedRules final : public CallRules, public std::enable_shared_from_this<BatchedRules> {
  public:
-  BatchedRules(std::shared_ptr<const CallRules> base, std::vector<bool> batched, int64_t size)
+  BatchedRules(std::shared_ptr<const CallRules> base, std::vector<bool> batched, const Dim& size)
       : base_(std::move(base)), batched_(std::move(batched)), size_(size) {}
 
   bool has_vjp() const override { return base_->has_vjp(); }
@@ -62,7 +62,7 @@ class BatchedRules final : public CallRules, public std::enable_shared_from_this
   }
 
   std::shared_ptr<const CallRules> batched(const std::vector<bool>& batched,
-                                           int64_t size) const override {
+                                           const Dim& size) const override {
     return std::make_shared<BatchedRules>(shared_from_this(), batched, size);
   }
 
@@ -108,7 +108,7 @@ class BatchedRules final : public CallRules, public std::enable_shared_from_this
 
   std::shared_ptr<const CallRules> base_;
   std::vector<bool> batched_;
-  int64_t size_;
+  Dim size_;
 };
 
 class FunctionRules final : public CallRules, public std::enable_shared_from_this<FunctionRules> {
@@ -145,7 +145,7 @@ class FunctionRules final : public CallRules, public std::enable_shared_from_thi
   }
 
   Arrays vmap(const CustomCall& call, const Arrays& arguments, const std::vector<bool>& batched,
-              int64_t size) const override {
+              const Dim& size) const override {
     std::vector<int> axes;
     for (bool is_batched : batched) axes.push_back(is_batched ? 0 : -1);
     auto [outputs, out_axes] = rules_.vmap(arguments, axes);
@@ -165,7 +165,7 @@ class FunctionRules final : public CallRules, public std::enable_shared_from_thi
   }
 
   std::shared_ptr<const CallRules> batched(const std::vector<bool>& batched,
-                                           int64_t size) const override {
+                                           const Dim& size) const override {
     return std::make_shared<BatchedRules>(shared_from_this(), batched, size);
   }
 
@@ -193,7 +193,7 @@ Arrays call_custom(const std::function<Arrays()>& f, const Arrays& primals, OwnR
   Arrays results = f();
   bool traced = false;
   for (const Arrays* list : {&primals, static_cast<const Arrays*>(&results)})
-    for (const array& a : *list) traced |= a.node()->traced;
+    for (const array& a : *list) traced |= a.node()->is_traced();
   if (!traced || (!rules.vjp && !rules.jvp && !rules.vmap)) return results;
   auto call = std::make_shared<CustomCall>();
   call->rules = std::make_shared<FunctionRules>(std::move(rules));

@@ -44,6 +44,7 @@ std::pair<Arrays, Arrays> differentiate(const Function& f, const std::vector<int
                  "argument {} has dtype {}; it must be floating or complex", argnum,
                  name_of(primals.back().dtype()));
   }
+  const TraceScope scope;
   const Arrays traced = trace_inputs(primals);
   Arrays inputs = arguments;
   for (size_t i = 0; i < chosen.size(); ++i) inputs[chosen[i]] = traced[i];
@@ -98,7 +99,7 @@ class CompiledFunction {
   explicit CompiledFunction(Function f) : f_(std::move(f)) {}
 
   Arrays call(const Arrays& inputs) {
-    const auto is_traced = [](const array& a) { return a.node()->traced; };
+    const auto is_traced = [](const array& a) { return a.node()->is_traced(); };
     if (compile_disabled() || hooks::trace != nullptr || std::ranges::any_of(inputs, is_traced))
       return f_(inputs);
     Structure structure;
@@ -111,10 +112,12 @@ class CompiledFunction {
       }
     }
     CompiledGraph::Call call;
+    InlineVector<const array*, 8> pointers;
+    for (const array& a : inputs) pointers.push_back(&a);
     for (const auto& graph : known(structure))
       if (graph->prepare(inputs, sizes, call)) {
         count(Counter::program_hits);
-        return graph->run(call, inputs);
+        return graph->run(call, pointers);
       }
     const auto graph = trace(inputs);
     CERMET_INTERNAL_CHECK(graph->prepare(inputs, sizes, call),
@@ -123,7 +126,7 @@ class CompiledFunction {
       const std::lock_guard guard(lock_);
       graphs_[structure].push_back(graph);
     }
-    return graph->run(call, inputs);
+    return graph->run(call, pointers);
   }
 
  private:

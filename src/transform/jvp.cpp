@@ -139,6 +139,7 @@ Arrays jvp_of(std::span<const array> outputs, std::span<const array> inputs,
 }
 
 std::pair<Arrays, Arrays> jvp(const Function& f, const Arrays& primals, const Arrays& tangents) {
+  const TraceScope scope;
   const Arrays inputs = trace_inputs(primals);
   Arrays outputs = f(inputs);
   Arrays results = jvp_of(outputs, inputs, tangents);

@@ -87,7 +87,7 @@ class Rebuild {
     const bool is_call = call_of(*node) != nullptr;
     for (const NodeRef& input : std::span(sources).first(is_call ? 1 : sources.size())) {
       copy->inputs.push_back(find(input));
-      copy->traced |= copy->inputs.back()->traced;
+      copy->trace = TraceScope::joined(copy->trace, copy->inputs.back()->trace);
     }
     bound_laziness(*copy);
     nodes_.emplace(node.get(), std::move(copy));
@@ -118,7 +118,7 @@ std::vector<NodeRef> traced_tape(std::span<const array> roots, std::span<const a
   std::vector<NodeRef> nodes;
   for (const array& root : roots) nodes.push_back(root.node());
   return post_order(nodes, [&](const Node& node) {
-    if (!node.traced || !seen.insert(&node).second) return Visit::skip;
+    if (!node.is_traced_here() || !seen.insert(&node).second) return Visit::skip;
     return stops.contains(&node) ? Visit::leaf : Visit::enter;
   });
 }
@@ -158,7 +158,7 @@ Arrays trace_inputs(std::span<const array> arrays) {
   Arrays placeholders;
   for (const array& a : arrays) {
     array p = make_node(rows::reshape, {a}, ShapeParams{a.shape()}, a.node()->stream);
-    p.node()->traced = true;
+    p.node()->trace = TraceScope::joined(p.node()->trace, TraceScope::current());
     placeholders.push_back(std::move(p));
   }
   return placeholders;

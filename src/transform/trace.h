@@ -10,8 +10,8 @@
 
 namespace cermet {
 
-// Traced nodes from `roots` down to `stop` (included), inputs before users. Nodes that are not traced
-// cannot lead to a placeholder and are left out.
+// Nodes traced here, from `roots` down to `stop` (included), inputs before users. Others cannot lead to a
+// placeholder of this thread and are left out.
 std::vector<NodeRef> traced_tape(std::span<const array> roots, std::span<const array> stop);
 
 // The call that made a node, for its row's rules.

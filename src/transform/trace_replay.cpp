@@ -167,7 +167,7 @@ std::optional<ReplayedGraph> replay(const Symbols& symbols, std::span<const Node
                                     std::span<const NodeRef> outputs,
                                     std::span<const Shape> input_shapes,
                                     std::span<const Number> inputs) {
-  const UnguardedSizes unguarded;
+  const PlainSizes plain;
   try {
     return Replay(symbols, inputs).run(placeholders, outputs, input_shapes);
   } catch (const Broken&) {

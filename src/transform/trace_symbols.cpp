@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "transform/trace_symbols.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -40,11 +41,13 @@ std::optional<Number> compute_integers(Symbols::Op op, int64_t a, int64_t b) {
       return __builtin_sub_overflow(a, b, &result) ? std::nullopt : std::optional(integer(result));
     case Op::multiply:
       return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(integer(result));
+    case Op::minimum: return integer(std::min(a, b));
     default: break;
   }
   if (b == 0 || b == -1) return std::nullopt;
   if (op == Op::floor_divide) return integer(floor_divided(a, b));
-  return integer(a - b * floor_divided(a, b));
+  const int64_t rest = a % b;
+  return integer(rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest);
 }
 
 uint64_t bits_of(const Number& n) {
@@ -103,6 +106,7 @@ bool Symbols::holds(Relation relation, const Number& a, const Number& b) {
 Number Symbols::input(const Number& value, bool is_size) {
   Number n = value;
   exprs_.push_back({Op::input, static_cast<uint32_t>(structural_.size()), 0, value, {}, {}, 0});
+  if (is_size) exprs_.back().least = 2;
   structural_.push_back(is_size);
   n.expr = static_cast<uint32_t>(exprs_.size() - 1);
   return n;
@@ -120,6 +124,36 @@ uint32_t Symbols::operand(const Number& n) {
   return add({Op::constant, 0, 0, n, {}, {}, 0});
 }
 
+int64_t Symbols::least(const Number& n) const {
+  if (n.expr != 0) return exprs_[n.expr].least;
+  return n.kind == Number::Kind::integer ? n.integer : kUnknown;
+}
+
+int64_t Symbols::least_of(Op op, const Number& a, const Number& b) const {
+  const int64_t x = least(a), y = least(b);
+  if (x == kUnknown || y == kUnknown) return kUnknown;
+  int64_t result = kUnknown;
+  switch (op) {
+    case Op::add: return __builtin_add_overflow(x, y, &result) ? kUnknown : result;
+    case Op::multiply:
+      return x < 0 || y < 0 || __builtin_mul_overflow(x, y, &result) ? kUnknown : result;
+    case Op::subtract:
+      return b.expr != 0 || __builtin_sub_overflow(x, y, &result) ? kUnknown : result;
+    case Op::minimum: return std::min(x, y);
+    case Op::floor_divide: return b.expr != 0 || x < 0 || y <= 0 ? kUnknown : x / y;
+    default: return kUnknown;
+  }
+}
+
+std::optional<bool> Symbols::settled(Relation relation, const Number& a, const Number& b) const {
+  if (relation == Relation::same || (a.expr == 0) == (b.expr == 0)) return std::nullopt;
+  const int64_t bound = least(a.expr == 0 ? b : a), constant = least(a.expr == 0 ? a : b);
+  if (bound == kUnknown || constant == kUnknown) return std::nullopt;
+  if (relation == Relation::equal) return constant < bound ? std::optional(false) : std::nullopt;
+  if (a.expr == 0) return constant < bound ? std::optional(true) : std::nullopt;
+  return constant <= bound ? std::optional(false) : std::nullopt;
+}
+
 std::optional<Number> Symbols::apply(Op op, const Number& a, const Number& b) {
   Expr e{op, 0, 0, {}, {}, {}, 0};
   std::optional<Number> value = compute(e, a, b);
@@ -129,13 +163,14 @@ std::optional<Number> Symbols::apply(Op op, const Number& a, const Number& b) {
   e.a = operand(a);
   e.b = op == Op::negate ? 0 : operand(b);
   e.value = *value;
+  e.least = least_of(op, a, b);
   value->expr = add(std::move(e));
   return value;
 }
 
 bool Symbols::compare(Relation relation, const Number& a, const Number& b) {
   const bool outcome = holds(relation, a, b);
-  if (a.expr == 0 && b.expr == 0) return outcome;
+  if ((a.expr == 0 && b.expr == 0) || settled(relation, a, b)) return outcome;
   const uint32_t x = operand(a), y = operand(b);
   const uint64_t key = (uint64_t{x} << 34) ^ (uint64_t{y} << 2) ^ static_cast<uint64_t>(relation);
   if (guarded_.insert(key).second) guards_.push_back({relation, x, y, outcome});
@@ -161,6 +196,8 @@ Dim Symbols::combine(char op, const Dim& a, const Dim& b) {
   const Op code = op == '+'   ? Op::add
                   : op == '-' ? Op::subtract
                   : op == '*' ? Op::multiply
+                  : op == '<' ? Op::minimum
+                  : op == '%' ? Op::remainder
                               : Op::floor_divide;
   const std::optional<Number> result = apply(code, number_of(a), number_of(b));
   CERMET_CHECK(result, overflow, "shape",
@@ -200,8 +237,8 @@ void Symbols::made(Node& node) {
         in_params = true;
         in_nodes_.push_back(n.expr);
       });
-  node.traced |= in_params;
-  if (!open || given) return;
+  if (in_params) node.trace = TraceScope::kForever;
+  if (!open || given || !looked) return;
   for (int axis = 0; axis < node.shape.ndim(); ++axis) {
     Dim& dim = node.shape.dim(axis);
     if (dim.expr != 0 || dim.value <= 1) continue;

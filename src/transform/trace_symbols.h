@@ -5,6 +5,7 @@
 // to broadcasting.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -29,6 +30,7 @@ class Symbols final : public hooks::SymbolTrace {
     floor_divide,
     remainder,
     negate,
+    minimum,
     cast
   };
   enum class Relation : uint8_t { equal, less, same };  // same: the same bits
@@ -68,6 +70,7 @@ class Symbols final : public hooks::SymbolTrace {
   };
 
   // --- after the trace ---
+  static constexpr int64_t kUnknown = std::numeric_limits<int64_t>::min();
   struct Expr {
     Op op;
     uint32_t a = 0, b = 0;  // input: its position in a
@@ -75,6 +78,7 @@ class Symbols final : public hooks::SymbolTrace {
     Dtype dtype = Dtype::int64;
     NodeRef node;  // size: of this axis of this node
     int axis = 0;
+    int64_t least = kUnknown;  // an integer that it is never below, whatever the inputs
   };
   struct Guard {
     Relation relation;
@@ -104,6 +108,10 @@ class Symbols final : public hooks::SymbolTrace {
   }
   uint32_t add(Expr expr);
   uint32_t operand(const Number& number);  // its expression; a constant's is made
+  int64_t least(const Number& number) const;
+  int64_t least_of(Op op, const Number& a, const Number& b) const;
+  // What the relation of a to b always is; nullopt: it may change.
+  std::optional<bool> settled(Relation relation, const Number& a, const Number& b) const;
   void mark_structural(uint32_t expr);
   std::vector<bool> inputs_below(std::vector<bool> exprs) const;
 

@@ -14,7 +14,7 @@ namespace cermet {
 
 using Function = std::function<Arrays(const Arrays&)>;
 
-// Nodes standing for the arrays in a trace: same data, dtype and shape, `traced` set.
+// Nodes standing for the arrays in the trace of the TraceScope: same data, dtype and shape.
 Arrays trace_inputs(std::span<const array> arrays);
 
 // Cotangents of `inputs`, given those of `outputs`; zeros where an output does not depend on an input.

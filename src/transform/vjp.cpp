@@ -186,6 +186,7 @@ Arrays vjp_of(std::span<const array> outputs, std::span<const array> cotangents,
 }
 
 std::pair<Arrays, Arrays> vjp(const Function& f, const Arrays& primals, const Arrays& cotangents) {
+  const TraceScope scope;
   const Arrays inputs = trace_inputs(primals);
   Arrays outputs = f(inputs);
   Arrays results = vjp_of(outputs, cotangents, inputs);

@@ -26,7 +26,7 @@ Params shift_axes(Params params) {
 
 class Batcher {
  public:
-  Batcher(std::unordered_map<const Node*, array> batched, int64_t size)
+  Batcher(std::unordered_map<const Node*, array> batched, const Dim& size)
       : batched_(std::move(batched)), size_(size) {}
 
   void run(const std::vector<NodeRef>& tape) {
@@ -63,9 +63,10 @@ class Batcher {
     }
     if (!any) return;
     if (auto result = apply(node, std::move(inputs), flags)) {
-      CERMET_INTERNAL_CHECK(result->ndim() == node->shape.ndim() + 1 && result->shape()[0] == size_,
-                            "batching {} of shape {} by {} gives {}", node->row->name.value,
-                            node->shape.to_string(), size_, result->shape().to_string());
+      CERMET_INTERNAL_CHECK(
+          result->ndim() == node->shape.ndim() + 1 && result->shape().dim(0).value == size_.value,
+          "batching {} of shape {} by {} gives {}", node->row->name.value, node->shape.to_string(),
+          size_.value, result->shape().to_string());
       batched_.emplace(node.get(), *result);
     }
   }
@@ -130,7 +131,7 @@ class Batcher {
   std::unordered_map<const Node*, array> batched_;
   Arrays graphs_;  // of composites: the addresses of their nodes stay taken
   std::unordered_map<const CustomCall*, std::shared_ptr<const CustomCall>> calls_;
-  int64_t size_;
+  Dim size_;
 };
 
 }  // namespace
@@ -138,17 +139,17 @@ class Batcher {
 Arrays vmap_of(std::span<const array> outputs, std::span<const array> inputs,
                std::span<const array> batched, std::span<const int> axis,
                std::span<const int> out_axis) {
-  int64_t size = -1;
+  Dim size = -1;
   for (size_t i = 0; i < inputs.size(); i++) {
     if (axis[i] < 0) continue;
-    const int64_t n = batched[i].shape()[axis[i]];
+    const Dim& n = batched[i].shape().dim(axis[i]);
     CERMET_CHECK(
-        size < 0 || size == n, value, "vmap",
-        "argument {} has size {} along its batch axis {}, others have {}; they must be equal", i, n,
-        axis[i], size);
+        size.value < 0 || same_size(size, n), value, "vmap",
+        "argument {} has size {} along its batch axis {}, others have {}; they must be equal", i,
+        n.value, axis[i], size.value);
     size = n;
   }
-  CERMET_CHECK(size >= 0, value, "vmap", "no argument has a batch axis; at least one must");
+  CERMET_CHECK(size.value >= 0, value, "vmap", "no argument has a batch axis; at least one must");
   // Arguments without a batch axis stand in the graph as their placeholders.
   std::unordered_map<const Node*, array> moved;
   for (size_t i = 0; i < inputs.size(); i++) {

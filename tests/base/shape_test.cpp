@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <random>
@@ -311,6 +312,19 @@ TEST(Dim, OnlyLookingAtASymbolicSizeRecordsAGuard) {
   }
   EXPECT_EQ(guards, 2);
   Dim::trace = nullptr;
+}
+
+TEST(Dim, Arithmetic) {
+  for (int64_t a = -7; a <= 7; ++a) {
+    for (int64_t b = 1; b <= 4; ++b) {
+      const auto floor =
+          static_cast<int64_t>(std::floor(static_cast<double>(a) / static_cast<double>(b)));
+      EXPECT_EQ(quotient(a, b).value, floor) << a << " / " << b;
+      EXPECT_EQ(remainder(Dim(a), Dim(b)).value, a - floor * b) << a << " % " << b;
+      EXPECT_EQ(smaller(a, b).value, std::min(a, b));
+      EXPECT_EQ(clamped(a, -b, b).value, std::clamp(a, -b, b));
+    }
+  }
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Products of products: causal attention and its gradient as kernels, in the interpreter before and after
+// Products of products: causal attention and its gradients as kernels, in the interpreter before and after
 // `tile` and compiled against inaccessible pages, beside sums in double;
 // as AArch64 code, too. The same of bfloat16 operands, by dot and tile instructions and by what stands for
 // these.
@@ -59,12 +59,16 @@ class Problem {
     fill(v, n.keys * n.outputs);
     fill(g, n.queries * n.outputs);
     for (int64_t head = 0; head < all; ++head) add_head(head);
+    dmask.resize(static_cast<size_t>(n.heads * n.queries * n.keys));
+    for (size_t at = 0; at < ds.size(); ++at) dmask[at % dmask.size()] += ds[at];
   }
 
   Sizes n;
   bool narrow;
   Numbers q, k, v, g;
   std::vector<double> out, dq, dk, dv;
+  // Of the scores; summed over batches, and over queries; and the sums of weights times their derivatives.
+  std::vector<double> ds, dmask, dkeys, means;
   static constexpr float kScale = 0.4f;
 
   std::vector<int64_t> rows(int64_t length, int64_t width) const {  // strides of batch, head, row
@@ -79,7 +83,8 @@ class Problem {
     };
     std::vector<double> p(static_cast<size_t>(T * U)), o(static_cast<size_t>(T * E)),
         gq(static_cast<size_t>(T * D)), gk(static_cast<size_t>(U * D)),
-        gv(static_cast<size_t>(U * E));
+        gv(static_cast<size_t>(U * E)), gs(static_cast<size_t>(T * U)),
+        sums(static_cast<size_t>(U));
     for (int64_t i = 0; i < T; ++i) {
       const int64_t seen = std::min(U, i + 1);
       double* row = &p[static_cast<size_t>(i * U)];
@@ -99,11 +104,14 @@ class Problem {
         }
         mean += row[j] * dp[static_cast<size_t>(j)];
       }
+      means.push_back(mean);
       for (int64_t j = 0; j < seen; ++j) {
-        const double ds = row[j] * (dp[static_cast<size_t>(j)] - mean) * kScale;
+        const double of_score = row[j] * (dp[static_cast<size_t>(j)] - mean);
+        gs[static_cast<size_t>(i * U + j)] = of_score;
+        sums[static_cast<size_t>(j)] += of_score;
         for (int64_t d = 0; d < D; ++d) {
-          gq[static_cast<size_t>(i * D + d)] += ds * at(k, U, D, j, d);
-          gk[static_cast<size_t>(j * D + d)] += ds * at(q, T, D, i, d);
+          gq[static_cast<size_t>(i * D + d)] += of_score * kScale * at(k, U, D, j, d);
+          gk[static_cast<size_t>(j * D + d)] += of_score * kScale * at(q, T, D, i, d);
         }
       }
     }
@@ -111,6 +119,7 @@ class Problem {
       to.insert(to.end(), more.begin(), more.end());
     };
     append(out, o), append(dq, gq), append(dk, gk), append(dv, gv);
+    append(ds, gs), append(dkeys, sums);
   }
 };
 
@@ -167,6 +176,37 @@ Launch backward(const Problem& p) {
   for (const auto& rows : {q, k, g, g, v, k, v, k, q}) append(l.strides, rows, {0, 1, 2});
   if (p.narrow) take_bfloat16(l);
   return l;
+}
+
+// Of the scores' derivatives: with what is made of them, into arrays that have or lack some axes.
+Launch of_scores(const Problem& p, const std::string& name,
+                 std::vector<const std::vector<double>*> results,
+                 const std::vector<std::vector<int64_t>>& strides) {
+  const Sizes& n = p.n;
+  Launch l{given(name), {}, std::move(results), {}, {}};
+  l.arguments = {{nullptr, 1}, {nullptr, 0}, {&p.q, 0},          {nullptr, bits(p.kScale)},
+                 {&p.k, 0},    {nullptr, 0}, {nullptr, bits(1)}, {&p.g, 0},
+                 {&p.v, 0}};
+  l.extents = {n.batch, n.heads, n.queries, n.keys, n.features, n.outputs};
+  append(l.strides, p.rows(n.queries, n.features), {0, 1, 2});
+  append(l.strides, p.rows(n.keys, n.features), {0, 1, 2});
+  append(l.strides, p.rows(n.queries, n.outputs), {0, 1, 2});
+  append(l.strides, p.rows(n.keys, n.outputs), {0, 1, 2});
+  for (const auto& of_result : strides)
+    l.strides.insert(l.strides.end(), of_result.begin(), of_result.end());
+  if (p.narrow) take_bfloat16(l);
+  return l;
+}
+
+Launch mask_gradient(const Problem& p) {
+  return of_scores(p, "attention_mask_gradient", {&p.dmask}, {{p.n.queries * p.n.keys, p.n.keys}});
+}
+
+Launch sums(const Problem& p) {
+  const std::vector<int64_t> of_rows = p.rows(p.n.queries, 1);
+  return of_scores(
+      p, "attention_sums", {&p.dkeys, &p.ds, &p.means},
+      {{p.n.heads * p.n.keys, p.n.keys}, p.rows(p.n.queries, p.n.keys), {of_rows[0], of_rows[1]}});
 }
 
 // Of bfloat16, weights (and their derivatives) are rounded to 2^-9 of themselves.
@@ -365,6 +405,14 @@ TEST(Attention, Gradient) {
   for (const Sizes& sizes : kSizes) check(backward, sizes);
 }
 
+TEST(Attention, MaskGradient) {
+  for (const Sizes& sizes : kSizes) check(mask_gradient, sizes);
+}
+
+TEST(Attention, Sums) {
+  for (const Sizes& sizes : kSizes) check(sums, sizes);
+}
+
 TEST(Attention, Bfloat16) {
   for (const Sizes& sizes : kSizes) check_narrow(forward, sizes);
 }
@@ -373,13 +421,20 @@ TEST(Attention, Bfloat16Gradient) {
   for (const Sizes& sizes : kSizes) check_narrow(backward, sizes);
 }
 
+TEST(Attention, Bfloat16Sums) {
+  for (const Sizes& sizes : kSizes) {
+    check_narrow(mask_gradient, sizes);
+    check_narrow(sums, sizes);
+  }
+}
+
 TEST(Attention, Aarch64) {
   Aarch64Batch batch;
   std::list<Problem> problems;
   std::vector<Launch> launches;
   for (const Sizes& sizes : kSizes) {
     problems.emplace_back(sizes, false);
-    for (Launch (*make)(const Problem&) : {forward, backward}) {
+    for (Launch (*make)(const Problem&) : {forward, backward, mask_gradient, sums}) {
       launches.push_back(make(problems.back()));
       const Kernel tiled = lower(launches.back().kernel, cpu_facts(CpuLevel::neon));
       batch.launch(batch.add(tiled), input_of(launches.back()));

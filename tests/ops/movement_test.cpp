@@ -112,7 +112,7 @@ TEST(Split, EvenlyAndAtIndices) {
   const array x = counting({6});
   EXPECT_EQ(split(x, 3).size(), 3u);
   expect_near(values(split(x, 3)[1]), {2, 3});
-  const std::vector<array> parts = split(x, std::vector<int64_t>{4, 2, 10, -1});
+  const std::vector<array> parts = split(x, ShapeList{4, 2, 10, -1});
   const Doubles sizes = {4, 0, 4, 0, 1};
   ASSERT_EQ(parts.size(), sizes.size());
   for (size_t i = 0; i < sizes.size(); ++i) EXPECT_EQ(parts[i].size(), sizes[i]);

@@ -14,10 +14,10 @@ constexpr int64_t kSize = 3;
 
 array item_of(const array& a, int64_t i) {
   Shape shape = a.shape();
-  std::vector<int64_t> start(a.ndim(), 0);
-  start[0] = i;
+  PerAxis start(std::vector<Dim>(a.ndim(), 0));
+  start.dim(0) = i;
   shape.dim(0) = 1;
-  return squeeze(sized_slice(a, start, std::vector<int64_t>(a.ndim(), 1), shape), AxisList{0});
+  return squeeze(sized_slice(a, start, Strides(a.ndim(), 1), shape), AxisList{0});
 }
 
 // The node's row batched: inputs[k] has a batch axis at 0 where batched[k].

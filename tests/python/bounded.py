@@ -450,6 +450,44 @@ REDUCE = {
 }
 
 
+# --- scans ---
+
+
+def scan(accumulate, x, axis, reverse, inclusive=True):
+    """Exclusive: 0 first, then what lies before each place."""
+    y = accumulate(np.flip(x, axis) if reverse else x, axis=axis)
+    if not inclusive:
+        y = np.roll(y, 1, axis)
+        np.moveaxis(y, axis, 0)[:1] = 0
+    return np.flip(y, axis) if reverse else y
+
+
+def cumsum_of(x, axis, reverse, inclusive, dtype):
+    x = cast(x, dtype)
+
+    def total(v):
+        return scan(np.cumsum, v, axis, reverse, inclusive).astype(v.dtype)
+
+    with np.errstate(all="ignore"):
+        err = total(x.err)
+        if not is_float(dtype):
+            return Bounded(total(x.ref), dtype, err)
+        size = total(np.abs(x.wide)) + err
+        err = err + x.shape[axis] * unit(dtype) * size
+        return within_range(rounded(total(x.wide), err, dtype), size, dtype)
+
+
+def extremes_of(f):
+    def apply(x, axis, reverse):
+        err = scan(np.maximum.accumulate, x.err, axis, reverse)
+        return Bounded(scan(f.accumulate, x.ref, axis, reverse), x.dtype, err)
+
+    return apply
+
+
+EXTREMES = {"cummax": extremes_of(np.maximum), "cummin": extremes_of(np.minimum)}
+
+
 def matmul(x, y, dtype):
     x, y = cast(x, dtype), cast(y, dtype)
     a, b = np.abs(x.wide), np.abs(y.wide)

@@ -301,7 +301,9 @@ class Space:
             if size <= LARGEST or size * value.dtype.size > 4 * MEMORY:
                 mx.eval(value)
             if size <= 100:
-                np.array(value), repr(value), value.tolist()
+                np.array(value), repr(value)
+            if math.prod(max(n, 1) for n in value.shape) <= 100:  # lists, which may be empty
+                value.tolist()
         elif isinstance(value, (list, tuple, dict)) and depth < 4:
             items = list(value.values() if isinstance(value, dict) else value)
             for item in items[:20]:

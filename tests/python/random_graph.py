@@ -306,6 +306,28 @@ def reduce(g):
     g.step(f"{name} axis={axis} keepdims={keepdims}", call, [i], value)
 
 
+def scan(g):
+    i = g.pick(lambda v: v.ref.ndim > 0)
+    if i is None:
+        return
+    x = g.values[i]
+    name = g.one_of(["cumsum", "cumsum", *bounded.EXTREMES])
+    axis = g.below(x.ref.ndim)
+    how = {"axis": axis, "reverse": g.chance(40)}
+    if name == "cumsum":
+        how["inclusive"] = g.chance(70)
+
+    def call(a):
+        return getattr(mx, name)(a, **how)
+
+    dtype = name_of(call(g.lazy[i]).dtype)
+    if name == "cumsum":
+        value = bounded.cumsum_of(x, dtype=dtype, **how)
+    else:
+        value = bounded.EXTREMES[name](x, **how)
+    g.step(f"{name} {how}", call, [i], value)
+
+
 def softmax(g):
     i = g.pick(lambda v: is_float(v.dtype) and v.ref.ndim > 0 and v.ref.size > 0)
     if i is None:
@@ -470,6 +492,7 @@ MOVES = [
     *[select] * 2,
     *[to_dtype] * 2,
     *[reduce] * 4,
+    *[scan] * 2,
     softmax,
     normalise,
     *[move] * 5,

@@ -64,7 +64,7 @@ losses.cross_entropy(x, mx.array([1, 1]), label_smoothing=2) | ValueError | labe
 losses.mse_loss(x, 3) | TypeError | [mse_loss] targets is 3; it must be an array
 losses.nll_loss(3, x) | TypeError | [nll_loss] inputs is 3; it must be an array
 losses.gaussian_nll_loss(x, x, x, eps=-1) | ValueError | [gaussian_nll_loss] eps is -1;
-losses.smooth_l1_loss(x, x, beta=0) | ValueError | beta is 0; it must be a number above 0
+losses.smooth_l1_loss(x, x, beta=-1) | ValueError | beta is -1; it must be a number of at least 0
 losses.huber_loss(x, x, delta=-1) | ValueError | [huber_loss] delta is -1;
 losses.triplet_loss(x, x, x, p=0) | ValueError | [triplet_loss] p is 0; it must be a number above 0
 init.normal()(3) | TypeError | [init.normal] a is 3; it must be an array

@@ -47,6 +47,10 @@ A('float32', (6,), 'lazy')[A('int64', (6,)) + 2**40]
 mx.sum(A(), shrinking(3, 'index'))
 mx.reshape(A(), shrinking(100, 'index'))
 mx.array(shrinking(100, 'mlx'))
+mx.einsum('\\0', A('float32', (6, 5, 70)), A('float32', (6, 70)), A('float32', (5,)))
+mx.load(damaged('npy', 549470))
+mx.slice(A(), mx.array([0]), shrinking(3, 'index'), (1,))
+mx.slice_update(A(), A(), mx.array([0]), shrinking(3, 'index'))
 A()[::0]
 """.strip().splitlines()
 

@@ -6,6 +6,7 @@ to Cermet alone.
 
 import math
 import pathlib
+import pickle
 import re
 
 import numpy as np
@@ -21,11 +22,34 @@ ATTENTION = """mx.fast.scaled_dot_product_attention(mx.ones((1, 1, 1, 4)), mx.on
 FAR_KEY = """mx.fast.scaled_dot_product_attention(mx.ones((1, 1, 1, 1)),
     mx.array([0.0, -80]).reshape(1, 1, 2, 1), mx.array([0, 1e30]).reshape(1, 1, 2, 1),
     scale=1.0).item() > 0"""
+GATHERED = "mx.gather_mm(mx.ones((1, 1, 3)), mx.ones((2, 3, 1)), None, mx.array([{i}]))"
+INTEGER_GATHERED = """mx.gather_mm(mx.ones((1, 1, 3), mx.int32), mx.ones((2, 3, 1), mx.int32),
+    None, mx.array([1])).tolist()"""
+SEGMENTED = "mx.segmented_mm(mx.ones((2, 2)), mx.ones(({k}, 2)), mx.array([[0, 1]]))"
+SEGMENT_GRADIENT = """mx.grad(lambda a: mx.segmented_mm(a, mx.ones((2, 2)),
+    mx.array([[0, 1]])).sum())(mx.ones((2, 2))).tolist()"""
+FLOAT_SOFTMAX = "mx.softmax(mx.ones((2, 2), mx.int32), (0, 1)).dtype == mx.float32"
+UNSIGNED = "mx.logsumexp(mx.array([[0, 1], [1, 0]], mx.uint32)).item()"
 SECOND = """mx.grad(lambda x: mx.grad(lambda x: mx.cumprod(x).sum())(x).sum())(
     mx.array([1.0, 0, 2])).tolist()"""
 AROUND = (
     """mx.grad(lambda w: mx.checkpoint(lambda x: x * w)(mx.array(3.0)))(mx.array(2.0)).item()"""
 )
+
+CONJUGATED = """abs((mx.grad(lambda z: mx.real(mx.power(z, mx.array(2 + 0j))))(mx.array(1 + 2j)) -
+    mx.grad(lambda z: mx.real(z * z))(mx.array(1 + 2j))).item()) < 1e-4"""
+
+
+def in_place(mx):
+    a = mx.array([1])
+    a /= 2
+    return a.tolist()
+
+
+def itemsize_after(mx):
+    a = mx.array([True, False])
+    a[...] = 2
+    return a.itemsize
 
 
 def drawn_twice(mx):
@@ -58,6 +82,98 @@ ROWS = [
     ("a query", ATTENTION, [[[[0.0] * 4]]], [[[[4.0, 5.0, 6.0, 7.0]]]]),
     ("`fast.cross_entropy`", HALF_ROWS, [np.float32(math.log(3))], [np.float16(math.log(3))]),
     ("`matmul`", "(mx.array([1, 2]) @ mx.array([3, 4])).item()", 11, ValueError),
+    ("`gather_mm` with", f"mx.eval({GATHERED.format(i=7)})", IndexError, None),
+    ("`gather_mm` of", INTEGER_GATHERED, [[[3]]], ValueError),
+    ("`segmented_mm` of", f"{SEGMENTED.format(k=3)}.shape", ValueError, (1, 2, 2)),
+    ("derivatives and `vmap`", SEGMENT_GRADIENT, [[2, 0], [2, 0]], ValueError),
+    (
+        "`block_masked_mm` with",
+        "mx.block_masked_mm(mx.eye(2), mx.eye(2), 1, mx.eye(2)).shape",
+        (2, 2),
+        ValueError,
+    ),
+    ("`softmax` of integers", FLOAT_SOFTMAX, True, False),
+    ("`logsumexp` of", UNSIGNED, math.log(2 + 2 * math.e), INF),
+    ("`sum`, `mean`", "mx.all(mx.ones((3, 0, 2))).item()", True, None),
+    ("`take(a, -1", "mx.take(mx.eye(2), -1, 1).tolist()", [0, 1], ValueError),
+    ("`full(shape", "mx.full((1,), mx.array([1.5]), mx.int8).itemsize", 1, 4),
+    ("`full(shape", "mx.full((1,), 1.5, mx.int8).itemsize", 1, 4),
+    ("`broadcast_shapes()", "mx.broadcast_shapes()", (), ValueError),
+    (
+        "`<<` and",
+        "[(mx.array([1, -3]) << 32).tolist(), (mx.array([1, -3]) >> 33).tolist()]",
+        [[0, 0], [0, -1]],
+        [[1, -3], [0, -2]],
+    ),
+    ("`<<` and", "(mx.array([1, -3], mx.int8) << -1).tolist()", [0, 0], None),
+    ("`sum` and", "mx.sum(mx.array([2, 3], mx.uint8), ()).itemsize", 4, 1),
+    ("`mean`, `var`", "mx.mean(mx.array([2**31, 2**31], mx.uint32)).item()", 2.0**31, 0),
+    (
+        "`isclose` of",
+        "mx.isclose(mx.array([-128], mx.int8), mx.array([127], mx.int8)).item()",
+        False,
+        None,
+    ),
+    (
+        "`isclose` of",
+        "mx.isclose(mx.array([0], mx.uint32), mx.array([2**32 - 1], mx.uint32)).item()",
+        False,
+        True,
+    ),
+    ("integers to a negative", "(mx.array([1, -1, 2]) ** -1).tolist()", [1, -1, 0], [0, 0, 0]),
+    ("NumPy's floats", "(mx.array([1]) + np.float32(1.5)).tolist()", [2.5], [2]),
+    ("an int assigned", itemsize_after, 1, 4),
+    ("`a /= b`", in_place, [0.5], ValueError),
+    ("`isposinf`", "mx.isposinf(mx.array([complex(INF, 1)])).item()", True, False),
+    ("`cummax` and", "mx.isnan(mx.cummax(mx.array([NAN, 1], mx.float16))[1]).item()", True, False),
+    ("functions of float64", "mx.sin(mx.array(1, mx.float64)).item() == math.sin(1)", True, False),
+    (
+        "complex functions",
+        "mx.exp(mx.array([complex(-INF, NAN)])).tolist()",
+        [complex(NAN, NAN)],
+        [0],
+    ),
+    (
+        "`logcumsumexp` of",
+        "mx.logcumsumexp(mx.array([4j])).tolist()",
+        [1j * (4 - 2 * math.pi)],
+        [4j],
+    ),
+    ("`pickle` of", "pickle.loads(pickle.dumps(mx.zeros((1,), mx.float64))).itemsize", 8, 4),
+    (
+        "`grad` with",
+        "[g.item() for g in mx.grad(mx.multiply, argnums=[1, 0])(mx.array(2.0), mx.array(3.0))]",
+        [2, 3],
+        [3, 2],
+    ),
+    ("gradients of `power`", CONJUGATED, True, False),
+    (
+        "derivatives through",
+        "mx.grad(lambda x: x.astype(mx.int32).astype(mx.float32))(mx.array(2.0)).item()",
+        0,
+        1,
+    ),
+    (
+        "derivatives of `divmod`",
+        "mx.grad(lambda x: mx.divmod(x, 2.0)[1])(mx.array(3.0)).item()",
+        1,
+        0,
+    ),
+    (
+        "`vmap` with",
+        "mx.vmap(lambda x: [x, x], 0, [-1, 1])(mx.zeros((2, 3)))[1].shape",
+        (3, 2),
+        (2, 3),
+    ),
+    (
+        "`broadcast_arrays`",
+        "isinstance(mx.broadcast_arrays(mx.eye(2), mx.eye(2)), tuple)",
+        True,
+        False,
+    ),
+    ("`x.at[i]", "mx.array([5, 3]).at[0].divide(0.5).tolist()", [10, 3], [10, 3]),
+    ("`x.at[i]", "mx.array([5, 3]).at[0:2].divide(2).tolist()", [2, 1], [0, 0]),
+    ("`kron`", "mx.kron(mx.zeros((0,)), mx.ones((2,))).shape", (0,), ValueError),
     ("`nan_to_num`", "mx.nan_to_num(mx.array([complex(NAN, 1)])).tolist()", [1j], ValueError),
     ("`expm1`", "mx.expm1(mx.array([0j])).tolist()", [0j], ValueError),
     ("`as_strided`", "mx.as_strided(mx.arange(3), (5,), (1,))", ValueError, None),
@@ -81,6 +197,22 @@ ROWS = [
     ("`maximum` and", "str(mx.maximum(0.0, mx.array(-0.0)).item())", "0.0", "-0.0"),
     ("an axis that", "mx.zeros((2,)).sum(3)", CERMET.mx.AxisError, IndexError),
     ("a Python number", "mx.array([1], mx.int8) + 300", OverflowError, ValueError),
+    ("a Python number", "mx.array([300], mx.uint8).tolist()", OverflowError, [44]),
+    ("a Python number", "mx.full((1,), -1, mx.uint32)", OverflowError, ValueError),
+    ("a Python number", "(mx.array([1], mx.uint64) + -1).tolist()", OverflowError, [0]),
+    ("`//` of complex", "(mx.array([2j]) // 2).tolist()", TypeError, [1j]),
+    ("`grad` by", "mx.grad(lambda x: x * 1.5)(mx.array(2)).item()", ValueError, 1),
+    ("an axis given twice", "mx.flip(mx.array([1, 2]), (0, 0)).tolist()", ValueError, [2, 1]),
+    ("`concatenate` of one", "mx.concatenate([mx.array(1)]).item()", CERMET.mx.AxisError, 1),
+    ("`concatenate` of one", "mx.concatenate([mx.array(1)] * 2)", CERMET.mx.AxisError, IndexError),
+    ("`pad` with", "mx.pad(mx.zeros((0,)), 1, mode='edge').tolist()", ValueError, [0, 0]),
+    (
+        "`full_like(a, array)`",
+        "mx.full_like(mx.zeros((3,)), mx.zeros((2, 3))).shape",
+        ValueError,
+        (2, 3),
+    ),
+    ("`tri` of", "mx.tri(-1).shape", ValueError, (0, 0)),
     ("arguments that no", 'mx.zeros((2,), dtype="float32")', TypeError, TypeError),
     ("an index of another", "mx.arange(3)[1.5]", IndexError, ValueError),
     ("dtypes that an op", "mx.floor(mx.array([1j]))", TypeError, ValueError),
@@ -100,7 +232,7 @@ ALIKE = [
 
 
 def answer(lib, what):
-    names = {"mx": lib.mx, "np": np, "NAN": NAN, "INF": INF}
+    names = {"mx": lib.mx, "np": np, "NAN": NAN, "INF": INF, "math": math, "pickle": pickle}
     try:
         return what(lib.mx) if callable(what) else eval(what, names)
     except (ValueError, IndexError, OverflowError, TypeError) as error:

@@ -451,6 +451,17 @@ CASES = [
     ),
     ("dropout", 1, dropout, M, "key"),
     ("dropout between", 1, lambda x, r, k: r + dropout(gelu(x), k), M, M, "key"),
+    # no elements
+    ("nothing of nothing", 0, lambda x: (mx.exp(x) * 2, mx.sum(x, axis=1)), "f32[3,4,0]"),
+    (
+        "what no index chooses",  # a kernel would look at the index first
+        0,
+        lambda x, i: mx.take(x, mx.flatten(i), 0),
+        "f32[1,1,1]",
+        "i32<1[3,0,2]",
+    ),
+    ("sums of nothing", 1, lambda x: mx.sum(mx.exp(x @ x.T)), "f32[0,4]"),
+    ("a product over nothing", 1, lambda x, y: x @ y + 1, "f32[4,0]", "f32[0,5]"),
     ("dropout, then a norm", 1, lambda x, w, k: rms_norm(dropout(x, k), w), M, ROW, "key"),
     (
         "uniform numbers, chain",
@@ -597,3 +608,20 @@ def test_products_round_what_is_made_before_them(dtype):
     mx.eval(fused, apart)
     fused, apart = (np.array(a.astype(mx.float32)) for a in (fused, apart))
     assert np.array_equal(fused, apart)
+
+
+def test_the_one_row_of_a_product_is_made_once():
+    """It has no packing: in the product's kernel it would be made anew for each column."""
+    random = np.random.default_rng(7)
+    q, k, w = (random.standard_normal(s, np.float32) for s in [(4, 1, 64), (4, 256, 64), (64,)])
+
+    def f(m, q, k, w):
+        a, b, c, s = q[..., :32], q[..., 32:], w[:32], w[32:]
+        turned = m.concatenate([a * c - b * s, a * s + b * c], axis=-1) * 0.5 + w
+        return turned @ m.swapaxes(k, -1, -2)
+
+    wide = f(np, *(v.astype(np.float64) for v in (q, k, w)))
+    for run in (lambda *v: f(mx, *v), mx.compile(lambda *v: f(mx, *v))):
+        launched, (result,) = kernels_of(run, [mx.array(v) for v in (q, k, w)])
+        assert launched == 2
+        np.testing.assert_allclose(result, wide, rtol=0, atol=2e-5)

@@ -411,7 +411,12 @@ def test_slices_at_computed_starts(rng):
         covers = tuple(slice(p.start, p.start + n) for p, n in zip(place, size, strict=True))
         if update.ndim < len(shape):
             lead = len(shape) - update.ndim
-            covers = tuple(slice(p.start, p.start + 1) for p in place[:lead]) + covers[lead:]
+            # Axes that the update lacks are filled, but for those where it is placed.
+            filled_axes = (
+                slice(p.start, p.start + 1) if i in axes else slice(None)
+                for i, p in enumerate(place[:lead])
+            )
+            covers = tuple(filled_axes) + covers[lead:]
         want[covers] = update
         got = mx.slice_update(mx.array(x), mx.array(update), at, named)
         check_equal(got, want, f"{place} {update.shape}")
@@ -567,3 +572,12 @@ def test_compiled_updates_have_the_bits_of_eager_ones():
         values = mx.array(rng.standard_normal(points).astype(np.float32))
         got = [np.array(g(mx.zeros((17,)), indices, values)) for g in (f, compiled)]
         np.testing.assert_array_equal(*got)
+
+
+def test_an_index_that_many_steps_have_made():
+    x = np.arange(7.0)
+    index, expected = mx.arange(5, dtype=mx.int64), np.arange(5)
+    for _ in range(48):  # as many users of each step as there are ways to it
+        index, expected = index + index, expected + expected
+    index, expected = index // 2**48 % 7, expected // 2**48 % 7
+    np.testing.assert_array_equal(np.array(mx.array(x)[index]), x[expected])

@@ -263,9 +263,9 @@ def test_a_chain_in_place_goes_on():
         try:
             signal.setitimer(signal.ITIMER_REAL, seconds * (n + 0.5) / 8)
             mx.eval(y, z)
+            signal.setitimer(signal.ITIMER_REAL, 0)
         except KeyboardInterrupt:
             cut += 1
-        signal.setitimer(signal.ITIMER_REAL, 0)
         u = y + 1  # of what waits
         mx.eval(u)
         assert (memoryview(y).tobytes(), memoryview(z).tobytes()) == right
@@ -289,14 +289,14 @@ def test_threads_that_wait_for_an_interrupted_step_get_its_results():
         got = []
         threads = [threading.Thread(target=lambda: got.append(training.bits())) for _ in range(2)]
         mx.async_eval(value)
+        for thread in threads:
+            thread.start()
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.01 + 0.02 * n)
-            for thread in threads:
-                thread.start()
             mx.eval(value)
+            signal.setitimer(signal.ITIMER_REAL, 0)
         except KeyboardInterrupt:
             cut += 1
-        signal.setitimer(signal.ITIMER_REAL, 0)
         for thread in threads:
             thread.join()
         assert got == right[1:] * 2

@@ -174,16 +174,21 @@ def test_compiled_is_not_slower():
     functions = list(small_functions())
     assert len(functions) == 50
 
-    def ratio(f):
+    calls, rounds = 100, 9
+
+    def excess(f):
+        """Seconds that a compiled call takes beyond 1.05 times the plain one: the median."""
         compiled = mx.compile(f)
         plain, fast = (lambda: mx.eval(f(x, y))), (lambda: mx.eval(compiled(x, y)))
         for _ in range(3):
             plain(), fast()
         return statistics.median(
-            timeit.timeit(fast, number=100) / timeit.timeit(plain, number=100) for _ in range(9)
+            (timeit.timeit(fast, number=calls) - 1.05 * timeit.timeit(plain, number=calls)) / calls
+            for _ in range(rounds)
         )
 
-    slow = [i for i, f in enumerate(functions) if ratio(f) > 1.05 and ratio(f) > 1.05]
+    noise = 2e-7  # of these medians, where other processes share the machine
+    slow = [i for i, f in enumerate(functions) if excess(f) > noise and excess(f) > noise]
     assert not slow
 
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import cermet.core as mx
 import numpy as np
+import own_process
 import pytest
 import scipy.special
 
@@ -110,6 +111,54 @@ def test_gradients_that_are_dropped_cost_nothing():
     assert peak <= 3 * VALUE + MIB, f"{peak / VALUE:.1f} values"
 
 
+def value_and_gradient(f, w):
+    return mx.value_and_grad(f)(w)
+
+
+def transposed(f, w):
+    (loss,), (gradient,) = mx.vjp(f, [w], [mx.array(1.0)])
+    return loss, gradient
+
+
+def of_second_order(f, w):
+    def squares(w):
+        return mx.sum(mx.square(mx.grad(f)(w)))
+
+    return f(w), mx.grad(squares)(w)
+
+
+def of_checkpointed(f, w):
+    return mx.value_and_grad(mx.checkpoint(f))(w)
+
+
+def evaluated_inside(f, w):
+    def looked_at(w):
+        loss = f(w)
+        mx.eval(loss)
+        return loss
+
+    return mx.value_and_grad(looked_at)(w)
+
+
+@pytest.mark.parametrize(
+    "gradient",
+    [value_and_gradient, transposed, of_second_order, of_checkpointed, evaluated_inside],
+    ids=lambda f: f.__name__,
+)
+def test_steps_leave_nothing_behind(gradient):
+    """Weights made from gradients of the weights before: these are no longer needed."""
+    w, x = normal(SIZE, SIZE), normal(4, SIZE)
+    mx.eval(w, x)
+    sizes = []
+    for _ in range(12):
+        loss, d = gradient(lambda w: mx.sum(mx.square(mx.tanh(x @ w))), w)
+        w = w - 0.01 * d
+        mx.eval(loss, w)
+        del d
+        sizes.append(mx.get_active_memory())
+    assert sizes[-1] <= sizes[2], f"{(sizes[-1] - sizes[2]) / 4 / SIZE / SIZE:.1f} weights more"
+
+
 @pytest.mark.parametrize("activation", [gelu, gelu_tanh, silu], ids=lambda f: f.__name__)
 def test_what_is_cheap_is_made_again(activation):
     """A layer before and a layer after: the argument z and the result h of the activation, the
@@ -160,6 +209,31 @@ def test_attention_is_linear_in_the_length(length):
     peak, _ = peak_of(*mx.vjp(f, [q, k, v], [g])[1])
     scratch = 2 * (4 * value // 4 + 2 * 4 * 48 * (length + 400) * 17 // 16)
     assert peak <= 3 * value + scratch + MIB, f"{peak / MIB:.1f} MiB"
+
+
+@pytest.mark.parametrize("mask", ["1hts", "11ts", "b11s", "1h1s", "1ht1"])
+@pytest.mark.parametrize("spelling", ["fast", "plain"])
+def test_gradients_of_masks_and_sinks_are_as_large_as_these(spelling, mask):
+    """Gradients of what is added to scores, of sinks and of a cap: beside them memory grows with
+    the length. Scores of all heads and batches would be 4 · 2 · 4 · length² bytes: 134 MB."""
+    length, sizes = 2048, {"b": 2, "h": 4, "t": 2048, "s": 2048, "1": 1}
+    q, k, v, g = (mx.contiguous(normal(2, 4, length, 32 + i)[..., :32]) for i in range(4))
+    bias, sinks = mx.zeros([sizes[letter] for letter in mask]), mx.zeros(4)
+    mx.eval(q, k, v, g, bias, sinks)
+
+    def fast(bias, sinks):
+        return mx.fast.scaled_dot_product_attention(q, k, v, scale=0.2, mask=bias, sinks=sinks)
+
+    def plain(bias, cap):
+        scores = cap * mx.tanh(q @ k.swapaxes(-1, -2) * 0.2 / cap)
+        return mx.softmax(scores + bias, axis=-1) @ v
+
+    f, other = (fast, sinks) if spelling == "fast" else (plain, mx.array(2.0))
+    peak, _ = peak_of(*mx.vjp(f, [bias, other], [g])[1])
+    value = 4 * 2 * 4 * length * 32
+    # for each of two threads: keys, values and two blocks of 48 rows of scores, padded
+    scratch = 2 * (4 * value // 8 + 4 * 4 * 48 * (length + 400) * 17 // 16)
+    assert peak <= bias.nbytes + 2 * value + scratch + MIB, f"{peak / MIB:.1f} MiB"
 
 
 def layer(x, w1, w2):
@@ -229,3 +303,25 @@ def test_arrays_can_be_asked_for_after_memory_was_lacking():
         assert row.tolist() == [1]
     finally:
         mx.set_memory_limit(limit)
+
+
+def test_updates_in_a_loop_keep_no_plans():
+    """Each ten thousand of them are a plan of its own, since they write to other places."""
+    own_process.run("""
+        import cermet.core as mx
+
+        def resident():  # MiB
+            with open("/proc/self/status") as status:
+                line = next(line for line in status if line.startswith("VmRSS"))
+            return int(line.split()[1]) / 1024
+
+        x = mx.zeros((1009,))
+        grown = []
+        for k in range(100_000):
+            x[k % 1009] = float(k)
+            if k % 10_000 == 9_999:
+                mx.eval(x)
+                grown.append(resident())
+        assert max(grown[4:]) - max(grown[:4]) < 40, grown
+        assert x[99_999 % 1009].item() == 99_999
+    """)

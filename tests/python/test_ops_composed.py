@@ -557,3 +557,45 @@ def test_complex_matmul_is_as_exact_as_by_fma(level):
     assert (in_parts[:-2] <= 1.1 * by_fma[:-2]).all()
     assert in_parts[:-2].max() < 8 * 2.0**-24
     assert (in_parts[-2:] == by_fma[-2:]).all()
+
+
+@pytest.mark.parametrize("kind", ["constant", "scaled rows", "place"])
+def test_scans_of_made_elements(rng, kind):
+    x = rng.standard_normal((3, 5000)).astype(np.float32)
+    rows, place = x[:, :1].copy(), np.arange(5000, dtype=np.float32) * np.float32(1e-4)
+    a = mx.array(x)
+    given, wanted = {
+        "constant": (lambda: mx.ones((3, 5000)), np.ones((3, 5000))),
+        "scaled rows": (lambda: a * mx.array(rows), x * rows),
+        "place": (lambda: a + mx.arange(5000) * 1e-4, x + place),
+    }[kind]
+    expected = np.cumsum(wanted.astype(np.float64), axis=1)
+    got = np.array(mx.cumsum(given(), axis=1))
+    assert np.allclose(got, expected, rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32, 64])
+@pytest.mark.parametrize("sign", ["", "u"])
+def test_shifts_by_any_count(bits, sign):
+    """Below the width, by it and past it, and negative."""
+    dtype = np.dtype(f"{sign}int{bits}")
+    limits = np.iinfo(dtype)
+    x = np.array([1, 3, limits.max, limits.min, 100, 5 if sign else -5], dtype)
+    counts = np.array([0, 1, bits - 1, bits, bits + 1, 2 * bits, 100, 127], dtype)
+    if not sign:
+        counts = np.concatenate([counts, np.array([-1, -bits, limits.min], dtype)])
+    for name in ("left_shift", "right_shift"):
+        got = getattr(mx, name)(mx.array(x)[:, None], mx.array(counts))
+        want = getattr(np, name)(x[:, None], counts)
+        np.testing.assert_array_equal(np.array(got), want, err_msg=name)
+        for count in counts.tolist():
+            got = getattr(mx, name)(mx.array(x), count)
+            np.testing.assert_array_equal(np.array(got), getattr(np, name)(x, dtype.type(count)))
+
+
+def test_division_by_a_complex_zero():
+    x = np.array([0.5 + 7.5j, -1 - 2j, 3 - 4j, 0], np.complex64)
+    with np.errstate(all="ignore"):
+        want = x / np.complex64(0)
+    np.testing.assert_array_equal(np.array(mx.array(x) / 0), want)
+    np.testing.assert_array_equal(np.array(mx.array(x) / mx.zeros((4,), mx.complex64)), want)

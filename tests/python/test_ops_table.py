@@ -516,6 +516,9 @@ SPECIAL = {
     "argmax",
     "softmax",
     "matmul",
+    "gather_mm",
+    "scatter_mm",
+    "segments",
     "full",
     "arange",
     "random_bits",
@@ -687,6 +690,8 @@ def test_creation():
         np.testing.assert_allclose(
             to_numpy(mx.arange(*arguments)), np.arange(*arguments), rtol=1e-6
         )
+    assert mx.arange(stop=3).tolist() == [0, 1, 2]
+    assert mx.arange(stop=5, step=2).tolist() == [0, 2, 4]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -132,6 +132,41 @@ TABLE += [
     ("batched matmul", lambda a, b: a @ b, [between(-1, 1, 2, 3, 4), between(-1, 1, 4, 2)]),
     ("matrix, vector", lambda a, b: a @ b, [between(-1, 1, 3, 4), between(-1, 1, 4)]),
     ("addmm", lambda c, a, b: mx.addmm(c, a, b, 2.0, 0.5), [SQUARE, SQUARE, SQUARE]),
+    (
+        "gather_mm",
+        lambda a, b, i: mx.gather_mm(a, b, rhs_indices=i) ** 2,
+        [between(-1, 1, 5, 2, 3), between(-1, 1, 3, 3, 4), integers(3, 5)],
+    ),
+    (
+        "gather_mm of many rows",
+        lambda a, b, i: mx.gather_mm(a, b, rhs_indices=i) ** 2,
+        [between(-1, 1, 9, 1, 3), between(-1, 1, 3, 3, 4), integers(3, 9)],
+    ),
+    (
+        "gather_mm in order",
+        lambda a, b, i: mx.gather_mm(a, b, None, i, sorted_indices=True),
+        [between(-1, 1, 9, 2, 3), between(-1, 1, 3, 3, 4), integers(3, 9)],
+    ),
+    (
+        "gather_mm by both",
+        lambda a, b, i, j: mx.gather_mm(a, b, i, j),
+        [between(-1, 1, 2, 2, 3), between(-1, 1, 3, 3, 4), integers(2, 5), integers(3, 5)],
+    ),
+    (
+        "segmented_mm",
+        lambda a, b: mx.segmented_mm(a, b, mx.array([[0, 3], [2, 5], [4, 4]])) ** 2,
+        [between(-1, 1, 4, 5), between(-1, 1, 5, 3)],
+    ),
+    (
+        "segmented_mm of computed segments",
+        lambda a, b, i: mx.segmented_mm(a, b, i.reshape(2, 2)),
+        [between(-1, 1, 4, 5), between(-1, 1, 5, 3), integers(6, 4)],
+    ),
+    (
+        "block_masked_mm",
+        lambda a, b, m: mx.block_masked_mm(a, b, 2, m, m, m),
+        [between(-1, 1, 3, 4), between(-1, 1, 4, 4), between(-1, 1, 2, 2)],
+    ),
     ("tril", lambda a: mx.tril(a) ** 2, [SQUARE]),
     (
         "attention",

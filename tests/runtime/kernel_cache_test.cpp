@@ -71,7 +71,7 @@ float error_of(const KernelPtr& kernel, float number, size_t n) {
   uint32_t bits = 0;
   std::memcpy(&bits, &factor, sizeof bits);
   Launch launch;
-  launch.kernel = kernel;
+  launch.kernel = kernel.get();
   launch.record = {reinterpret_cast<uint64_t>(x.data()), reinterpret_cast<uint64_t>(y.data()), bits,
                    n};
   launch.extents = {static_cast<int64_t>(n)};
@@ -310,7 +310,7 @@ TEST(RunKernel, WholeArraySumOnManyThreads) {
     ThreadPool::get().set_size(threads);
     float result = 0;
     Launch launch;
-    launch.kernel = kernel;
+    launch.kernel = kernel.get();
     launch.record = {reinterpret_cast<uint64_t>(data.data()), reinterpret_cast<uint64_t>(&result),
                      n};
     launch.extents = {static_cast<int64_t>(n)};
@@ -351,7 +351,7 @@ TEST(RunKernel, AFailedCheckIsReportedAlikeOnAnyThreads) {
     ThreadPool::get().set_size(threads);
     for (bool with_report : {true, false}) {
       Launch launch;
-      launch.kernel = kernel;
+      launch.kernel = kernel.get();
       launch.record = {reinterpret_cast<uint64_t>(data.data()),
                        reinterpret_cast<uint64_t>(indices.data()),
                        reinterpret_cast<uint64_t>(out.data()),
@@ -385,7 +385,7 @@ TEST(RunKernel, ABatchRunsAllMembersAsOneLaunch) {
     for (const size_t count : {size_t{2}, size_t{7}, sizes.size()}) {
       std::vector<std::vector<float>> x, y;
       Launch launch;
-      launch.kernel = kernel;
+      launch.kernel = kernel.get();
       launch.members = static_cast<int>(count);
       for (size_t m = 0; m < count; ++m) {
         x.emplace_back(sizes[m]);
@@ -427,7 +427,7 @@ TEST(RunKernel, AFoldInABatchIsTheFoldAlone) {
   };
   for (size_t m = 0; m < sizes.size(); ++m) {
     Launch launch;
-    launch.kernel = kernel;
+    launch.kernel = kernel.get();
     add_member(launch, m, alone[m]);
     run_kernel(launch);
     double expected = 0;
@@ -437,7 +437,7 @@ TEST(RunKernel, AFoldInABatchIsTheFoldAlone) {
   for (int threads : {1, 2, 3}) {
     ThreadPool::get().set_size(threads);
     Launch launch;
-    launch.kernel = kernel;
+    launch.kernel = kernel.get();
     launch.members = static_cast<int>(sizes.size());
     std::vector<float> together(sizes.size());
     for (size_t m = 0; m < sizes.size(); ++m) add_member(launch, m, together[m]);
@@ -456,7 +456,7 @@ TEST(RunKernel, TheLowestMemberThatFailedIsReported) {
   for (int threads : {1, 2, 3}) {
     ThreadPool::get().set_size(threads);
     Launch launch;
-    launch.kernel = kernel;
+    launch.kernel = kernel.get();
     launch.members = 8;
     std::vector<std::vector<float>> outs(8, std::vector<float>(n));
     for (int m = 0; m < launch.members; ++m) {

@@ -849,12 +849,12 @@ def bitwise_xor(a: object, b: object, stream: object | None = None) -> array:
 
 def left_shift(a: object, b: object, stream: object | None = None) -> array:
     """
-    a moved left by b bits; b counts modulo the width. Bools shift as uint8.
+    a moved left by b bits; 0 if b is negative or at least the width. Bools shift as uint8.
     """
 
 def right_shift(a: object, b: object, stream: object | None = None) -> array:
     """
-    a moved right by b bits, keeping its sign; b counts modulo the width. Bools shift as uint8.
+    a moved right by b bits, keeping its sign, which is all that is left if b is negative or at least the width. Bools shift as uint8.
     """
 
 def sum(a: object, axis: object | None = None, keepdims: builtins.bool = False, *, stream: object | None = None) -> array:
@@ -1019,7 +1019,7 @@ def view(a: object, dtype: Dtype, stream: object | None = None) -> array:
 def astype(a: array, dtype: Dtype, stream: object | None = None) -> array:
     """Elements converted to a dtype."""
 
-def round(a: array, decimals: int = 0, stream: object | None = None) -> array:
+def round(a: object, decimals: int = 0, stream: object | None = None) -> array:
     """Rounded to decimals, halves to even."""
 
 def where(condition: object, x: object, y: object, *, stream: object | None = None) -> array:
@@ -1087,7 +1087,7 @@ def argmax(a: array, axis: object | None = None, keepdims: builtins.bool = False
 def softmax(a: array, axis: object | None = None, *, precise: builtins.bool = False, stream: object | None = None) -> array:
     """exp(a) / sum(exp(a)) along the axes, without overflow."""
 
-def count_nonzero(a: object, *, axis: object | None = None, keepdims: builtins.bool = False, stream: object | None = None) -> array:
+def count_nonzero(a: object, axis: object | None = None, *, keepdims: builtins.bool = False, stream: object | None = None) -> array:
     """The number of elements that are not zero."""
 
 def minmax(a: object, axis: object | None = None, keepdims: builtins.bool = False, *, stream: object | None = None) -> tuple[array, array]:
@@ -1100,12 +1100,12 @@ def take_along_axis(a: array, indices: array, axis: object | None = -1, *, strea
 
 def put_along_axis(a: array, indices: array, values: object, axis: object | None = None, *, stream: object | None = None) -> array: ...
 
-def slice(a: array, start_indices: array, axes: Sequence[int], slice_size: object, *, stream: object | None = None) -> array:
+def slice(a: array, start_indices: array, axes: object, slice_size: object, *, stream: object | None = None) -> array:
     """
     A slice of the given size that starts, along the axes, at computed indices.
     """
 
-def slice_update(a: array, update: object, start_indices: array, axes: Sequence[int], *, stream: object | None = None) -> array:
+def slice_update(a: array, update: object, start_indices: array, axes: object, *, stream: object | None = None) -> array:
     """The array with a slice, starting at computed indices, replaced."""
 
 def matmul(a: array, b: array, *, stream: object | None = None) -> array:
@@ -1133,8 +1133,10 @@ def full(shape: object, vals: object, dtype: Dtype | None = None, *, stream: obj
 
 def full_like(a: array, vals: object, dtype: Dtype | None = None, *, stream: object | None = None) -> array: ...
 
-def arange(start: object, stop: object | None = None, step: object | None = None, dtype: Dtype | None = None, *, stream: object | None = None) -> array:
-    """start, start + step, ... before stop."""
+def arange(start: object | None = None, stop: object | None = None, step: object | None = None, dtype: Dtype | None = None, *, stream: object | None = None) -> array:
+    """
+    start, start + step, ... before stop; from 0 if one of the two is given.
+    """
 
 def linspace(start: float, stop: float, num: int = 50, endpoint: builtins.bool = True, dtype: Dtype | None = None, stream: object | None = None) -> array: ...
 
@@ -1163,6 +1165,21 @@ def vecdot(a: array, b: array, *, axis: int = -1, stream: object | None = None) 
 def tensordot(a: array, b: array, axes: object = 2, *, stream: object | None = None) -> array:
     """
     The sum of products over axes: the last of a with the first of b, or two lists of axes.
+    """
+
+def gather_mm(a: array, b: array, lhs_indices: array | None = None, rhs_indices: array | None = None, *, sorted_indices: builtins.bool = False, stream: object | None = None) -> array:
+    """
+    Products of the matrices of a with those of b that indices choose: take and matmul, but no chosen matrix is copied. Indices are integer arrays that count the matrices along all axes but the last two, negative ones from the end; without them all matrices stand in turn. They broadcast together, and the result has their shape before its last two axes. Rows that choose the same matrix are multiplied by it together; sorted_indices says that equal indices follow each other, so that rows need no sorting. An index out of range raises IndexError.
+    """
+
+def segmented_mm(a: array, b: array, segments: array, *, stream: object | None = None) -> array:
+    """
+    a[:, i:j] @ b[i:j] for each pair (i, j) of segments, an integer array of shape (..., 2): the result has shape (..., m, n). Places outside the axis are left out.
+    """
+
+def block_masked_mm(a: array, b: array, block_size: int = 64, mask_out: array | None = None, mask_lhs: array | None = None, mask_rhs: array | None = None, *, stream: object | None = None) -> array:
+    """
+    a @ b with whole blocks of block_size x block_size masked. A mask of a matrix (..., r, c) has shape (..., ceil(r / block_size), ceil(c / block_size)): a bool one keeps or clears blocks, numbers multiply them.
     """
 
 def einsum(subscripts: str, *operands, stream: object | None = None) -> array:

@@ -58,12 +58,18 @@ def cross_entropy(logits, targets, weights=None, axis=-1, label_smoothing=0.0, r
             f"[cross_entropy] targets {targets.shape} for logits {logits.shape}; indices need "
             f"the logits' shape without axis {axis}, probabilities the same shape"
         )
+    if not as_probabilities and not mx.issubdtype(targets.dtype, mx.integer):
+        raise TypeError(
+            f"[cross_entropy] targets {targets.shape} of dtype {targets.dtype}; class indices must "
+            f"be integers, probabilities have the logits' shape {logits.shape}"
+        )
     is_last = axis in (-1, logits.ndim - 1) and mx.issubdtype(logits.dtype, mx.floating)
-    is_index = not as_probabilities and mx.issubdtype(targets.dtype, mx.integer)
-    if is_index and is_last and label_smoothing == 0:
+    if not as_probabilities and is_last and label_smoothing == 0:
         loss = mx.fast.cross_entropy(logits, targets).astype(logits.dtype)
         return _reduce(_weighted("cross_entropy", loss, weights), reduction)
     if as_probabilities:
+        # So that a shift of all logits changes nothing, even if the probabilities' sum is not 1.
+        logits = logits - mx.stop_gradient(mx.max(logits, axis=axis, keepdims=True))
         score = mx.sum(logits * targets, axis=axis)
     else:
         score = mx.take_along_axis(logits, mx.expand_dims(targets, axis), axis).squeeze(axis)
@@ -123,10 +129,12 @@ def kl_div_loss(inputs, targets, axis=-1, reduction="none"):
 
 
 def smooth_l1_loss(predictions, targets, beta=1.0, reduction="mean"):
-    """d²/(2·beta) where d = |predictions - targets| < beta, else d - beta/2."""
+    """d²/(2·beta) where d = |predictions - targets| < beta, else d - beta/2; with beta 0, d."""
     _same_shape("smooth_l1_loss", predictions=predictions, targets=targets)
-    require("smooth_l1_loss", "a number above 0", lambda b: b > 0, beta=beta)
+    require("smooth_l1_loss", "a number of at least 0", lambda b: b >= 0, beta=beta)
     d = mx.abs(predictions - targets)
+    if beta == 0:
+        return _reduce(d, reduction)
     loss = mx.where(d < beta, 0.5 * mx.square(d) / beta, d - 0.5 * beta)
     return _reduce(loss, reduction)
 

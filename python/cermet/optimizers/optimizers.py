@@ -597,10 +597,15 @@ class Muon(Optimizer):
 
 def clip_grad_norm(grads, max_norm):
     """(grads scaled by min(1, max_norm/(norm + 1e-6)), norm), with norm the 2-norm over all
-    arrays of the tree together.
+    arrays of the tree together, of float16 in float32. Each array keeps its dtype.
     """
     require_numbers("clip_grad_norm", max_norm=max_norm)
-    squares = [mx.sum(mx.square(g)) for _, g in tree_flatten(grads)]
+    leaves = [g for _, g in tree_flatten(grads)]
+    for g in leaves:
+        require_type("clip_grad_norm", "an array", mx.array, gradient=g)
+    # The square of a norm soon leaves float16.
+    wide = [g.astype(mx.float32) if g.dtype == mx.float16 else g for g in leaves]
+    squares = [mx.sum(mx.square(g)) for g in wide]
     norm = mx.sqrt(reduce(add, squares)) if squares else mx.array(0.0)
     scale = mx.minimum(max_norm / (norm + 1e-6), 1.0)
-    return tree_map(lambda g: g * scale, grads), norm
+    return tree_map(lambda g: (g * scale).astype(g.dtype), grads), norm

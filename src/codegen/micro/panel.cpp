@@ -2,7 +2,7 @@
 // A few rows times a matrix as it lies in memory. Both forms are bound by reading it once, so both
 // ask early for what the next round reads: processors follow a few long streams only by themselves.
 //
-// panel_n  lanes along n. Blocks of 16 k: a tile of C stays in registers over a block, its rows of the
+// panel_n  lanes along n. Blocks of 8 or 16 k: a tile of C stays in registers over a block, its rows of the
 //          matrix are walked side by side, and C is in L1 or L2.
 // panel_k  lanes along k. Sums of all rows and some columns over the whole depth, added up at the end.
 #include <fmt/format.h>
@@ -15,6 +15,7 @@ namespace {
 
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kDepth = ir::kPanelDepth, kColumns = ir::kPanelColumns;
+constexpr int kIntoL2 = 2;  // locality of a prefetch: L1 is for what is read now
 
 class PanelCode {
  public:
@@ -36,11 +37,13 @@ class PanelCode {
     Value* columns = f_.argument(3);
     Value* whole = b_.CreateAnd(columns, f_.word(-width));
     Value* rest = b_.CreateSub(columns, whole);
-    f_.loop(f_.argument(4), kDepth, {}, [&](Value* k, const MicroValues&) -> MicroValues {
-      Value* a = f_.at(f_.argument(1), b_.CreateMul(k, f_.word(rows_)));
+    f_.loop(f_.argument(4), block(), {}, [&](Value* k, const MicroValues&) -> MicroValues {
+      Value* in_unit = b_.CreateAnd(k, f_.word(kDepth - 1));
+      Value* unit = b_.CreateMul(b_.CreateSub(k, in_unit), f_.word(rows_));
+      Value* a = f_.at(f_.argument(1), b_.CreateAdd(unit, in_unit));
       Value* rows = matrix(f_.argument(2), b_.CreateMul(k, stride()));
       Value* steps = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin,
-                                              b_.CreateSub(f_.argument(4), k), f_.word(kDepth));
+                                              b_.CreateSub(f_.argument(4), k), f_.word(block()));
       f_.loop(whole, width, {}, [&](Value* j, const MicroValues&) -> MicroValues {
         tile(j, a, rows, steps, width / lanes_, nullptr);
         return {};
@@ -77,6 +80,10 @@ class PanelCode {
     return j / kColumns * rows_ * kColumns + i * kColumns + j % kColumns;
   }
 
+  // Of k along n. Rows of a block often share their sets of the L1 cache, so that they are few, unless C
+  // costs more: its lines are read and written for each block.
+  int64_t block() const { return many_ && rows_ > 1 ? kDepth : kDepth / 2; }
+
   Value* stride() { return f_.argument(5); }
   Value* matrix(Value* pointer, Value* elements) {
     return b_.CreateGEP(ops_.memory_type(given_), pointer, elements);
@@ -112,7 +119,7 @@ class PanelCode {
 
   void prefetch(Value* pointer) {
     b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {pointer->getType()},
-                       {pointer, b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
+                       {pointer, b_.getInt32(0), b_.getInt32(kIntoL2), b_.getInt32(1)});
   }
 
   Value* product(Value* x, Value* y, Value* sum) {
@@ -147,7 +154,7 @@ class PanelCode {
     for (int64_t i = 0; i < rows_; ++i)
       for (int64_t v = 0; v < vectors; ++v)
         carried.push_back(f_.load(f_.vector(lanes_), f_.at(c, in_c(i, v))));
-    Value* ahead = b_.CreateMul(stride(), f_.word(kDepth));
+    Value* ahead = b_.CreateMul(stride(), f_.word(block()));
     const MicroValues sums = f_.loop(steps, 1, carried, [&](Value*, const MicroValues& in) {
       return step(in, ahead, vectors, count);
     });

@@ -45,7 +45,8 @@ def prelu(x, alpha):
 def elu(x, alpha=1.0):
     """x where x > 0, else alpha·(exp(x) - 1)."""
     # exp sees no positive value, so its gradient stays finite where the other branch is taken.
-    return mx.where(x > 0, x, alpha * (mx.exp(mx.minimum(x, 0)) - 1))
+    is_above = x > 0
+    return mx.where(is_above, x, alpha * (mx.exp(mx.where(is_above, 0, x)) - 1))
 
 
 def celu(x, alpha=1.0):

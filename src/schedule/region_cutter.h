@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+// Cuts a graph into regions, from its outputs to its inputs: each value joins a region of its users
+// (region_join.cpp), or begins one, or lies in memory (regions.cpp).
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "schedule/region_spaces.h"
+#include "schedule/regions.h"
+
+namespace cermet::schedule {
+
+class RegionCutter {
+ public:
+  RegionCutter(PlanGraph graph, int max_ops);
+  Regions cut();
+
+ private:
+  struct Use {
+    int region;
+    Coords at;
+    bool masked = false;   // wanted under a mask, maybe outside the value's shape
+    bool operand = false;  // wanted in the packing of a contraction ...
+    bool alone = false;    // ... whose operand has no axes but those of this value
+  };
+
+  const PlanNode& node(Id id) const { return r_.graph.nodes[id]; }
+  const Shape& shape(Id id) const { return node(id).node->shape; }
+  Region& region(int i) { return r_.regions[i]; }
+  int64_t bytes(Id id) const { return bytes_of(r_.graph, id); }
+
+  void find_layouts();
+  std::optional<Layout> view_if_possible(Id id);
+  void place(Id id);
+
+  // --- movement: pulled by every user; in memory it is a view, or a copy by a region of its own ---
+  void place_move(Id id, bool memory);
+  void wait_for(Id id, int waiter);
+  int64_t places_in(Id id, int reader);
+  void read_from_memory(Id id, int reader);
+  bool pull(Id id, const Use& use);
+
+  // --- anchors: nodes that compute ---
+  void place_anchor(Id id, bool memory);
+  void place_in_kernel(Id id, bool memory);
+  bool is_spread(Id id) const;
+  void enter_products_from_memory(Id id);
+  void add_to_kernel(Id id, int own, const Coords& at, bool operand);
+  void replicate(Id id);
+  bool is_recomputed(Id id, const std::vector<int>& candidates);
+  bool is_table(Id id, int into);
+  bool is_in_memory(Id id, int maker);
+  std::vector<int> candidates_of(Id id);
+  int start_region(Id id, const char* border);
+  int add_region(const char* border);
+  Coords fresh_place(const Shape& space, int own, int reversed = -1);
+  void store(Id id, int own, bool users_read);
+  void add_read(int reader, int producer, Id id);
+  bool readers_outside(Id id, int inside);
+  bool depends(int a, int b);
+
+  // --- joining a region ---
+  bool try_join(Id id, int into, bool memory);
+  bool fits_operand(Id id, int into);
+  static bool is_wide(const Region& r);
+  int large_inputs(const PlanNode& n) const;
+  bool store_fits(int into, const Coords& at);
+  bool add_member(Id id, int into, const Coords& at, bool operand, bool masked = false);
+  bool add_scan(Id id, int into, const Coords& at);
+  void add_update(Id id, int own, const Coords& at);
+  bool add_contract(Id id, int into, const Coords& at);
+  void add_product(Id id, int into, const Coords& at);
+  bool add_fold(Id id, int into, const Coords& at);
+
+  // --- one region out of two ---
+  void merge_candidates(Id id, std::vector<int>& candidates);
+  const Use* use_in(Id id, int in);
+  bool try_merge(Id id, int a, int b);
+  bool fold_by_columns(Id id, int full, int rows);
+  void merge(int a, int b);
+
+  static constexpr int kMaxOperandOps = 4;  // that a packing repeats
+
+  Regions r_;
+  int max_ops_;
+  std::vector<std::vector<Use>> uses_;
+  std::vector<std::vector<int>> memory_readers_;
+  std::vector<bool> in_memory_;
+  std::vector<Layout> layouts_;
+  std::vector<std::pair<Id, int>> waits_;  // (value, region that runs after it is made)
+  std::map<int, int> kernels_;             // of composites: their regions
+  std::vector<bool> above_product_;  // nodes of composites' kernels that need one of its products
+};
+
+}  // namespace cermet::schedule

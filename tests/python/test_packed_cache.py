@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: MIT
+"""Packed operands of products that are kept: the same bits, right after every change."""
+
+import gc
+
+import cermet.core as mx
+import numpy as np
+import own_process
+import pytest
+
+M, N, K = 160, 192, 256
+USES = 3  # until a packing is kept
+
+
+def hits():
+    return mx.counters()["packed_hits"]
+
+
+@pytest.fixture
+def operands():
+    """a.T @ w packs w whole, on every processor."""
+    rng = np.random.default_rng(7)
+    mx.clear_cache()
+    return [mx.array(rng.standard_normal(s).astype(np.float32)) for s in ((K, M), (K, N))]
+
+
+def product(a, w):
+    y = a.T @ w
+    mx.eval(y)
+    return np.array(y)
+
+
+def used(a, w, times=USES):
+    for _ in range(times):
+        y = product(a, w)
+    return y
+
+
+def reference(a, w):
+    return np.array(a, np.float64).T @ np.array(w, np.float64)
+
+
+def test_the_bits_stay(operands):
+    a, w = operands
+    first = product(a, w)
+    before = hits()
+    for _ in range(5):
+        np.testing.assert_array_equal(product(a, w), first)
+    assert hits() - before == 5 - (USES - 1)
+    np.testing.assert_allclose(first, reference(a, w), atol=1e-4)
+
+
+def test_another_left_operand_uses_it(operands):
+    a, w = operands
+    used(a, w)
+    before = hits()
+    for rows in (M, 64, 200):  # the packing does not depend on them
+        b = mx.random.normal((K, rows))
+        np.testing.assert_allclose(product(b, w), reference(b, w), atol=1e-4)
+    assert hits() > before
+
+
+def test_compiled_and_with_an_epilogue(operands):
+    a, w = operands
+    f = mx.compile(lambda a, w: mx.maximum(a.T @ w, 0) + 1)
+    first = np.array(f(a, w))
+    before = hits()
+    for _ in range(4):
+        np.testing.assert_array_equal(np.array(f(a, w)), first)
+    assert hits() - before == 2
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+def test_batches_of_equal_products(operands, layers):
+    a, w = operands
+    weights = [w + i for i in range(layers)]
+    mx.eval(weights)
+    for _ in range(5):
+        results = [a.T @ v for v in weights]
+        mx.eval(results)
+        for y, v in zip(results, weights, strict=True):
+            np.testing.assert_allclose(np.array(y), reference(a, v), atol=2e-3)
+
+
+def test_what_is_written_is_packed_anew(operands):
+    a, w = operands
+    used(a, w)
+    w[0] = 5
+    np.testing.assert_allclose(product(a, w), reference(a, w), atol=1e-3)
+    used(a, w)
+    w += 1
+    np.testing.assert_allclose(product(a, w), reference(a, w), atol=1e-3)
+
+
+def test_in_place_by_a_compiled_step(operands):
+    a, w = operands
+    state = [w]
+
+    @mx.compile
+    def step(a):
+        state[0] = state[0] * 0.5 + 1
+        return a.T @ state[0]
+
+    want = np.array(w, np.float64)
+    del w, operands[:]
+    for _ in range(6):
+        got = np.array(step(a))
+        want = want * 0.5 + 1
+        np.testing.assert_allclose(got, np.array(a, np.float64).T @ want, atol=2e-3)
+        used(a, state[0], 4)
+
+
+def test_memory_shared_with_numpy(operands):
+    a, w = operands
+    used(a, w, 4)
+    view = np.asarray(w)
+    view[1] = 3
+    np.testing.assert_allclose(product(a, w), reference(a, w), atol=1e-3)
+    view[2] = 4
+    np.testing.assert_allclose(product(a, w), reference(a, w), atol=1e-3)
+    before = hits()
+    used(a, w, 4)
+    assert hits() == before  # whoever has the view may write at any time
+    view[3] = 5
+    del view
+    gc.collect()
+    np.testing.assert_allclose(used(a, w, 5), reference(a, w), atol=1e-3)
+    foreign = np.array(w)
+    shared = mx.asarray(foreign, copy=False)
+    for i in range(5):
+        foreign[i] = i
+        np.testing.assert_allclose(product(a, shared), foreign_reference(a, foreign), atol=1e-3)
+
+
+def foreign_reference(a, values):
+    return np.array(a, np.float64).T @ values.astype(np.float64)
+
+
+def test_it_counts_as_cache_and_goes_with_the_operand(operands):
+    a, w = operands
+    product(a, w)
+    mx.clear_cache()
+    active, cache = mx.get_active_memory(), mx.get_cache_memory()
+    used(a, w, 2)
+    assert mx.get_active_memory() == active
+    mx.clear_cache()
+    assert mx.get_cache_memory() == cache  # given up
+    used(a, w, 5)
+    mx.set_cache_limit(mx.set_cache_limit(0))
+    assert mx.get_cache_memory() == 0
+    used(a, w, 5)
+    kept = mx.get_cache_memory()
+    assert kept >= w.nbytes
+    before = hits()
+    product(a, w)
+    assert hits() == before + 1
+    del w, operands[:]
+    gc.collect()
+    limit = mx.set_cache_limit(0)
+    assert mx.get_cache_memory() == 0
+    mx.set_cache_limit(limit)
+
+
+def test_memory_that_is_asked_for_comes_first(operands):
+    a, w = operands
+    mx.clear_cache()
+    used(a, w, 5)
+    most = mx.get_active_memory() + (16 << 20)
+    limit = mx.set_memory_limit(most)
+    try:
+        big = mx.zeros(((16 << 20) - (128 << 10)) // 4)
+        mx.eval(big)  # fits where nothing else is kept
+        del big
+        np.testing.assert_allclose(product(a, w), reference(a, w), atol=1e-3)
+    finally:
+        mx.set_memory_limit(limit)
+
+
+def test_it_can_be_switched_off():
+    source = """
+import cermet.core as mx
+a, w = mx.ones((256, 160)), mx.ones((256, 192))
+mx.eval(a, w)
+for _ in range(6):
+    mx.eval(a.T @ w)
+print(mx.counters()["packed_hits"])
+"""
+    assert own_process.run(source, CERMET_PACKED_CACHE="off").split()[-1] == "0"
+    assert own_process.run(source).split()[-1] == "3"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_on_tile_instructions(dtype):
+    source = f"""
+import cermet.core as mx
+x, w = (mx.random.normal(s).astype(mx.{dtype}) for s in ((300, 512), (512, 530)))
+mx.eval(x, w)
+first = x @ w
+mx.eval(first)
+for _ in range(4):
+    again = x @ w
+    mx.eval(again)
+    assert mx.array_equal(again, first)
+print(mx.counters()["packed_hits"])
+"""
+    assert own_process.run(source, CERMET_CPU_FEATURES="amx_emulated").split()[-1] == "2"
