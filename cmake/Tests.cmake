@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: MIT
-# Every folder of tests/ with C++ files is one GoogleTest executable `test_<folder>`, registered in
-# CTest under that name. Its tests read fixtures relative to CERMET_TESTS_DIR. The files of
-# tests/fuzz/ run long: each is an executable `fuzz_<file>` of the target `fuzzers`, outside CTest,
-# with the helpers of the kernel tests.
+# Every folder of tests/ with C++ files is one GoogleTest executable `test_<folder>`; each of its tests
+# is one of CTest's, `<folder>.<suite>.<test>`, so that all cores share them and one that dies or hangs
+# takes no other with it. They read fixtures relative to CERMET_TESTS_DIR. The files of tests/fuzz/ run
+# long: each is an executable `fuzz_<file>` of the target `fuzzers`, outside CTest, with the helpers of
+# the kernel tests.
 enable_testing()
 find_package(GTest REQUIRED)
+include(GoogleTest)
 find_library(CERMET_MPFR mpfr REQUIRED)  # judges float64 accuracy
 
 # Where requirements-test.txt has been installed: NVRTC is there.
@@ -22,6 +24,10 @@ function(cermet_executable name)
   target_link_libraries(${name} PRIVATE cermet ${CERMET_MPFR})
 endfunction()
 
+set(CERMET_TEST_SECONDS 300)
+if(CERMET_SANITIZE)
+  set(CERMET_TEST_SECONDS 1500)
+endif()
 file(GLOB CERMET_TEST_FOLDERS CONFIGURE_DEPENDS LIST_DIRECTORIES true tests/*)
 foreach(folder IN LISTS CERMET_TEST_FOLDERS)
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
@@ -31,9 +37,9 @@ foreach(folder IN LISTS CERMET_TEST_FOLDERS)
   endif()
   cermet_executable(test_${name} ${sources})
   target_link_libraries(test_${name} PRIVATE GTest::gtest_main)
-  add_test(NAME test_${name} COMMAND test_${name}
-           --gtest_output=xml:${CMAKE_BINARY_DIR}/reports/test_${name}.xml)
-  set_tests_properties(test_${name} PROPERTIES TIMEOUT $<IF:$<BOOL:${CERMET_SANITIZE}>,1800,600>)
+  gtest_discover_tests(test_${name} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+                       PROPERTIES TIMEOUT ${CERMET_TEST_SECONDS}
+                                  SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
 endforeach()
 
 add_custom_target(fuzzers)

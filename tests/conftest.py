@@ -16,6 +16,7 @@ os.environ.setdefault("CERMET_TIER", "fused")
 # Repeatable unless asked otherwise: `make fuzz` looks for what other seeds find.
 SEED = os.environ.get("TEST_SEED", "0")
 SEED = random.SystemRandom().randrange(2**31) if SEED == "new" else int(SEED)
+os.environ["TEST_SEED"] = str(SEED)  # of all processes that share the tests
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, which some of them press.
 signal.signal(signal.SIGINT, signal.default_int_handler)

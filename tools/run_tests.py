@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: MIT
 """Runs every test of the project and closes with one line: `N passed, N failed`.
 
-The parts: GoogleTest executables through CTest, pytest in tests/python, the op tests again with
-fewer processor features, op by op and under the guard allocators, rules of tools/check.py.
+The parts: GoogleTest through CTest, pytest in tests/python, the op tests again with fewer processor
+features, op by op and under the guard allocators, rules of tools/check.py. Tests share the cores
+(`--jobs`); what the clock alone judges (`timing`) runs after the others, by itself.
 Each part writes a report that is counted here; a part that dies without a report counts as one
-failure. Tests see a kernel cache of their own, in the build folder. Under a sanitizer, what the
-clock alone judges (`timing`) is left out; with the thread sanitizer, the tests that have threads at
-work are run (10 times slower, and blind to generated code).
+failure. Tests see a kernel cache of their own, in the build folder. Under a sanitizer, `timing` is
+left out; with the thread sanitizer, the tests that have threads at work are run (10 times slower,
+and blind to generated code).
 """
 
 import argparse
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -25,8 +27,11 @@ PYTHON_TESTS = "tests/python"
 OPS_TESTS = [f"{PYTHON_TESTS}/test_ops_{name}.py" for name in ("table", "fused")]
 # What the thread sanitizer sees: CTest's name pattern, and files.
 THREADED = (
-    "^test_(runtime|ops)$",
-    [f"{PYTHON_TESTS}/test_{name}.py" for name in ("async", "compile", "kernel_cache", "nn")],
+    r"^(runtime|ops)\.",
+    [
+        f"{PYTHON_TESTS}/test_{name}.py"
+        for name in ("async", "compile", "kernel_cache", "nn", "packed_cache")
+    ],
 )
 VARIANTS = {
     "avx2": {"CERMET_CPU_FEATURES": "avx2"},
@@ -64,8 +69,6 @@ def environment(arguments, build):
         f"suppressions={ROOT}/tools/thread_sanitizer.txt"
     )
     values["UBSAN_OPTIONS"] = "print_stacktrace=1"
-    if arguments.only:
-        values["GTEST_FILTER"] = f"*{arguments.only}*"
     return values
 
 
@@ -91,30 +94,25 @@ def count_report(path):
 
 
 def run_ctest(arguments, build, values):
-    reports = build / "reports"
-    shutil.rmtree(reports, ignore_errors=True)
-    summary = reports / "ctest.xml"
+    report = build / "reports/ctest.xml"
     command = ["ctest", "--test-dir", build, "--output-on-failure", "-j", str(arguments.jobs)]
-    if has_thread_sanitizer(build):
-        command += ["-R", THREADED[0]]
-    subprocess.run([*command, "--output-junit", summary], env=values, check=False)
-    if not summary.exists():
-        return 0, 1
-    passed = failed = 0
-    for case in ElementTree.parse(summary).getroot().iter("testcase"):
-        report = reports / f"{case.get('name')}.xml"
-        # A crashed executable leaves no report, or one without a failure in it.
-        counts = count_report(report) if report.exists() else (0, 0)
-        died = case.get("status") == "fail" and counts[1] == 0
-        passed, failed = passed + counts[0], failed + counts[1] + died
-    return passed, failed
+    chosen = THREADED[0] if has_thread_sanitizer(build) else "."
+    if arguments.only:
+        chosen += f".*{re.escape(arguments.only)}"
+    command += ["-R", chosen, "--output-junit", report]
+    subprocess.run(command, env=values, check=False)
+    return count_report(report) if report.exists() else (0, 1)
 
 
-def run_pytest(arguments, build, values, name="pytest", tests=(PYTHON_TESTS,), quiet=False):
+def run_pytest(arguments, build, values, tests, name, jobs=1, marked="", quiet=False):
+    """`jobs` processes share the tests; a test that hangs ends its process alone (pyproject.toml)."""
     report = build / f"reports/{name}.xml"
     command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *tests]
+    command += ["-n", str(jobs), "--dist", "worksteal"]
     if preload(build):  # a report of a sanitizer that ends the process is to be seen
-        command += ["--capture=sys", "-m", "not timing"]
+        command += ["--capture=sys"]
+    if marked:
+        command += ["-m", marked]
     chosen = [part for part in (arguments.only, ONLY_IN.get(name)) if part]
     if chosen:
         command += ["-k", " and ".join(f"({part})" for part in chosen)]
@@ -137,6 +135,17 @@ def run_pytest(arguments, build, values, name="pytest", tests=(PYTHON_TESTS,), q
     return counts[0], counts[1] + died
 
 
+def run_python(arguments, build, values):
+    tests = THREADED[1] if has_thread_sanitizer(build) else [PYTHON_TESTS]
+    others = run_pytest(
+        arguments, build, values, tests, "pytest", jobs=arguments.jobs, marked="not timing"
+    )
+    if preload(build):
+        return others
+    alone = run_pytest(arguments, build, values, tests, "timing", marked="timing")
+    return others[0] + alone[0], others[1] + alone[1]
+
+
 def run_variants(arguments, build, values):
     """The op tests on lesser processors, op by op, and with pages around buffers that must not be
     touched."""
@@ -144,9 +153,8 @@ def run_variants(arguments, build, values):
     def run(variant):
         name, setting = variant
         cache = {"CERMET_CACHE_DIR": str(build / f"test_cache_{name}")}
-        return run_pytest(
-            arguments, build, {**values, **cache, **setting}, name, OPS_TESTS, quiet=True
-        )
+        values_here = {**values, **cache, **setting}
+        return run_pytest(arguments, build, values_here, OPS_TESTS, name, quiet=True)
 
     names = SANITIZED_VARIANTS if preload(build) else VARIANTS
     with ThreadPoolExecutor(arguments.jobs) as pool:
@@ -162,11 +170,10 @@ def main():
     arguments = parse_arguments()
     build = arguments.build.resolve()
     values = environment(arguments, build)
+    shutil.rmtree(build / "reports", ignore_errors=True)
     parts = {"C++ tests": run_ctest(arguments, build, values)}
-    if has_thread_sanitizer(build):
-        parts["Python tests"] = run_pytest(arguments, build, values, tests=THREADED[1])
-    else:
-        parts["Python tests"] = run_pytest(arguments, build, values)
+    parts["Python tests"] = run_python(arguments, build, values)
+    if not has_thread_sanitizer(build):
         parts["op tests, limited"] = run_variants(arguments, build, values)
     parts["checks"] = run_check(arguments)
     print()
