@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_set>
 
 #include "schedule/analysis.h"
 
@@ -98,7 +99,7 @@ namespace {
 int cost_of_chain(const PlanGraph& graph, Id id, const InMemory& in_memory, bool joined) {
   const int64_t size = graph.nodes[id].node->shape.size();
   int ops = 0;
-  std::set<Id> seen;
+  std::unordered_set<Id> seen;
   std::vector<Id> stack{id};
   while (!stack.empty() && ops < kMaxChain) {
     const Id at = stack.back();

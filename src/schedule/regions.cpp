@@ -335,6 +335,7 @@ bool RegionCutter::is_table(Id id, int into) {
   const Use& use = *use_in(id, into);
   if (r.contract >= 0) return use.operand && is_dear_row(r_.graph, id, r.contract, in_memory);
   const int64_t made = times_made(r_.axes, r, axes_of(r_.axes.normalize(use.at)));
+  if (made < 2) return false;
   const int64_t cost = cost_of_chain(r_.graph, id, in_memory);
   return cost >= kTableCost && (made - 1) * size * cost >= kTableSaves;
 }
