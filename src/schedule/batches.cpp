@@ -124,7 +124,7 @@ class Batcher {
   void find_take_overs(int i) {
     const Program::Launch& launch = program_.launches[i];
     const int target = launch.kernel.update_target;
-    if (target < 0 && !only_stores(launch.kernel.kernel)) return;
+    if (target < 0 && !only_stores(*launch.kernel.ir)) return;
     for (int output : launch.outputs) {
       const auto taken = std::ranges::find_if(reads_[i], [&](int v) {
         return (target < 0 || v == target) && may_take_over(i, output, v);

@@ -201,7 +201,8 @@ class Builder {
     const schedule::Region& source = r_.regions[region];
     Program::Launch launch;
     launch.kernel = schedule::emit_region(r_, region);
-    launch.hash = ir::hash_of(launch.kernel.kernel);
+    launch.hash = ir::hash_of(*launch.kernel.ir);
+    share_ir(launch);
     if (source.update >= 0) {
       const schedule::Location where = schedule::locate(r_, launch.kernel.update_target);
       launch.kernel.update_target = where.root;
@@ -215,10 +216,15 @@ class Builder {
     return launch;
   }
 
+  void share_ir(Program::Launch& launch) {
+    const auto [it, fresh] = irs_.try_emplace({launch.hash.lo, launch.hash.hi}, launch.kernel.ir);
+    if (!fresh && it->second->name == launch.kernel.ir->name) launch.kernel.ir = it->second;
+  }
+
   static Program::Launch join(Program::Launch first, Program::Launch second,
                               schedule::EmittedKernel kernel) {
     second.kernel = std::move(kernel);
-    second.hash = ir::hash_of(second.kernel.kernel);
+    second.hash = ir::hash_of(*second.kernel.ir);
     second.outputs.insert(second.outputs.begin(), first.outputs.begin(), first.outputs.end());
     second.members.insert(second.members.begin(), first.members.begin(), first.members.end());
     second.after.insert(second.after.begin(), first.after.begin(), first.after.end());
@@ -227,7 +233,7 @@ class Builder {
 
   // Where a stage with checks has items.
   static bool looks_at_indices(const schedule::EmittedKernel& kernel) {
-    return std::ranges::any_of(kernel.kernel.body, [&](const ir::Stmt& stmt) {
+    return std::ranges::any_of(kernel.ir->body, [&](const ir::Stmt& stmt) {
       const auto* stage = std::get_if<ir::For>(&stmt);
       if (stage == nullptr) return std::holds_alternative<ir::Check>(stmt);
       const auto is_check = [](const ir::Stmt& s) { return std::holds_alternative<ir::Check>(s); };
@@ -263,6 +269,7 @@ class Builder {
   const Tier tier_;
   std::map<int, std::vector<Program::Launch>> written_;  // by region
   std::map<std::pair<uint64_t, uint64_t>, int> wanted_;  // by hash: how many launches
+  std::map<std::pair<uint64_t, uint64_t>, std::shared_ptr<const ir::Kernel>> irs_;  // by hash
   std::shared_ptr<Program> program_ = std::make_shared<Program>();
 };
 
@@ -284,7 +291,7 @@ double compile_ms(const Program& program) {
     if (!seen.insert({launch.hash.lo, launch.hash.hi}).second ||
         find_compiled_kernel(launch.hash) != nullptr)
       continue;
-    ms += kKernelMs + kExpressionMs * static_cast<double>(launch.kernel.kernel.exprs.size());
+    ms += kKernelMs + kExpressionMs * static_cast<double>(launch.kernel.ir->exprs.size());
   }
   return ms;
 }
@@ -292,7 +299,7 @@ double compile_ms(const Program& program) {
 // Element-wise ops round alike in one kernel and in several, unless a half is kept wider between them.
 bool may_run_apart(const Program& program) {
   for (const Program::Launch& launch : program.launches) {
-    for (const ir::Stmt& stage : launch.kernel.kernel.body) {
+    for (const ir::Stmt& stage : launch.kernel.ir->body) {
       const auto* loop = std::get_if<ir::For>(&stage);
       const bool stores = loop != nullptr &&
                           std::all_of(loop->body.begin(), loop->body.end(), [](const ir::Stmt& s) {
@@ -315,7 +322,7 @@ double extra_ms(const Program& program) {
 }
 
 void find_kernel_of(Program::Launch& launch) {
-  launch.code = find_kernel(launch.hash, [&] { return launch.kernel.kernel; });
+  launch.code = find_kernel(launch.hash, [&] { return *launch.kernel.ir; });
 }
 
 // Those that must be compiled are compiled side by side, the longest first.
@@ -329,7 +336,7 @@ void find_kernels(Program& program) {
       missing.push_back(&launch);
   }
   std::ranges::stable_sort(missing, std::ranges::greater(), [](const Program::Launch* launch) {
-    return launch->kernel.kernel.exprs.size();
+    return launch->kernel.ir->exprs.size();
   });
   const auto count = static_cast<int64_t>(missing.size());
   const auto compile = [&](int64_t begin, int64_t end, int) {

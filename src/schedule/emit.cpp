@@ -595,7 +595,7 @@ EmittedKernel Emitter::emit() {
     const int64_t inner = contract ? n->inputs[0]->shape[n->shape.ndim() - 1] : 1;
     out_.flops += n->shape.size() * inner * (contract ? 2 : op_cost(r_.graph, m.node));
   }
-  out_.kernel = builder_.take();
+  out_.ir = std::make_shared<const ir::Kernel>(builder_.take());
   return std::move(out_);
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,7 +34,7 @@ struct CheckSite {
 };
 
 struct EmittedKernel {
-  ir::Kernel kernel;
+  std::shared_ptr<const ir::Kernel> ir;  // equal ones of a program are one
   std::vector<Operand> operands;
   std::vector<int64_t> extents;
   std::vector<int64_t> strides;

@@ -46,11 +46,11 @@ void add_to_report(const Program& program, const Program::Launch& launch, Kernel
 KernelReport report_on(const Program& program, std::span<const Program::Launch> batch) {
   KernelReport report;
   const Program::Launch& first = batch[0];
-  report.name = first.kernel.kernel.name;
+  report.name = first.kernel.ir->name;
   report.form = first.code->form;
-  report.scheme = ir::scheme_of(first.kernel.kernel, cpu_target().facts());
+  report.scheme = ir::scheme_of(*first.kernel.ir, cpu_target().facts());
   report.border = first.border;
-  report.ir = ir::print(first.kernel.kernel);
+  report.ir = ir::print(*first.kernel.ir);
   report.members = static_cast<int>(batch.size());
   for (const Program::Launch& launch : batch) add_to_report(program, launch, report);
   return report;

@@ -38,21 +38,21 @@ bool may_open(const Regions& regions, const Region& table, const Region& reader,
 class Joiner {
  public:
   Joiner(const EmittedKernel& first, const EmittedKernel& second)
-      : second_(second), out_(first), to_(first.kernel) {}
+      : second_(second), out_(first), to_(*first.ir) {}
 
   std::optional<EmittedKernel> join() {
-    if (to_.kernel().axes.size() + second_.kernel.axes.size() > ir::kMaxAxes) return std::nullopt;
+    if (to_.kernel().axes.size() + second_.ir->axes.size() > ir::kMaxAxes) return std::nullopt;
     strides_ = to_.kernel().stride_count;
     sites_ = static_cast<int>(out_.sites.size());
-    for (size_t p = 0; p < second_.kernel.params.size(); p++) {
+    for (size_t p = 0; p < second_.ir->params.size(); p++) {
       if (!add_param(p)) return std::nullopt;
     }
-    for (const ir::Axis& axis : second_.kernel.axes)
+    for (const ir::Axis& axis : second_.ir->axes)
       axes_.push_back(to_.axis(axis.name, axis.has_extent));
-    for (const ir::Value& value : second_.kernel.values)
+    for (const ir::Value& value : second_.ir->values)
       values_.push_back(to_.value(value.dtypes, value.name));
-    to_.kernel().stride_count += second_.kernel.stride_count;
-    for (const ir::Stmt& stmt : second_.kernel.body) {
+    to_.kernel().stride_count += second_.ir->stride_count;
+    for (const ir::Stmt& stmt : second_.ir->body) {
       ir::Stmt moved = renumber(stmt);
       to_.kernel().body.push_back(std::move(moved));
     }
@@ -60,8 +60,8 @@ class Joiner {
     append(out_.strides, second_.strides);
     append(out_.sites, second_.sites);
     out_.flops += second_.flops;
-    out_.kernel = to_.take();
-    out_.kernel.name += "_" + second_.kernel.name;
+    to_.kernel().name += "_" + second_.ir->name;
+    out_.ir = std::make_shared<const ir::Kernel>(to_.take());
     return std::move(out_);
   }
 
@@ -72,7 +72,7 @@ class Joiner {
   }
 
   bool add_param(size_t p) {
-    const ir::Param& param = second_.kernel.params[p];
+    const ir::Param& param = second_.ir->params[p];
     const Operand& operand = second_.operands[p];
     if (param.kind == ir::ParamKind::buffer) return add_buffer(param, operand);
     const size_t known = to_.kernel().params.size();
@@ -112,7 +112,7 @@ class Joiner {
 
   ir::ExprId rebuild(ir::ExprId root) {
     if (root == ir::kNone) return root;
-    return ir::rebuild_expr(to_, second_.kernel, root, memo_,
+    return ir::rebuild_expr(to_, *second_.ir, root, memo_,
                             [this](ir::Builder& to, ir::ExprId, ir::Expr expr) {
                               renumber(expr);
                               return to.intern(std::move(expr));

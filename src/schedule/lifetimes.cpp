@@ -59,7 +59,7 @@ class FirstLoads {
 class Overwriting {
  public:
   explicit Overwriting(const schedule::EmittedKernel& kernel) : given_(kernel) {
-    for_each_stmt(kernel.kernel, [&](const ir::Stmt& stmt) {
+    for_each_stmt(*kernel.ir, [&](const ir::Stmt& stmt) {
       stores_ += std::holds_alternative<ir::Store>(stmt);
       folds_ += std::holds_alternative<ir::Fold>(stmt);
       others_ |=
@@ -106,8 +106,8 @@ class Overwriting {
   }
 
   const ir::Kernel& to_run() {
-    if (stores_ < 2) return given_.kernel;
-    if (!simple_) simple_ = ir::simplify(given_.kernel);
+    if (stores_ < 2) return *given_.ir;
+    if (!simple_) simple_ = ir::simplify(*given_.ir);
     return *simple_;
   }
 

@@ -53,7 +53,7 @@ void log_launch(std::span<const Program::Launch> batch, int64_t ns) {
   }
   const std::string more = batch.size() > 1 ? fmt::format(" x {}", batch.size()) : "";
   log_line(LogTopic::launch, "{} [{}]{} {:.1f} us, {:.1f} GB/s, {:.1f} GFLOP/s",
-           batch[0].kernel.kernel.name, fmt::join(batch[0].kernel.extents, " "), more, us,
+           batch[0].kernel.ir->name, fmt::join(batch[0].kernel.extents, " "), more, us,
            bytes / us / 1e3, flops / us / 1e3);
 }
 
