@@ -56,20 +56,26 @@ class Spinner {
   uint32_t spins_ = 0;
 };
 
-// Which chunks are taken: epoch (32 bits) | number of chunks (16) | next chunk (16). The epoch
-// keeps a worker that read the ticket of an earlier run from claiming in this one.
+// Which chunks are left, [begin, end): epoch (32 bits) | end (16) | begin (16). The epoch keeps a worker
+// that read the ticket of an earlier run from claiming in this one.
 struct Ticket {
   uint64_t word;
 
   static constexpr int64_t kMaxChunks = 0xFFFF;
-  static Ticket make(uint64_t epoch, uint64_t chunks, uint64_t next) {
-    return {epoch << 32 | chunks << 16 | next};
+  static Ticket make(uint64_t epoch, uint64_t begin, uint64_t end) {
+    return {epoch << 32 | end << 16 | begin};
   }
-  uint32_t next() const { return word & 0xFFFF; }
-  uint32_t chunks() const { return word >> 16 & 0xFFFF; }
-  uint32_t left() const { return chunks() - next(); }
-  Ticket exhausted() const { return make(word >> 32, chunks(), chunks()); }
+  uint32_t begin() const { return word & 0xFFFF; }
+  uint32_t end() const { return word >> 16 & 0xFFFF; }
+  uint32_t left() const { return end() - begin(); }
+  Ticket without_first() const { return {word + 1}; }
+  Ticket without_last() const { return {word - (1 << 16)}; }
+  Ticket exhausted() const { return make(word >> 32, end(), end()); }
 };
+
+// The caller claims from the front and workers from the back: what one kernel wrote in a core's cache
+// the same core then mostly reads in the next.
+enum class Claim : uint8_t { first, last };
 
 // One run. The fields that a worker reads fit one cache line; they change only while `ticket` has
 // nothing left, so whoever claimed a chunk reads them unhurriedly: the caller waits for `done`.
@@ -84,19 +90,21 @@ struct alignas(64) Slot {
   std::atomic<bool> taken{false};   // belongs to a caller
   std::exception_ptr error;
 
-  bool claim(uint32_t& index);
+  bool claim(Claim which, uint32_t& index);
   uint32_t abandon();
   uint32_t work(int worker);
   uint32_t work_first(bool& stopped);
   void run_chunk(uint32_t index, int worker);
 };
 
-bool Slot::claim(uint32_t& index) {
+bool Slot::claim(Claim which, uint32_t& index) {
   uint64_t seen = ticket.load(std::memory_order_acquire);
   while (Ticket{seen}.left() != 0) {
-    if (ticket.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel,
+    const Ticket left =
+        which == Claim::first ? Ticket{seen}.without_first() : Ticket{seen}.without_last();
+    if (ticket.compare_exchange_weak(seen, left.word, std::memory_order_acq_rel,
                                      std::memory_order_acquire)) {
-      index = Ticket{seen}.next();
+      index = which == Claim::first ? Ticket{seen}.begin() : left.end();
       return true;
     }
   }
@@ -121,7 +129,7 @@ void Slot::run_chunk(uint32_t index, int worker) {
 uint32_t Slot::work(int worker) {
   uint32_t settled = 0;
   uint32_t index = 0;
-  while (claim(index)) {
+  while (claim(Claim::last, index)) {
     ++settled;
     try {
       run_chunk(index, worker);
@@ -143,7 +151,7 @@ uint32_t Slot::work_first(bool& stopped) {
     do {
       run_chunk(index, 0);
       stopped = cancelled();
-    } while (!stopped && claim(index) && ++settled);
+    } while (!stopped && claim(Claim::first, index) && ++settled);
     abandoned = stopped;
   } catch (...) {
     if (!failed.exchange(true)) error = std::current_exception();
@@ -296,7 +304,7 @@ bool ThreadPool::State::row_pays(double cost_ns) {
 bool ThreadPool::State::share(Slot& slot, int64_t chunks, bool wake_parked) {
   const uint64_t epoch = (slot.ticket.load(std::memory_order_relaxed) >> 32) + 1;
   slot.done.store(0, std::memory_order_relaxed);
-  slot.ticket.store(Ticket::make(epoch, chunks, 1).word, std::memory_order_seq_cst);
+  slot.ticket.store(Ticket::make(epoch, 1, chunks).word, std::memory_order_seq_cst);
   if (wake_parked) {
     const int sleepers = parked.load(std::memory_order_seq_cst);
     if (sleepers > 0) wake_some(static_cast<int>(std::min<int64_t>({sleepers, chunks - 1, 4})));

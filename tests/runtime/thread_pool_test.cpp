@@ -51,6 +51,17 @@ TEST_P(Pool, CoversEachItemOnce) {
   }
 }
 
+TEST_P(Pool, TheCallerHasTheFirstItemsWorkersTheLast) {
+  std::vector<int> by(1000);
+  for (int round = 0; round < 20; ++round) {
+    pool.run(std::ssize(by), 1, kMuch, [&](int64_t begin, int64_t end, int worker) {
+      for (int64_t i = begin; i < end; ++i) by[i] = worker;
+    });
+    EXPECT_TRUE(std::ranges::is_partitioned(by, [](int worker) { return worker == 0; }));
+    EXPECT_EQ(by[0], 0);
+  }
+}
+
 TEST_P(Pool, MoreChunksThanATicketCounts) {
   std::atomic<int64_t> sum{0};
   constexpr int64_t kItems = 3'000'000;
