@@ -21,7 +21,8 @@ namespace cermet {
 namespace {
 
 constexpr size_t kWordsInFrame = 64;
-constexpr double kChunkNs = 5e3;         // a chunk of items should take at least as long,
+constexpr double kChunkNs = 1.5e3;       // a chunk of items should take at least as long,
+constexpr double kClaimNs = 100;         // and as the claims of all threads, which come one by one,
 constexpr double kLongestChunkNs = 5e4;  // but not longer than this,
 constexpr double kChunksPerThread = 16;  // and what can be shared out evenly is not cut smaller
 constexpr double kMaxChunks = 4096;      // of a batch, about
@@ -114,8 +115,10 @@ struct Runner {
 };
 
 double chunk_of(double cost) {
-  return std::clamp(cost / (kChunksPerThread * ThreadPool::get().size()), kChunkNs,
-                    kLongestChunkNs);
+  const double threads = ThreadPool::get().size();
+  const double chunk =
+      std::max({cost / (kChunksPerThread * threads), kChunkNs, kClaimNs * threads});
+  return std::min(chunk, kLongestChunkNs);
 }
 
 // Every span looks through all of the work, so there is one for each thread, and but one where no parked
