@@ -116,11 +116,75 @@ void UpdateWriter::merge_parts(const Update& update, LocalId parts) {
 void UpdateWriter::write_spans() {
   Builder& to = out_.to();
   const auto [first, past] = out_.open_span("update" + suffix_, kUpdateOwners);
-  const ExprId whole =
-      out_.let(to.compare(Code::eq, to.sub(past, first), out_.integer(kUpdateOwners)));
-  take_all(whole);
-  take_owned(whole, {first, past});
+  const ExprId none = out_.integer(0), slices = to.extent(serial_[0]);
+  ExprId begin = none, end = slices;
+  ExprId all = to.compare(Code::eq, to.sub(past, first), out_.integer(kUpdateOwners));
+  if (const std::optional<ExprId> apart = slices_apart()) {
+    const auto share = [&](ExprId owner) {
+      return to.div(to.mul(owner, slices), out_.integer(kUpdateOwners));
+    };
+    const ExprId shared = out_.let(*apart);
+    begin = out_.let(to.select(shared, share(first), none));
+    end = to.select(shared, share(past), slices);
+    all = to.logical_or(all, shared);
+  }
+  all = out_.let(all);
+  take_slices({begin, out_.let(to.select(all, end, none))});
+  take_owned(all, {first, past});
   out_.close();
+}
+
+// Whether no two slices of the outermost axis reach one element, as known in a launch; nullopt: in none.
+std::optional<ExprId> UpdateWriter::slices_apart() {
+  Builder& b = source_.builder();
+  const auto integer = [&](int64_t v) { return b.integer(Dtype::int64, v); };
+  const AxisId axis = serial_[0];
+  ExprId apart = b.compare(Code::le, integer(kUpdateSlices), b.extent(axis));
+  ExprId from = kNone, span = integer(1);
+  for (const IndexTerm& term : *written_index(*stmt_)) {
+    const Expr e = source_.kernel()[term.expr];
+    const ExprId stride = term.stride == kUnit ? integer(1) : b.stride_ref(term.stride);
+    if (e.kind == ExprKind::axis && e.id == axis) {
+      if (from != kNone) return std::nullopt;
+      from = stride;
+      continue;
+    }
+    const std::optional<ExprId> most = most_of(term.expr);
+    if (!most) return std::nullopt;
+    span = b.add(span, b.mul(*most, stride));
+    apart = b.logical_and(apart, b.compare(Code::le, integer(0), stride));
+  }
+  if (from == kNone) return std::nullopt;
+  return out_.expr(b.logical_and(apart, b.compare(Code::le, span, from)));
+}
+
+// The largest value of an expression that is never negative: a place along an axis, or an index that
+// counts only if it is in range.
+std::optional<ExprId> UpdateWriter::most_of(ExprId id) const {
+  const auto is_zero = [&](ExprId x) {
+    const Expr& c = source_.kernel()[x];
+    return c.kind == ExprKind::constant && c.bits == 0;
+  };
+  const Expr e = source_.kernel()[id];
+  if (e.kind == ExprKind::axis) {
+    Builder& b = source_.builder();
+    return b.sub(b.extent(e.id), b.integer(Dtype::int64, 1));
+  }
+  if (e.kind != ExprKind::op || e.code != Code::select || !is_zero(e.operands[2])) return {};
+  const Expr& both = source_.kernel()[e.operands[0]];
+  if (both.kind != ExprKind::op || both.code != Code::bit_and) return {};
+  const auto is_le = [&](ExprId test, int side) {
+    const Expr& c = source_.kernel()[test];
+    return c.kind == ExprKind::op && c.code == Code::le && c.operands[side] == e.operands[1];
+  };
+  for (int k = 0; k < 2; ++k) {
+    const ExprId low = both.operands[k], high = both.operands[1 - k];
+    if (!is_le(low, 1) || !is_le(high, 0)) continue;
+    const ExprId most = source_.kernel()[high].operands[1];
+    const bool known = is_zero(source_.kernel()[low].operands[0]) && source_.axes(most) == 0;
+    if (known) return most;
+  }
+  return {};
 }
 
 // Of the loop over single points.
@@ -129,32 +193,31 @@ ForKind UpdateWriter::innermost() const {
   return stores && lanes_in_order_ ? ForKind::lane : ForKind::serial;
 }
 
-// One point after the other, each a row of lanes if there are any.
-void UpdateWriter::take_all(ExprId whole) {
+// One point of the slices after the other, each a row of lanes if there are any.
+void UpdateWriter::take_slices(Range slices) {
   Builder& to = out_.to();
   for (size_t i = 0; i < serial_.size(); ++i) {
-    ExprId end = to.extent(serial_[i]);
-    if (i == 0) end = out_.let(to.select(whole, end, out_.integer(0)));
+    const Range range = i == 0 ? slices : Range{out_.integer(0), to.extent(serial_[i])};
     const ForKind kind = i + 1 == serial_.size() ? innermost() : ForKind::serial;
-    const AxisId variable = out_.open_loop(kind, out_.integer(0), end, "point");
+    const AxisId variable = out_.open_loop(kind, range.begin, range.end, "point");
     out_.bind(serial_[i], to.axis_ref(variable));
   }
   take();
   close(serial_.size());
 }
 
-void UpdateWriter::take_owned(ExprId whole, Range owners) {
+void UpdateWriter::take_owned(ExprId skip, Range owners) {
   Builder& to = out_.to();
   const ExprId none = out_.integer(0);
   const AxisId axis = serial_.back();
   for (size_t i = 0; i + 1 < serial_.size(); ++i) {
     ExprId end = to.extent(serial_[i]);
-    if (i == 0) end = out_.let(to.select(whole, none, end));
+    if (i == 0) end = out_.let(to.select(skip, none, end));
     open_serial({serial_[i]}, none, end);
   }
   const ExprId extent = to.extent(axis);
   ExprId blocks = out_.ceil_div(extent, kUpdateBlock);
-  if (serial_.size() == 1) blocks = to.select(whole, none, blocks);
+  if (serial_.size() == 1) blocks = to.select(skip, none, blocks);
   const AxisId b = out_.open_loop(ForKind::serial, none, out_.let(blocks), "block");
   const auto [begin, end] = out_.bounds(to.axis_ref(b), kUpdateBlock, extent);
   const LocalId places = to.local(Dtype::int64, {kUpdateBlock + 1, {}}, LocalScope::thread);

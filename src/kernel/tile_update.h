@@ -5,9 +5,11 @@
 // parts    items are the update's runs, each with elements of its own; lane loops merge these.
 // spans    elements belong to kUpdateOwners owners, a span of owners to each thread. It finds the points
 //          of its elements block by block, then takes these alone; one span of all owners takes the
-//          points as they come. Lanes run along a row of elements, if points reach such.
+//          points as they come. Lanes run along a row of elements, if points reach such. Where the slices
+//          of the outermost axis reach elements apart, as of put_along_axis, a span takes its share of these.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "kernel/tile_tasks.h"
@@ -16,6 +18,8 @@ namespace cermet::ir {
 
 inline constexpr int64_t kUpdateOwners = 256;  // more than threads, so that spans have equal shares
 inline constexpr int64_t kUpdateBlock = 256;   // points that are looked through at a time
+inline constexpr int64_t kUpdateSlices =
+    64;  // that are apart: from so many on a span takes a share
 inline constexpr int64_t kUpdateMerge = 4096;  // elements merged by one item
 
 class UpdateWriter {
@@ -36,8 +40,10 @@ class UpdateWriter {
   void take_run(const Update& update, LocalId parts, ExprId base, Range run);
   void merge_parts(const Update& update, LocalId parts);
   void write_spans();
-  void take_all(ExprId whole);
-  void take_owned(ExprId whole, Range owners);
+  std::optional<ExprId> slices_apart();
+  std::optional<ExprId> most_of(ExprId id) const;
+  void take_slices(Range slices);
+  void take_owned(ExprId skip, Range owners);
   ExprId find_owned(AxisId axis, Range block, Range owners, LocalId places);
   void take();
   ForKind innermost() const;

@@ -540,6 +540,39 @@ TEST(Tile, RepeatedElements) {
   check("a0", "store p2[%0*s0 + a1] =" + value + " mask ne(%0, 3)");
 }
 
+// As put_along_axis: rows of 12 elements, an index out of range counts as 0. A row's points reach no other
+// row's elements where rows lie 12 or more apart, which a launch finds out.
+TEST(Tile, SlicesApart) {
+  for (const int64_t apart : {12, 13, 11, 5, 0}) {
+    for (const char* statement : {"store p2[%1 + a0*s1] =", "update p2[%1 + a0*s1] add",
+                                  "update p2[a0*s1 + %1] max", "update p2[%1 + a0*s1 + a0] add"}) {
+      const std::string text = fmt::format(R"(kernel "along" {{
+  param p0 int32 in "indices"
+  param p1 float32 in
+  param p2 float32 inout
+  param p3 int64 scalar
+  axis a0
+  axis a1
+  strides 2
+  for stage (a0, a1) {{
+    %0 = cast.int64(load(p0[a0*s0 + a1]))
+    %1 = select(bit_and(le(0, %0), le(%0, p3)), %0, 0)
+    {} load(p1[a0*s0 + a1])
+  }}
+}})",
+                                           statement);
+      expect_same(
+          {.text = text,
+           .strides = [=](const Numbers& n) { return Numbers{n[1], apart}; },
+           .elements =
+               [](const Numbers& n) { return Numbers{n[0] * n[1], n[0] * n[1], 14 * n[0] + 12}; },
+           .index_range = 13,
+           .scalar = 11},
+          "scatter", {{1, 40}, {63, 9}, {64, 9}, {300, 20}, {3, 600}, {0, 3}});
+    }
+  }
+}
+
 TEST(Tile, RowsInParts) {
   expect_same({.text = R"(kernel "rows" {
   param p0 int32 in "indices"
