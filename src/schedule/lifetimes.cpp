@@ -133,10 +133,12 @@ class TakeOvers {
  public:
   explicit TakeOvers(const Program& program) : program_(program) {}
 
-  // Which input is there for the taking is known at run time: a few are named.
+  // Which input is there for the taking is known at run time: a few are named. An update lies in the memory
+  // of its target, or in a copy, which is made before anything is read.
   void find(Program::Launch& launch) {
     constexpr int kMostNamed = 4;
     const schedule::EmittedKernel& kernel = launch.kernel;
+    if (kernel.update_target >= 0) return;
     for (int output : launch.outputs) {
       const int out_param = param_of_output(kernel, output);
       int named = 0;
@@ -165,8 +167,7 @@ class TakeOvers {
 
   bool is_alike(const Program::Launch& launch, int output, int dying) const {
     const Program::Value &out = program_.values[output], &in = program_.values[dying];
-    return launch.kernel.update_target != dying && out.bytes == in.bytes && !in.constant &&
-           size_of(out.dtype) == size_of(in.dtype) &&
+    return out.bytes == in.bytes && !in.constant && size_of(out.dtype) == size_of(in.dtype) &&
            std::ranges::find(launch.outputs, dying) == launch.outputs.end();
   }
 
