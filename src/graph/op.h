@@ -169,11 +169,18 @@ struct CompositeLowering {
   array (*graph)(const OpCall&);
   std::optional<Params> (*kernel)(const OpCall&) = nullptr;
 };
+// A slice by steps of 1.
+struct Slice {
+  PerAxis start;
+  Shape size;
+};
 // Writes into a copy (or in place) of input 0: slice_update, scatter. The schedule gives the target.
 struct UpdateLowering {
   // Coordinates in the target of the update element at `at`; kNone mask where none.
   Coords (*target)(LowerContext&, const NodeView&, const Coords& at);
   ScatterReduce (*reduce)(const NodeView&);
+  // What of the target is replaced by the update; nullopt where that is no such slice.
+  std::optional<Slice> (*slice)(const NodeView&) = nullptr;
 };
 using Lowering = std::variant<MapLowering, MoveLowering, FoldLowering, ScanLowering,
                               ContractLowering, CompositeLowering, UpdateLowering>;

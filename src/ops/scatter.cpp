@@ -128,6 +128,14 @@ Coords slice_target(LowerContext& cx, const NodeView& n, const Coords& at) {
   return to;
 }
 
+std::optional<Slice> replaced_slice(const NodeView& n) {
+  const SliceParams& p = n.get<SliceParams>();
+  if (static_cast<ScatterReduce>(p.reduce) != ScatterReduce::assign) return std::nullopt;
+  for (int i = 0; i < p.start.ndim(); ++i)
+    if (p.step[i] != 1 && p.size[i] != 1) return std::nullopt;
+  return Slice{p.start, p.size};
+}
+
 Coords scatter_target(LowerContext& cx, const NodeView& n, const Coords& at) {
   const GatherParams& p = n.get<GatherParams>();
   const Shape& shape = *n.input_shapes[0];
@@ -200,7 +208,7 @@ bool combines_in_float(const array& a, ScatterReduce reduce) {
 
 }  // namespace
 
-#define CERMET_WRITE_ROW(enumerator, row_name, batch, target, text) \
+#define CERMET_WRITE_ROW(enumerator, row_name, batch, target, slice, text) \
   constinit const OpRow rows::row_name = {                          \
       .id = OpId::enumerator,                                       \
       .name = #row_name,                                            \
@@ -209,21 +217,21 @@ bool combines_in_float(const array& a, ScatterReduce reduce) {
       .shape = same_shape,                                          \
       .derivative = kWriteDerivative,                               \
       .vmap = batch,                                                \
-      .lowering = UpdateLowering{target, node_reduce},              \
+      .lowering = UpdateLowering{target, node_reduce, slice},       \
       .effect = Effect::none,                                       \
       .domain = Domain{},                                           \
       .max_ulp = 0,                                                 \
       .doc = text,                                                  \
   };
 CERMET_WRITE_ROW(SliceUpdate, slice_update, AxisMapVmap{vmap_slice_update}, slice_target,
-                 "x with a slice replaced by, or reduced with, the update.")
+                 replaced_slice, "x with a slice replaced by, or reduced with, the update.")
 CERMET_WRITE_ROW(
-    Scatter, scatter, CustomVmap{vmap_scatter}, scatter_target,
+    Scatter, scatter, CustomVmap{vmap_scatter}, scatter_target, nullptr,
     "x with slices, from where the indices into some of its axes point, replaced by, or "
     "reduced with, the updates, in their order: of several assignments to one place, the last "
     "holds.")
 CERMET_WRITE_ROW(ScatterAlongAxis, scatter_along_axis, AxisMapVmap{vmap_along_axis},
-                 along_axis_target,
+                 along_axis_target, nullptr,
                  "x with elements at the indices along one axis replaced by, or reduced with, the "
                  "values.")
 #undef CERMET_WRITE_ROW

@@ -203,7 +203,7 @@ class Builder {
     launch.kernel = schedule::emit_region(r_, region);
     launch.hash = ir::hash_of(*launch.kernel.ir);
     share_ir(launch);
-    if (source.update >= 0) {
+    if (launch.kernel.update_target >= 0) {
       const schedule::Location where = schedule::locate(r_, launch.kernel.update_target);
       launch.kernel.update_target = where.root;
       launch.target_layout = where.layout;

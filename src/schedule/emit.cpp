@@ -552,7 +552,7 @@ void Emitter::emit_update(Id id) {
   Context context(*this, id, ir::kNone);
   const Lane lane = value(node(id).inputs.back(), at, ir::kNone);
   const Coords target = r_.axes.normalize(update->target(context, view, at));
-  out_.update_target = node(id).inputs[0];
+  if (!node(id).fresh_target) out_.update_target = node(id).inputs[0];
   static constexpr ir::Code codes[] = {ir::Code::add, ir::Code::add, ir::Code::mul, ir::Code::max,
                                        ir::Code::min};
   const ScatterReduce reduce = update->reduce(view);

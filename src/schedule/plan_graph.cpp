@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "graph/laziness.h"
 #include "runtime/poll.h"
+#include "schedule/fresh_targets.h"
 #include "schedule/patterns.h"
 
 namespace cermet::schedule {
@@ -178,7 +179,11 @@ class Maker {
 
 }  // namespace
 
-PlanGraph make_plan_graph(const TracedGraph& graph) { return Maker(graph).make(); }
+PlanGraph make_plan_graph(const TracedGraph& graph) {
+  PlanGraph made = Maker(graph).make();
+  find_fresh_targets(made);
+  return made;
+}
 
 PlanNodeView::PlanNodeView(const PlanGraph& graph, Id id)
     : view_{graph.nodes[id].row(),

@@ -34,6 +34,7 @@ struct PlanNode {
   bool border = false;         // behind a barrier: never computed inside a consumer's region
   std::vector<Id> after = {};  // a barrier: its users' regions come after those that make these
   int scalar = -1;             // full: position among the program's scalars
+  bool fresh_target = false;   // update: of input 0 no element is seen; see fresh_targets.h
   int kernel = -1;             // of a composite that is one kernel: its number
 
   const OpRow& row() const { return *node->row; }

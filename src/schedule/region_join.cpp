@@ -121,6 +121,7 @@ void RegionCutter::add_update(Id id, int own, const Coords& at) {
   });
   n.lowering<UpdateLowering>()->target(context, view, at);
   uses_[n.inputs.back()].push_back({own, at});
+  if (n.fresh_target) return;
   in_memory_[n.inputs[0]] = true;
   memory_readers_[n.inputs[0]].push_back(own);
 }

@@ -79,6 +79,7 @@ void RegionCutter::place(Id id) {
   PlanNode& n = r_.graph.nodes[id];
   if (n.kernel < 0 && !n.leaf && is_spread(id)) enter_products_from_memory(id);
   const bool memory = n.needed || n.border || in_memory_[id];
+  if (!memory && uses_[id].empty()) return;  // a target that is written over
   if (n.kernel >= 0 && !n.inputs.empty() && n.lowering<MoveLowering>() == nullptr) {
     place_in_kernel(id, memory);
   } else if (n.leaf) {

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: MIT
+"""Arrays that are made slice by slice: what every element is written into later is not made; where an
+element stays, or a step is looked at, it holds what it held."""
+
+import cermet.core as mx
+import numpy as np
+import pytest
+
+RANDOM = np.random.default_rng(7)
+BASE = RANDOM.standard_normal((12, 10)).astype(np.float32)
+PARTS = [RANDOM.standard_normal((12, 10)).astype(np.float32) for _ in range(6)]
+
+# name: (kernels, with that of the product written into if it is made; slices written in turn)
+WRITES = {
+    "rows": (3, [np.s_[0:5], np.s_[5:6], np.s_[6:12]]),
+    "rows in no order": (3, [np.s_[6:12], np.s_[0:5], np.s_[5:6]]),
+    "columns": (2, [np.s_[:, 4:], np.s_[:, :4]]),
+    "rows one over the other": (3, [np.s_[0:8], np.s_[3:12], np.s_[2:4]]),
+    "rows but one": (4, [np.s_[0:5], np.s_[6:12], np.s_[7:9]]),
+    "rows but the last": (3, [np.s_[0:5], np.s_[5:11]]),
+    "rows and columns": (4, [np.s_[0:6], np.s_[6:12, :5], np.s_[6:12, 5:]]),
+    "every other row": (3, [np.s_[::2], np.s_[1::2]]),
+    "backwards": (3, [np.s_[5::-1], np.s_[6:]]),
+}
+
+
+def written(lib, x, parts, slices, values=None):
+    """x with the slices replaced by those of the parts, in turn; keeps each step in `values`."""
+    for part, at in zip(parts, slices, strict=False):
+        if values is not None:
+            x = lib.array(x)
+            values.append(x)
+        x[at] = part[at]
+    return x
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_arrays_made_of_slices(name, compiled):
+    kernels, slices = WRITES[name]
+    parts = [mx.array(p) for p in PARTS]
+    mx.eval(parts)
+
+    def f(base, *parts):
+        return written(mx, base * 2, parts, slices)
+
+    want = written(np, BASE * 2, PARTS, slices)
+    run, base = mx.compile(f) if compiled else f, mx.array(BASE)
+    mx.eval(base, run(base, *parts))
+    before = mx.counters()["kernels_launched"]
+    got = run(base, *parts)
+    mx.eval(got)
+    assert mx.counters()["kernels_launched"] - before == kernels
+    np.testing.assert_array_equal(np.array(got), want)
+    np.testing.assert_array_equal(np.array(base), BASE)
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_each_step_can_be_looked_at(name):
+    slices = WRITES[name][1]
+    ours, theirs = [], []
+    ours.append(written(mx, mx.array(BASE) * 2, [mx.array(p) for p in PARTS], slices, ours))
+    theirs.append(written(np, BASE * 2, PARTS, slices, theirs))
+    mx.eval(ours)
+    for got, want in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(np.array(got), want)
+
+
+def test_what_adds_to_an_element_sees_it():
+    x = mx.zeros((12, 10)).at[0:6].add(mx.array(BASE[:6])).at[6:].add(mx.array(BASE[6:]))
+    np.testing.assert_array_equal(np.array(x), BASE)
+    y = (mx.array(BASE) * 2).at[0:6].add(1.0)
+    y[6:] = 0
+    np.testing.assert_array_equal(np.array(y), np.vstack([BASE[:6] * 2 + 1, BASE[6:] * 0]))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("join", ["concatenate", "stack"])
+@pytest.mark.parametrize("n", [9, 40])
+def test_joining_many_takes_a_kernel_each(join, axis, n):
+    arrays = [RANDOM.standard_normal((3, 4)).astype(np.float32) for _ in range(n)]
+    ours = [mx.array(a) for a in arrays]
+    mx.eval(ours)
+    before = mx.counters()["kernels_launched"]
+    got = getattr(mx, join)(ours, axis)
+    mx.eval(got)
+    assert mx.counters()["kernels_launched"] - before == n
+    np.testing.assert_array_equal(np.array(got), getattr(np, join)(arrays, axis))
+
+
+def test_derivatives_and_batches_of_arrays_made_of_slices():
+    def f(x):
+        y = mx.zeros((12, 10))
+        y[:5] = x[:5] * 2
+        y[5:] = mx.sin(x[5:])
+        return y
+
+    x = mx.array(BASE)
+    gradient = mx.grad(lambda x: (f(x) * x).sum())(x)
+    want = np.vstack([4 * BASE[:5], np.sin(BASE[5:]) + BASE[5:] * np.cos(BASE[5:])])
+    np.testing.assert_allclose(np.array(gradient), want, 1e-5, 1e-5)
+    batch = mx.stack([x, x + 1])
+    np.testing.assert_array_equal(np.array(mx.vmap(f)(batch)[1]), np.array(f(x + 1)))
