@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Arrays that are made slice by slice: what every element is written into later is not made; where an
-element stays, or a step is looked at, it holds what it held."""
+"""Arrays that are made slice by slice: what is wholly written over is not made; where an element
+stays, or a step is looked at, it holds what it held."""
 
 import cermet.core as mx
 import numpy as np
