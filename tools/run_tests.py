@@ -105,7 +105,7 @@ def run_ctest(arguments, build, values):
 
 
 def run_pytest(arguments, build, values, tests, name, jobs=1, marked="", quiet=False):
-    """`jobs` processes share the tests; a test that hangs ends its process alone (pyproject.toml)."""
+    """`jobs` processes share the tests; one that hangs ends its process alone (pyproject.toml)."""
     report = build / f"reports/{name}.xml"
     command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *tests]
     command += ["-n", str(jobs), "--dist", "worksteal"]
