@@ -456,6 +456,33 @@ def scatter(g):
     g.step(f"at[{rows}].add", lambda a, v: a.at[index].add(v), [i, j], value)
 
 
+def write(g):
+    """Slices of one value, often all of it bit by bit, become those of others."""
+    i = g.pick(lambda v: v.ref.ndim > 0 and v.ref.size > 0)
+    if i is None:
+        return
+    dtype, shape = g.values[i].dtype, g.values[i].shape
+    axis = g.below(len(shape))
+    cuts = sorted({0, shape[axis], *(g.below(shape[axis] + 1) for _ in range(1 + g.below(3)))})
+    pieces = list(zip(cuts, cuts[1:], strict=False))
+    g.rng.shuffle(pieces)
+    for low, high in pieces[: len(pieces) - g.chance(30)]:
+        at = (slice(None),) * axis + (slice(int(low), int(high)),)
+        j = g.pick(lambda v: v.shape == shape and v.dtype == dtype)
+        if g.chance(40):
+            j = g.new_input(shape, dtype)
+        mask = np.zeros(shape, bool)
+        mask[at] = True
+        value = bounded.where(Bounded(mask, "bool"), g.values[j], g.values[i])
+
+        def replaced(a, v, at=at):
+            a = mx.array(a)  # another name, not another value
+            a[at] = v[at]
+            return a
+
+        i = g.step(f"write {at}", replaced, [i, j], value)
+
+
 def product(g):
     """x @ w, with float operands of 1 to 3 axes."""
     i = g.pick(lambda v: is_float(v.dtype) and 1 < v.ref.ndim < 4)
@@ -499,6 +526,7 @@ MOVES = [
     join,
     gather,
     scatter,
+    *[write] * 2,
     product,
     wait,
 ]
