@@ -89,6 +89,15 @@ class Overwriting {
     return true;
   }
 
+  // No element of `output` is written twice: its places count up along axes.
+  bool writes_once(int output) {
+    const ir::Kernel& kernel = to_run();
+    const ir::Store* own = store_of(kernel, output);
+    return own != nullptr && std::ranges::all_of(own->index, [&](const ir::IndexTerm& term) {
+             return kernel[term.expr].kind == ir::ExprKind::axis;
+           });
+  }
+
  private:
   template <typename F>
   static void for_each_stmt(const ir::Kernel& kernel, F f) {
@@ -138,7 +147,10 @@ class TakeOvers {
   void find(Program::Launch& launch) {
     constexpr int kMostNamed = 4;
     const schedule::EmittedKernel& kernel = launch.kernel;
-    if (kernel.update_target >= 0) return;
+    if (kernel.update_target >= 0) {
+      launch.keeps_target = reads_target_elsewhere(launch);
+      return;
+    }
     for (int output : launch.outputs) {
       const int out_param = param_of_output(kernel, output);
       int named = 0;
@@ -163,6 +175,25 @@ class TakeOvers {
         return static_cast<int>(i);
     }
     return -1;
+  }
+
+  // Than where it writes at that time.
+  bool reads_target_elsewhere(const Program::Launch& launch) {
+    const schedule::EmittedKernel& kernel = launch.kernel;
+    const int target = kernel.update_target;
+    if (std::ranges::none_of(kernel.operands, [&](const Operand& o) {
+          return o.kind == Operand::Kind::buffer && o.value == target;
+        }))
+      return false;
+    const int in = only_param(kernel, target);
+    return in < 0 || std::ranges::any_of(
+                         launch.outputs,
+                         [&](int output) {
+                           const int out = param_of_output(kernel, output);
+                           return out < 0 ||
+                                  kernel.operands[in].offset != kernel.operands[out].offset ||
+                                  !is_safe(launch, in, out) || !overwriting_->writes_once(out);
+                         });
   }
 
   bool is_alike(const Program::Launch& launch, int output, int dying) const {

@@ -41,8 +41,9 @@ struct Program {
     KernelPtr code;
     int batch = 1;         // launches from this one on that run as one; 0: not the first of them
     Layout target_layout;  // update: of the copied value, from its own layout's start
-    std::vector<int> outputs;  // values it makes
-    std::vector<int> after;    // values that must be made before, beside those it reads
+    bool keeps_target = false;  // update: it reads what it would have written over
+    std::vector<int> outputs;   // values it makes
+    std::vector<int> after;     // values that must be made before, beside those it reads
     // (output, dying value whose memory it may use): the first that is there for an output, once each.
     std::vector<std::pair<int, int>> take_over;
     std::vector<int> dies;         // values not needed after the batch, nor by others in it

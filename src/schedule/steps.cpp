@@ -61,11 +61,12 @@ void Steps::add(const Program& program, size_t number) {
             .dying = values.add(dying),
             .bytes_read = static_cast<uint64_t>(launch.bytes_read),
             .bytes_written = static_cast<uint64_t>(launch.bytes_written)};
-  step.target_is_whole =
-      step.target >= 0 && std::ranges::find(launch.dies, step.target) != launch.dies.end() &&
-      launch.target_layout.offset == 0 && std::ranges::all_of(launch.outputs, [&](int value) {
-        return is_contiguous(program.values[value].shape, launch.target_layout);
-      });
+  step.target_is_whole = step.target >= 0 && !launch.keeps_target &&
+                         std::ranges::find(launch.dies, step.target) != launch.dies.end() &&
+                         launch.target_layout.offset == 0 &&
+                         std::ranges::all_of(launch.outputs, [&](int value) {
+                           return is_contiguous(program.values[value].shape, launch.target_layout);
+                         });
   if (step.batch > 0) {
     std::vector<int64_t> extents;
     for (int i = 0; i < step.batch; i++) {

@@ -101,3 +101,62 @@ def test_derivatives_and_batches_of_arrays_made_of_slices():
     np.testing.assert_allclose(np.array(gradient), want, 1e-5, 1e-5)
     batch = mx.stack([x, x + 1])
     np.testing.assert_array_equal(np.array(mx.vmap(f)(batch)[1]), np.array(f(x + 1)))
+
+
+def added_shifted(lib, x):
+    if lib is mx:
+        return x.at[1:].add(x[:-1])
+    y = x.copy()
+    y[1:] += x[:-1]
+    return y
+
+
+def set_twice(x):
+    x[2:3] = 1
+    return x
+
+
+def written_at(x, at, value):
+    x[at] = value
+    return x
+
+
+ROWS, COLUMNS = np.array([1, 1, 3, 1, 0]), np.array([[0, 0, 1, 5]] * 12)
+
+# What is written comes from other elements of what is written over.
+OVERLAPS = {
+    "next row": lambda lib, x: written_at(x, np.s_[1:], x[:-1] + 0),
+    "row before": lambda lib, x: written_at(x, np.s_[:-1], x[1:] * 1),
+    "added": added_shifted,
+    "after another write": lambda lib, x: added_shifted(lib, set_twice(x)),
+    "backwards": lambda lib, x: written_at(x, np.s_[::-1], x * 1),
+    "next column": lambda lib, x: written_at(x, np.s_[:, 2::2], x[:, 1:-1:2] * 2),
+    "both sides": lambda lib, x: written_at(x, np.s_[1:-1], (x[:-2] + x[2:]) * 0.5),
+    "transposed": lambda lib, x: written_at(x, np.s_[:10, :10], x[:10].T + x[:10]),
+    "sums of all": lambda lib, x: written_at(x, np.s_[2], x.sum(0)),
+    "itself": lambda lib, x: written_at(x, np.s_[1:3, ::2], x[1:3, ::2] * 2),
+    "rows again and again": lambda lib, x: written_at(x, lib.array(ROWS), x[lib.array(ROWS)] * 2),
+}
+
+
+@pytest.mark.parametrize("name", OVERLAPS)
+@pytest.mark.parametrize("rows", [12, 20_000])
+def test_what_is_written_over_is_read_first(name, rows):
+    base = np.round(RANDOM.standard_normal((rows, 10)) * 64).astype(np.float32)
+    want = OVERLAPS[name](np, base * 2)
+    got = OVERLAPS[name](mx, mx.array(base) * 2)
+    np.testing.assert_array_equal(np.array(got), want)
+    compiled = mx.compile(lambda x: OVERLAPS[name](mx, x * 2))
+    for _ in range(2):
+        np.testing.assert_array_equal(np.array(compiled(mx.array(base))), want)
+
+
+def test_elements_that_read_themselves_are_written_in_place():
+    x = mx.zeros((1 << 20,))
+    mx.eval(x)
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    x[1000:-1000] = x[1000:-1000] * 2 + 1
+    mx.eval(x)
+    assert mx.get_peak_memory() - before < 1 << 20
+    assert x[:1001].sum().item() == 1
