@@ -18,6 +18,7 @@
 #include "kernel/rebuild.h"
 #include "kernel/tile_chain.h"
 #include "kernel/tile_forms.h"
+#include "kernel/tile_limit.h"
 #include "kernel/tile_passes.h"
 
 namespace cermet::ir {
@@ -26,9 +27,10 @@ namespace {
 
 constexpr int64_t kRows = 48;         // of a block; a multiple of any template's tile_rows
 constexpr int64_t kRowsOnTiles = 64;  // the same, for tile instructions
+constexpr int64_t kPassRows = 2;      // that a pass takes before the next one: they stay in L1
 constexpr int64_t kItemRows = 1536;   // that share what an item packs; of both
 constexpr int64_t kSummedRows = 192;  // the same, where batches are summed; of both
-constexpr int64_t kChunk = 384;       // columns of a strip's piece: of 48 and of any tile_columns
+constexpr int64_t kChunk = 768;       // columns of a strip's piece: of 48 and of any tile_columns
 constexpr int64_t kChunkOnTiles = 1536;  // the same, for tile instructions; of kChunk
 constexpr int64_t kDepth = 64;           // of k in the first products
 constexpr int64_t kSumDepth = 128;       // of j in the last products: a panel of B stays in L1
@@ -54,9 +56,11 @@ class AttentionWriter : BlockWriter {
         chunk_(tiles_.for_tile_instructions() ? kChunkOnTiles : kChunk),
         sum_depth_(tiles_.for_tile_instructions() ? kSumOnTiles : kSumDepth),
         by_columns_(std::ranges::any_of(chain.last, &LastProduct::by_columns)),
-        all_rows_(by_columns_ || std::ranges::any_of(chain.sums, [&](const TileSum& s) {
-                    return (set_of(s.over) & axis_bit(chain.i)) != 0;
-                  })) {}
+        all_rows_(by_columns_ ||
+                  std::ranges::any_of(
+                      chain.sums,
+                      [&](const TileSum& s) { return (set_of(s.over) & axis_bit(chain.i)) != 0; })),
+        seen_(chain, out, rows_) {}
 
   void run() {
     plan_passes();
@@ -82,6 +86,7 @@ class AttentionWriter : BlockWriter {
   }
 
  private:
+  using Seen = SeenColumns::Seen;
   struct First {
     LocalId rows, columns, strip;  // rows: of a block; columns: all, in panels
     int last_use = -1;             // pass
@@ -93,12 +98,12 @@ class AttentionWriter : BlockWriter {
   struct FoldPass {
     const Fold* fold;
     int pass;
-    std::vector<LocalId> rows = {};  // of its states, if what follows the last products needs them
+    std::vector<LocalId> rows = {};  // of its states
   };
 
   // Closes the loop that it is in.
   void write_rows(Range rows) {
-    pack_columns(limit_of(rows));
+    pack_columns(seen_.of(rows).by_any);
     const ExprId blocks = out_.let(out_.ceil_div(to_.sub(rows.end, rows.begin), rows_));
     const AxisId block = out_.open_loop(ForKind::serial, integer(0), blocks, "block");
     const ExprId begin = out_.let(to_.add(rows.begin, to_.mul(variable(block), integer(rows_))));
@@ -217,6 +222,9 @@ class AttentionWriter : BlockWriter {
       declare_strip(product.columns, product.k, chain_.j, kDepth);
     }
     place_strips();
+    for (FoldPass& f : folds_)
+      for (const FoldState& state : f.fold->states)
+        f.rows.push_back(local(state.dtype, {rows_, {}}));
     for (const LastProduct& p : chain_.last) {
       const int64_t depth = p.by_columns ? rows_ : sum_depth_;
       Size other{depth * width, {{p.n, width}}};
@@ -226,7 +234,6 @@ class AttentionWriter : BlockWriter {
       const size_t weights = weights_of(p.weights, 0);
       last_.push_back({packed_local(std::move(other)), sums_local(std::move(sums)), weights});
       declare_strip(p.other, p.by_columns ? chain_.i : chain_.j, p.n, depth);
-      if (!p.by_columns) declare_rows(p);
     }
     if (by_columns_ && is_narrow()) turned_ = packed_local({kChunk * turned_row(), {}});
     if (strip_elements_ > 0) strip_ = packed_local({strip_elements_, {}});
@@ -273,67 +280,6 @@ class AttentionWriter : BlockWriter {
         free->last_use = s.last_use;
       }
     }
-  }
-
-  // Folds that the stores of a product need.
-  void declare_rows(const LastProduct& product) {
-    std::vector<ExprId> roots;
-    for (const Line& line : product.stores)
-      for (ExprId root : roots_of(*line.stmt)) roots.push_back(root);
-    source_.walk(roots, [&](ExprId id) {
-      for (FoldPass& f : folds_) {
-        if (source_[id].kind != ExprKind::ref || source_[id].id != f.fold->value || !f.rows.empty())
-          continue;
-        for (const FoldState& state : f.fold->states)
-          f.rows.push_back(local(state.dtype, {rows_, {}}));
-      }
-      return true;
-    });
-  }
-
-  // ---- What is seen ----
-
-  // The columns that any of these rows may see, a multiple of rows_ or all.
-  ExprId limit_of(Range rows) {
-    const ExprId all = to_.extent(chain_.j);
-    if (!chain_.limit) return all;
-    const Limit& limit = *chain_.limit;
-    if (ends_.empty()) make_ends();
-    const AxisId tile = out_.open_loop(ForKind::serial, integer(0), tiles(chain_.j, rows_), "tile");
-    const Range columns = range_of(variable(tile), rows_, chain_.j);
-    const auto before = [&](ExprId end) { return out_.let(to_.sub(end, integer(1))); };
-    const ExprId at[] = {columns.begin, before(columns.end), rows.begin, before(rows.end)};
-    std::vector<ExprId> made;
-    for (size_t e = 0; e < ends_.size(); ++e) out_.bind(ends_[e].axis, at[e]);
-    for (const End& end : ends_) made.push_back(out_.expr(end.expr));
-    const ExprId seen =
-        to_.compare(limit.code, to_.min(made[0], made[1]), to_.max(made[2], made[3]));
-    const ExprId state = to_.state(0, Dtype::int64), next = to_.add(variable(tile), integer(1));
-    const ValueId count = to_.value({Dtype::int64}, "seen");
-    out_.append(Fold{count,
-                     {tile},
-                     Emit::last,
-                     Order::serial,
-                     {{Dtype::int64, integer(0), to_.select(seen, next, state),
-                       to_.max(state, to_.other(0, Dtype::int64))}}});
-    out_.close();
-    return out_.let(to_.min(to_.mul(to_.ref(count), integer(rows_)), all));
-  }
-
-  // The limit's sides at the first and last column of a tile, and row of a block.
-  struct End {
-    AxisId axis;
-    ExprId expr;
-  };
-  void make_ends() {
-    const auto add = [&](AxisId axis, ExprId side) {
-      const AxisId end = source_.pseudo_axis("end");
-      Builder& b = source_.builder();
-      ExprMap memo = {{b.axis_ref(axis), b.axis_ref(end)}};
-      ends_.push_back({end, rebuild_expr(b, b.kernel(), source_.behind(side), memo)});
-    };
-    for (int twice = 0; twice < 2; ++twice) add(chain_.j, chain_.limit->low);
-    for (int twice = 0; twice < 2; ++twice) add(chain_.i, chain_.limit->high);
   }
 
   // ---- Packing ----
@@ -429,16 +375,17 @@ class AttentionWriter : BlockWriter {
   // ---- A block of rows ----
 
   void write_block(Range rows) {
-    const ExprId limit = limit_of(rows);
+    const Seen seen = seen_.of(rows);
+    const ExprId limit = seen.by_any;
     const ExprId chunks = out_.let(out_.ceil_div(limit, chunk_));
     for (size_t p = 0; p < first_.size(); ++p) multiply_first(p, rows, limit, chunks);
-    const AxisId row = open(ForKind::serial, chain_.i, rows);
-    const ExprId index = out_.let(to_.sub(variable(row), rows.begin));
-    for (int pass = 0; pass < passes_; ++pass) write_pass(pass, index, limit, chunks);
-    store_rows(index);
-    for (const Line& line : chain_.row_stores) write(line);
-    for (const TileSum& s : chain_.sums)
-      if (s.over.empty() && chain_.limit) clear_columns(s, {limit, to_.extent(chain_.j)});
+    const ExprId groups = out_.let(out_.ceil_div(length_of(rows), kPassRows));
+    const AxisId group = out_.open_loop(ForKind::serial, integer(0), groups, "group");
+    const ExprId skipped = to_.mul(variable(group), integer(kPassRows));
+    const ExprId begin = out_.let(to_.add(rows.begin, skipped));
+    const Range few{begin, out_.let(to_.min(to_.add(begin, integer(kPassRows)), rows.end))};
+    for (int pass = 0; pass < passes_; ++pass) write_pass(pass, few, rows.begin, seen);
+    finish_rows(few, rows.begin, limit);
     out_.close();
     for (size_t p = 0; p < last_.size(); ++p) {
       if (chain_.last[p].by_columns) {
@@ -506,20 +453,72 @@ class AttentionWriter : BlockWriter {
     out_.define(ref, sum);
   }
 
-  // One pass over a row, piece by piece: folds of the pieces, merged in order.
-  void write_pass(int pass, ExprId row, ExprId limit, ExprId chunks) {
-    const AxisId chunk = out_.open_loop(ForKind::serial, integer(0), chunks, "chunk");
-    const Range columns = chunk_of(variable(chunk), limit);
+  // One pass over rows of a block: over what each sees in any case, then over what is left up to their limit.
+  void write_pass(int pass, Range rows, ExprId first_row, const Seen& seen) {
+    const AxisId row = open(ForKind::serial, chain_.i, rows);
+    const ExprId index = out_.let(to_.sub(variable(row), first_row));
+    load_folds(index, pass);
+    const ExprId middle = seen.by_each.value_or(integer(0));
+    std::vector<Fold> whole;
+    if (seen.by_each) whole = write_part(pass, index, {integer(0), middle}, true);
+    const std::vector<Fold> rest = write_part(pass, index, {middle, seen.by_any}, false);
+    size_t next = 0;
+    for (const FoldPass& f : folds_) {
+      if (f.pass != pass) continue;
+      const std::vector<FoldState>& states = rest[next].states;
+      ExprMap parts;
+      for (size_t s = 0; s < states.size() && !whole.empty(); ++s) {
+        const int number = static_cast<int>(s);
+        parts[to_.state(number, states[s].dtype)] = part_of(to_, whole[next].value, states, s);
+        parts[to_.other(number, states[s].dtype)] = part_of(to_, rest[next].value, states, s);
+      }
+      for (size_t s = 0; s < states.size(); ++s) {
+        const ExprId made = whole.empty() ? part_of(to_, rest[next].value, states, s)
+                                          : rebuild_expr(to_, to_.kernel(), states[s].merge, parts);
+        out_.append(Store{{true, f.rows[s]}, {{index, kUnit}}, made});
+      }
+      ++next;
+    }
+    out_.close();
+  }
+
+  // Of a row, what the passes before this one gave.
+  void load_folds(ExprId row, int pass) {
+    for (const FoldPass& f : folds_)
+      for (size_t s = 0; s < f.rows.size() && f.pass < pass; ++s)
+        out_.define(part_of(source_.builder(), f.fold->value, f.fold->states, s),
+                    out_.let(to_.load({true, f.rows[s]}, {{row, kUnit}})));
+  }
+
+  void finish_rows(Range rows, ExprId first_row, ExprId limit) {
+    const auto ends = [&](const TileSum& s) { return s.over.empty() && chain_.limit; };
+    if (chain_.row_stores.empty() && std::ranges::none_of(chain_.sums, ends)) return;
+    const AxisId row = open(ForKind::serial, chain_.i, rows);
+    load_folds(out_.let(to_.sub(variable(row), first_row)), passes_);
+    for (const Line& line : chain_.row_stores) write(line);
+    for (const TileSum& s : chain_.sums)
+      if (ends(s)) clear_columns(s, {limit, to_.extent(chain_.j)});
+    out_.close();
+  }
+
+  // Columns of a row, piece by piece; gives the folds of the pieces, merged in order.
+  std::vector<Fold> write_part(int pass, ExprId row, Range part, bool is_seen) {
+    const ExprId first = out_.let(to_.div(part.begin, integer(chunk_)));
+    const ExprId past = out_.let(out_.ceil_div(part.end, chunk_));
+    const AxisId chunk = out_.open_loop(ForKind::serial, first, past, "chunk");
+    const Range piece = chunk_of(variable(chunk), part.end);
+    const Range columns{out_.let(to_.max(piece.begin, part.begin)), piece.end};
     const auto place_in = [&](Dtype dtype) {
       const ExprId at =
           to_.add(strip_at(variable(chunk), dtype), to_.mul(row, integer(strip_row(dtype))));
-      return out_.let(to_.sub(at, columns.begin));
+      return out_.let(to_.sub(at, piece.begin));
     };
     std::map<Dtype, ExprId> places = {{chain_.acc, place_in(chain_.acc)}};
     for (const Stripped& s : stripped_)
       if (const Dtype dtype = source_[s.expr].dtype; !places.contains(dtype))
         places.emplace(dtype, place_in(dtype));
     const AxisId column = open(ForKind::lane, chain_.j, columns);
+    if (is_seen) seen_.define_seen();
     const auto here = [&](Dtype dtype) {
       return Index{{places.at(dtype), kUnit}, {variable(column), kUnit}};
     };
@@ -547,16 +546,12 @@ class AttentionWriter : BlockWriter {
       if (sum_passes_[s] == pass) add_element(chain_.sums[s]);
     out_.close();
     for (const Stripped& s : stripped_)
-      if (s.made_in == pass && is_weights(s))
-        pad(s.local, out_.let(to_.add(places.at(chain_.packed), columns.begin)), 1, integer(1),
-            length_of(columns));
-    std::vector<ValueId> merged;
-    for (const Fold& piece : pieces) merged.push_back(merge(piece, chunk));
+      if (s.made_in == pass && is_weights(s) && !is_seen)
+        pad(s.local, out_.let(to_.add(places.at(chain_.packed), piece.begin)), 1, integer(1),
+            length_of(piece));
+    for (Fold& fold : pieces) fold.value = merge(fold, chunk);
     out_.close();
-    size_t next = 0;
-    for (const FoldPass& f : folds_)
-      if (f.pass == pass)
-        out_.define(source_.builder().ref(f.fold->value), to_.ref(merged[next++]));
+    return pieces;
   }
 
   static const Store& store_of(const TileSum& s) { return std::get<Store>(*s.store->stmt); }
@@ -608,14 +603,6 @@ class AttentionWriter : BlockWriter {
 
   static ExprId part_of(Builder& b, ValueId value, const std::vector<FoldState>& states, size_t s) {
     return states.size() == 1 ? b.ref(value) : b.get(static_cast<int>(s), b.ref(value));
-  }
-
-  void store_rows(ExprId row) {
-    for (const FoldPass& f : folds_)
-      for (size_t s = 0; s < f.rows.size(); ++s) {
-        const ExprId part = part_of(source_.builder(), f.fold->value, f.fold->states, s);
-        out_.append(Store{{true, f.rows[s]}, {{row, kUnit}}, out_.expr(part)});
-      }
   }
 
   void sum_by_rows(size_t p, Range rows, ExprId limit) {
@@ -710,13 +697,7 @@ class AttentionWriter : BlockWriter {
     const LastProduct& product = chain_.last[p];
     const AxisId row = open(ForKind::serial, product.by_columns ? chain_.j : chain_.i, rows);
     const ExprId index = out_.let(to_.sub(variable(row), rows.begin));
-    if (!product.by_columns) {
-      for (const FoldPass& f : folds_)
-        for (size_t s = 0; s < f.rows.size(); ++s) {
-          const ExprId part = part_of(source_.builder(), f.fold->value, f.fold->states, s);
-          out_.define(part, out_.let(to_.load({true, f.rows[s]}, {{index, kUnit}})));
-        }
-    }
+    if (!product.by_columns) load_folds(index, passes_);
     const AxisId block = open_steps(product.n, kOutColumns);
     const Range n = range_of(variable(block), kOutColumns, product.n);
     const ExprId skipped = to_.mul(variable(block), sums_block(product));
@@ -740,7 +721,7 @@ class AttentionWriter : BlockWriter {
   std::vector<Stripped> stripped_;
   std::vector<First> first_;
   std::vector<Last> last_;
-  std::vector<End> ends_;
+  SeenColumns seen_;
   int64_t strip_elements_ = 0;
   LocalId strip_ = kNone, turned_ = kNone;
 };

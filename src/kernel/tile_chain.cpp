@@ -139,9 +139,9 @@ std::optional<Limit> find_limit(ChainAnalysis& chain) {
     const ExprId a = e.operands[0], b = e.operands[1];
     if (is_floating(source[a].dtype) || !is_linear(source, a) || !is_linear(source, b)) continue;
     if (source.axes(a) == column && source.axes(b) == row && hides(chain, id, false))
-      return Limit{e.code, a, b};
+      return Limit{e.code, a, b, id, true};
     if (source.axes(a) == row && source.axes(b) == column && hides(chain, id, true))
-      return Limit{e.code == Code::le ? Code::lt : Code::le, b, a};
+      return Limit{e.code == Code::le ? Code::lt : Code::le, b, a, id, false};
   }
   return std::nullopt;
 }

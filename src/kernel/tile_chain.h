@@ -38,6 +38,8 @@ struct TileSum {
 struct Limit {
   Code code;  // seen: low code high
   ExprId low, high;
+  ExprId condition;  // in the source
+  bool if_seen;      // what it is there
 };
 
 struct ChainAnalysis {

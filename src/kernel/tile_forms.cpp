@@ -369,6 +369,48 @@ class FormWriter {
     out_.close();
   }
 
+  // Whether an item waits for memory rather than for its operations, and what it holds for each column
+  // while it goes down the rows stays near for as many tiles.
+  bool can_be_wide(const Group& group, AxisId lane) {
+    int64_t bytes = 0;
+    for (const Task* task : tasks_.tasks_of(group)) {
+      const std::vector<ExprId> roots = roots_of(*task->line.stmt);
+      for (ExprId root : roots)
+        if (source_.cost(root, set_of(group.axes), kRecomputeCost) > kRecomputeCost) return false;
+      if (const Fold* fold = std::get_if<Fold>(task->line.stmt))
+        for (const FoldState& state : fold->states)
+          bytes += static_cast<int64_t>(size_of(state.dtype));
+      source_.walk(roots, [&](ExprId id) {
+        const AxisSet axes = source_.axes(id);
+        const bool stays = source_[id].kind == ExprKind::load &&
+                           (axes & set_of(group.columns)) == 0 && (axes & axis_bit(lane)) != 0;
+        if (stays) bytes += static_cast<int64_t>(size_of(source_[id].dtype));
+        return true;
+      });
+    }
+    return kWideTiles * kColumnTile * bytes <= kWideBytes;
+  }
+
+  // The columns of an item. From memory, longer pieces of rows come faster: of some items beside each other
+  // the first one takes the columns of all.
+  Bounds column_bounds(const Group& group, const std::vector<GridDim>& dims, ExprId index) {
+    if (!can_be_wide(group, dims.back().axes[0])) return bounds_of(dims.back(), index);
+    Builder& to = out_.to();
+    const ExprId total = out_.extent_of(dims.back().axes);
+    ExprId items = kNone;
+    for (const GridDim& dim : dims) {
+      const ExprId tiles = out_.ceil_div(out_.extent_of(dim.axes), dim.tile);
+      items = items == kNone ? tiles : to.mul(items, tiles);
+    }
+    const ExprId many = to.compare(Code::le, out_.integer(kManyItems), items);
+    const ExprId taken = out_.let(to.select(many, out_.integer(kWideTiles), out_.integer(1)));
+    const ExprId takes = to.compare(Code::eq, to.rem(index, taken), out_.integer(0));
+    const ExprId tile = out_.integer(dims.back().tile);
+    const ExprId begin = out_.let(to.mul(index, tile));
+    const ExprId end = to.min(to.add(begin, to.mul(taken, tile)), total);
+    return {begin, out_.let(to.select(takes, end, begin))};
+  }
+
   void write_column(const Group& group) {
     const std::vector<AxisId> inner = without(group.axes, group.columns);
     const AxisId lane = inner.empty() ? kNone : lane_axis(source_, plan_, group, inner);
@@ -384,7 +426,7 @@ class FormWriter {
     const Bounds rows = bounds_of(blocks, at[outer.size()]);
     Bounds lanes;
     if (lane != kNone) {
-      lanes = bounds_of(columns, at.back());
+      lanes = column_bounds(group, dims, at.back());
       open_tile(ForKind::lane, columns, lanes);
       tasks_.init_in_memory(group);
       out_.close();

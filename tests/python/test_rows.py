@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What kernels do beside plain loops, against NumPy, bit for bit: division of rows by one number
 without the instruction, results so large that whole lines are stored past the cache, wherever in a
-line rows and results begin, and transposes by tiles."""
+line rows and results begin, transposes by tiles, and sums of columns that are wide."""
 
 import os
 import subprocess
@@ -186,3 +186,13 @@ for dtype in ("int8", "float16", "float32", "float64"):
 """
     values = {**os.environ, "CERMET_CPU_FEATURES": features}
     subprocess.run([sys.executable, "-c", code], env=values, check=True)
+
+
+@pytest.mark.parametrize("rows", [3, 257])
+@pytest.mark.parametrize("columns", [262143, 262144, 300001])
+def test_sums_of_many_columns(rows, columns):
+    """Items take several tiles of columns each; the last ones are not whole."""
+    x = np.random.default_rng(0).integers(-100, 100, (rows, columns)).astype(np.float32)
+    a = mx.array(x)
+    assert (np.array(mx.sum(a, 0)) == x.sum(0)).all()
+    assert (np.array(mx.max(a * 2, 0)) == (x * 2).max(0)).all()
