@@ -14,6 +14,8 @@ namespace {
 
 constexpr int64_t kStripBytes = 4096;   // of a row of B along n that an item takes: a page
 constexpr int64_t kStripDepth = 512;    // of k that an item takes of such rows
+constexpr int64_t kRowSums = 65536;     // bytes of sums of a single row: they stay in L1 or L2
+constexpr int64_t kRowDepth = 128;      // of k that an item takes then
 constexpr int64_t kWholeDepth = 16384;  // of k that an item takes if B lies along k
 constexpr int64_t kMadeColumns = 256;   // of a block of B that is made, along n
 constexpr int64_t kMadeRows = 32;
@@ -81,6 +83,11 @@ class PanelWriter : ProductWriter {
     if (along_k_) {
       columns_ = kPanelColumns;
       depth_ = kWholeDepth;
+      return;
+    }
+    if (roles_.m == kNone && in_place_) {
+      columns_ = kRowSums / static_cast<int64_t>(size_of(acc()));
+      depth_ = kRowDepth;
       return;
     }
     size_t size = size_of(acc());

@@ -3,7 +3,8 @@
 // ask early for what the next round reads: processors follow a few long streams only by themselves.
 //
 // panel_n  lanes along n. Blocks of 8 or 16 k: a tile of C stays in registers over a block, its rows of the
-//          matrix are walked side by side, and C is in L1 or L2.
+//          matrix are walked side by side, and C is in L1 or L2. For a single row of A, C is cheaper to load
+//          and store than the matrix to read out of its order: whole rows of it, one after another.
 // panel_k  lanes along k. Sums of all rows and some columns over the whole depth, added up at the end.
 #include <fmt/format.h>
 
@@ -15,7 +16,9 @@ namespace {
 
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kDepth = ir::kPanelDepth, kColumns = ir::kPanelColumns;
-constexpr int kIntoL2 = 2;  // locality of a prefetch: L1 is for what is read now
+constexpr int kIntoL2 = 2;             // locality of a prefetch: L1 is for what is read now,
+constexpr int kIntoL1 = 3;             // and for what follows in one stream
+constexpr int64_t kBytesAhead = 4096;  // of such a stream, at least
 
 class PanelCode {
  public:
@@ -32,6 +35,7 @@ class PanelCode {
         fma_(target.features.avx2) {}
 
   void along_n() {
+    if (rows_ == 1) return row_along_n();
     const int64_t width = tile_vectors() * lanes_;
     f_.when(b_.CreateICmpEQ(f_.argument(6), f_.word(0)), [&] { clear(); });
     Value* columns = f_.argument(3);
@@ -57,7 +61,7 @@ class PanelCode {
   }
 
   void along_k() {
-    const int64_t count = rows_ == 1 ? 4 : many_ ? 3 : 1;
+    const int64_t count = streams() ? 1 : rows_ == 1 ? 4 : many_ ? 3 : 1;
     f_.loop(f_.argument(3), count, {}, [&](Value* j, const MicroValues&) -> MicroValues {
       MicroValues columns;
       Value* last = b_.CreateSub(f_.argument(3), f_.word(1));
@@ -73,7 +77,10 @@ class PanelCode {
   using Value = llvm::Value;
 
   // As many as 32 (16) registers hold beside a row of the matrix.
-  int64_t tile_vectors() const { return rows_ == 1 ? (many_ ? 8 : 4) : many_ ? 2 : 1; }
+  int64_t tile_vectors() const { return many_ ? 2 : 1; }
+  // Where elements are widened, so that the work for a cache line is long, the matrix is read in one stream;
+  // else processors see far enough to follow some side by side, which share loads of A or C.
+  bool streams() const { return rows_ == 1 && given_ != dtype_; }
   // Of vector v of row i from the beginning of a tile.
   int64_t in_c(int64_t i, int64_t v) const {
     const int64_t j = v * lanes_;
@@ -82,7 +89,7 @@ class PanelCode {
 
   // Of k along n. Rows of a block often share their sets of the L1 cache, so that they are few, unless C
   // costs more: its lines are read and written for each block.
-  int64_t block() const { return many_ && rows_ > 1 ? kDepth : kDepth / 2; }
+  int64_t block() const { return many_ ? kDepth : kDepth / 2; }
 
   Value* stride() { return f_.argument(5); }
   Value* matrix(Value* pointer, Value* elements) {
@@ -117,9 +124,16 @@ class PanelCode {
     return b_.CreateAlignedLoad(type, scratch, llvm::Align(16));
   }
 
-  void prefetch(Value* pointer) {
+  void prefetch(Value* pointer, int locality = kIntoL2) {
     b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {pointer->getType()},
-                       {pointer, b_.getInt32(0), b_.getInt32(kIntoL2), b_.getInt32(1)});
+                       {pointer, b_.getInt32(0), b_.getInt32(locality), b_.getInt32(1)});
+  }
+  // How far on that is what a stream of rows (columns) of so many elements is asked for: whole ones.
+  Value* stream_ahead(Value* elements) {
+    Value* bytes = b_.CreateMul(elements, f_.word(static_cast<int64_t>(size_of(given_))));
+    Value* some = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, bytes, f_.word(1));
+    Value* more = b_.CreateUDiv(f_.word(kBytesAhead - 1), some);
+    return b_.CreateMul(stride(), b_.CreateAdd(more, f_.word(1)));
   }
 
   Value* product(Value* x, Value* y, Value* sum) {
@@ -146,6 +160,53 @@ class PanelCode {
   }
 
   // --- Along n.
+
+  void row_along_n() {
+    f_.when(b_.CreateICmpEQ(f_.argument(6), f_.word(0)), [&] { clear(); });
+    Value* ahead = prefetch_ && streams() ? stream_ahead(f_.argument(3)) : nullptr;
+    const int64_t together = streams() ? 1 : 4;
+    Value* whole = b_.CreateAnd(f_.argument(4), f_.word(-together));
+    f_.loop(whole, together, {}, [&](Value* k, const MicroValues&) -> MicroValues {
+      add_rows(k, together, ahead);
+      return {};
+    });
+    f_.loop(b_.CreateSub(f_.argument(4), whole), 1, {},
+            [&](Value* k, const MicroValues&) -> MicroValues {
+              add_rows(b_.CreateAdd(whole, k), 1, ahead);
+              return {};
+            });
+  }
+
+  // Rows k .. of the matrix onto C, a cache line of each at a time.
+  void add_rows(Value* k, int64_t count, Value* ahead) {
+    const int64_t vectors =
+        std::max<int64_t>(1, kLineBytes / static_cast<int64_t>(size_of(given_)) / lanes_);
+    MicroValues factors, rows;
+    for (int64_t r = 0; r < count; ++r) {
+      Value* number = b_.CreateAdd(k, f_.word(r));
+      factors.push_back(ops_.splat(f_.load(f_.element(), f_.at(f_.argument(1), number)),
+                                   static_cast<int>(lanes_)));
+      rows.push_back(matrix(f_.argument(2), b_.CreateMul(number, stride())));
+    }
+    const auto add = [&](Value* j, Value* left) {
+      Value* c = f_.at(f_.argument(0), j);
+      Value* sum = f_.load(f_.vector(lanes_), c);
+      for (size_t r = 0; r < rows.size(); ++r)
+        sum = product(factors[r], wide(matrix(rows[r], j), left), sum);
+      f_.store(sum, c);
+    };
+    Value* whole = b_.CreateAnd(f_.argument(3), f_.word(-vectors * lanes_));
+    f_.loop(whole, vectors * lanes_, {}, [&](Value* j, const MicroValues&) -> MicroValues {
+      for (int64_t v = 0; v < vectors; ++v) add(b_.CreateAdd(j, f_.word(v * lanes_)), nullptr);
+      if (ahead != nullptr) prefetch(matrix(rows[0], b_.CreateAdd(ahead, j)), kIntoL1);
+      return {};
+    });
+    Value* rest = b_.CreateSub(f_.argument(3), whole);
+    f_.loop(rest, lanes_, {}, [&](Value* j, const MicroValues&) -> MicroValues {
+      add(b_.CreateAdd(whole, j), b_.CreateSub(rest, j));
+      return {};
+    });
+  }
 
   // Columns j .. of `vectors` vectors (of the first `count`) over a block of k.
   void tile(Value* j, Value* a, Value* rows, Value* steps, int64_t vectors, Value* count) {
@@ -182,47 +243,68 @@ class PanelCode {
 
   // --- Along k.
 
+  // Sums of a column that are independent of each other.
+  int64_t chains() const { return streams() ? 4 : 1; }
+
   void dots(const MicroValues& columns) {
     Value* depth = f_.argument(4);
     MicroValues carried = {f_.argument(1)};
     for (Value* j : columns) carried.push_back(matrix(f_.argument(2), b_.CreateMul(j, stride())));
-    carried.append(columns.size() * rows_, llvm::Constant::getNullValue(f_.vector(lanes_)));
-    Value* ahead = b_.CreateMul(stride(), f_.word(static_cast<int64_t>(columns.size())));
-    const int64_t round = std::max(kDepth, kLineBytes / static_cast<int64_t>(size_of(given_)));
+    carried.append(columns.size() * rows_ * chains(),
+                   llvm::Constant::getNullValue(f_.vector(lanes_)));
+    Value* ahead = streams()
+                       ? stream_ahead(depth)
+                       : b_.CreateMul(stride(), f_.word(static_cast<int64_t>(columns.size())));
+    const int64_t line = std::max(kDepth, kLineBytes / static_cast<int64_t>(size_of(given_)));
+    const int64_t round = streams() ? std::max(line, chains() * kDepth) : line;
     Value* whole = b_.CreateAnd(depth, f_.word(-round));
     carried = f_.loop(whole, round, carried, [&](Value*, MicroValues in) {
       for (int64_t k = 0; k < round; k += kDepth)
-        in = unit(in, columns.size(), k == 0 ? ahead : nullptr, nullptr);
+        in = unit(in, columns.size(), k % line == 0 ? ahead : nullptr, nullptr, k);
       return in;
     });
     Value* rest = b_.CreateSub(depth, whole);
     carried = f_.loop(rest, kDepth, carried, [&](Value* k, const MicroValues& in) {
-      return unit(in, columns.size(), nullptr, b_.CreateSub(rest, k));
+      return unit(in, columns.size(), nullptr, b_.CreateSub(rest, k), 0);
     });
+    add_chains(columns.size(), carried);
     store_sums(columns, carried);
   }
 
-  // kDepth of k, or the first `count` of them.
-  MicroValues unit(const MicroValues& in, size_t columns, Value* ahead, Value* count) {
+  // kDepth of k, the first at `from` of a round, or the first `count` of them.
+  MicroValues unit(const MicroValues& in, size_t columns, Value* ahead, Value* count,
+                   int64_t from) {
     MicroValues out = {f_.at(in[0], rows_ * kDepth)};
     for (size_t v = 0; v < columns; ++v) {
       out.push_back(matrix(in[1 + v], f_.word(kDepth)));
-      if (prefetch_ && ahead != nullptr) prefetch(matrix(in[1 + v], ahead));
+      if (prefetch_ && ahead != nullptr)
+        prefetch(matrix(in[1 + v], ahead), streams() ? kIntoL1 : kIntoL2);
     }
     out.append(in.begin() + 1 + columns, in.end());
     for (int64_t k = 0; k < kDepth; k += lanes_) {
       MicroValues row;
       Value* left = count == nullptr ? nullptr : b_.CreateSub(count, f_.word(k));
       for (size_t v = 0; v < columns; ++v) row.push_back(wide(matrix(in[1 + v], f_.word(k)), left));
+      const int64_t chain = (from + k) / lanes_ % chains();
       for (int64_t i = 0; i < rows_; ++i) {
         Value* x = f_.load(f_.vector(lanes_), f_.at(in[0], i * kDepth + k));
         for (size_t v = 0; v < columns; ++v) {
-          Value*& sum = out[1 + columns + static_cast<size_t>(i) * columns + v];
+          const int64_t at = (chain * rows_ + i) * static_cast<int64_t>(columns);
+          Value*& sum = out[1 + columns + static_cast<size_t>(at) + v];
           sum = product(x, row[v], sum);
         }
       }
     }
     return out;
+  }
+
+  // The chains of each sum onto the first one.
+  void add_chains(size_t columns, MicroValues& carried) {
+    const size_t sums = columns * static_cast<size_t>(rows_);
+    for (size_t s = sums; s < sums * static_cast<size_t>(chains()); ++s) {
+      Value*& first = carried[1 + columns + s % sums];
+      first = b_.CreateFAdd(first, carried[1 + columns + s]);
+    }
   }
 
   // A column may stand there twice: all old values are read before any is written.
