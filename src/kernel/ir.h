@@ -190,7 +190,7 @@ struct Size {
 enum class Order : uint8_t { lanes, serial };
 enum class Emit : uint8_t { last, each };
 // How a product is blocked: fma packs B once for all blocks of C; fma_local packs both operands block by
-// block; fma_split_k does so, too, and sums pieces of k apart; panel leaves B where it is.
+// block; fma_split_k does so, too, and sums pieces of k apart; panels leave B where it is.
 enum class ForKind : uint8_t { stage, chunk, serial, lane, block, thread };
 enum class LocalScope : uint8_t { kernel, thread };
 enum class MicroKind : uint8_t { gemm, transpose, pack, panel_n, panel_k, tile_gemm };

@@ -14,6 +14,7 @@ enum class Scheme : uint8_t {
   fma_split_k,      // the same, for pieces of the sum
   fma_wide,         // fma of operands widened to the accumulators' dtype, in any case
   panel,            // few rows, the other operand read in place
+  panel_long,       // ..., by items of longer rows of it
   dot_bf16,         // pairs of bfloat16 by a dot instruction
   dot_int8,         // fours of int8 by a dot instruction
   dot_int16,        // pairs of int16, and of what it holds, by one
@@ -24,5 +25,9 @@ enum class Scheme : uint8_t {
   amx_split_local,  // ..., as fma_local
   amx_split_k,      // ..., as fma_split_k
 };
+
+constexpr bool is_panel(Scheme scheme) {
+  return scheme == Scheme::panel || scheme == Scheme::panel_long;
+}
 
 }  // namespace cermet::ir

@@ -585,7 +585,7 @@ void take_operands(Source& source, ProductAnalysis& analysis, const TargetFacts&
     if (target.amx_bf16) return analysis.take_parts();
     scheme = fused;
   }
-  if (scheme == Scheme::panel) return;
+  if (is_panel(scheme)) return;
   if (target.dot_bf16 || target.amx_bf16) analysis.take_bfloat16();
   analysis.take_integers(target);
 }
@@ -631,7 +631,7 @@ Kernel tile_gemm(const Kernel& kernel, const TargetFacts& target) {
   }
   take_operands(source, analysis, target);
   const auto write = [&](Emitter out) {
-    if (analysis.scheme == Scheme::panel) {
+    if (is_panel(analysis.scheme)) {
       write_panels(source, analysis, out);
     } else {
       write_gemm(source, analysis, target, out);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Products whose A has few rows (Scheme::panel): bound by reading B, which is read once and in place.
+// Products whose A has few rows (Scheme::panel, panel_long): bound by reading B, which is read once and in place.
 // One entry point packs A whole, eight rows side by side; the next multiplies it with pieces of B,
 // each item into its own part of a Local; the last adds up what belongs together and runs what
 // follows the Contract. B that is not simply in memory is made block by block in L1 or L2.
@@ -12,10 +12,14 @@ namespace cermet::ir {
 
 namespace {
 
-constexpr int64_t kStripBytes = 4096;   // of a row of B along n that an item takes: a page
-constexpr int64_t kStripDepth = 512;    // of k that an item takes of such rows
-constexpr int64_t kWholeDepth = 16384;  // of k that an item takes if B lies along k
-constexpr int64_t kMadeColumns = 256;   // of a block of B that is made, along n
+constexpr int64_t kStripBytes = 4096;  // of a row of B along n that an item takes: a page
+constexpr int64_t kStripDepth = 512;   // of k that an item takes of such rows
+// Longer ones, by bytes of the sums, which stay in L2: the longer, the better memory follows.
+constexpr int64_t kLongSums = 131072;
+constexpr int64_t kRowSums = 65536, kRowDepth = 128;  // of a single row
+constexpr int64_t kWholeDepth = 16384;                // of k that an item takes if B lies along k,
+constexpr int64_t kWholeColumns = 128;                // and columns
+constexpr int64_t kMadeColumns = 256;                 // of a block of B that is made, along n
 constexpr int64_t kMadeRows = 32;
 constexpr int64_t kMadeDepth = 512;   // along k
 constexpr int64_t kPackDepth = 1024;  // of k: items that pack A
@@ -78,16 +82,27 @@ class PanelWriter : ProductWriter {
   }
 
   void choose_sizes() {
-    if (along_k_) {
-      columns_ = kPanelColumns;
-      depth_ = kWholeDepth;
-      return;
-    }
-    size_t size = size_of(acc());
-    for (const OperandB& b : b_)
-      if (in_place_) size = std::min(size, size_of(source_[b.place.load].dtype));
-    columns_ = in_place_ ? kStripBytes / static_cast<int64_t>(size) : kMadeColumns;
+    const auto size = static_cast<int64_t>(size_of(acc()));
     depth_ = kStripDepth;
+    if (along_k_) {
+      columns_ = in_place_ && rows_ > 1 ? kWholeColumns : kPanelColumns;
+      depth_ = kWholeDepth;
+    } else if (!in_place_) {
+      columns_ = kMadeColumns;
+    } else if (rows_ == 1) {
+      columns_ = kRowSums / size;
+      depth_ = kRowDepth;
+    } else if (analysis_.scheme == Scheme::panel_long) {
+      columns_ = kLongSums / rows_ / size;
+    } else {
+      columns_ = kStripBytes / narrowest();
+    }
+  }
+
+  int64_t narrowest() const {
+    size_t size = size_of(acc());
+    for (const OperandB& b : b_) size = std::min(size, size_of(source_[b.place.load].dtype));
+    return static_cast<int64_t>(size);
   }
 
   void declare() {

@@ -188,15 +188,15 @@ bool ProductAnalysis::find_roles() {
   }
   if (roles.n == kNone) return false;
   find_groups(stage);
-  if (roles.m == kNone && scheme != Scheme::panel) return false;
-  c_along_m = !runs && scheme != Scheme::panel && stores_along(roles.m) > stores_along(roles.n);
+  if (roles.m == kNone && !is_panel(scheme)) return false;
+  c_along_m = !runs && !is_panel(scheme) && stores_along(roles.m) > stores_along(roles.n);
   if (c_along_m && scheme != Scheme::amx_panel) exchange();
   find_batch();
   return true;
 }
 
 void ProductAnalysis::find_groups(const std::vector<AxisId>& stage) {
-  if (scheme == Scheme::panel) return;
+  if (is_panel(scheme)) return;
   if (roles.m == kNone && (scheme == Scheme::fma_local || scheme == Scheme::amx_split_local)) {
     Runs found;
     roles.m = take_runs(source_, stage, roles, products, found);

@@ -30,7 +30,17 @@ def scheme_of(m, n, k, a_turned, b_turned, dtype=mx.bfloat16):
 
 @pytest.mark.parametrize(
     "wanted",
-    ["auto", "fma", "fma_local", "fma_wide", "panel", "amx_panel", "amx_split", "amx_split_k"],
+    [
+        "auto",
+        "fma",
+        "fma_local",
+        "fma_wide",
+        "panel",
+        "panel_long",
+        "amx_panel",
+        "amx_split",
+        "amx_split_k",
+    ],
 )
 def test_every_scheme_gives_the_product(wanted):
     run(
@@ -53,7 +63,7 @@ def test_the_table_chooses_by_dtype_sizes_and_layout():
         (16, 300, 256, False, False): "amx_bf16",
         (16, 300, 256, True, True): "amx_panel",  # B alone has to lie along k
         (64, 64, 64, False, True): "amx_bf16",
-        (4, 2000, 1100, False, False): "panel",
+        (4, 2000, 1100, False, False): "panel_long",
         (4, 300, 300, False, False): "amx_bf16",
         (40, 300, 4, False, False): "fma",
         (40, 300, 7, False, False): "amx_bf16",
@@ -68,4 +78,4 @@ def test_the_table_chooses_by_dtype_sizes_and_layout():
         HEAD + f"for case in {list(cases)}: print(scheme_of(*case))",
         CERMET_CPU_FEATURES="avx2",
     )
-    assert set(printed.split()) == {"fma", "fma_split_k", "panel"}
+    assert set(printed.split()) == {"fma", "fma_split_k", "panel", "panel_long"}

@@ -2,10 +2,14 @@
 // A few rows times a matrix as it lies in memory. Both forms are bound by reading it once, so both
 // ask early for what the next round reads: processors follow a few long streams only by themselves.
 //
-// panel_n  lanes along n. Blocks of 8 or 16 k: a tile of C stays in registers over a block, its rows of the
-//          matrix are walked side by side, and C is in L1 or L2.
-// panel_k  lanes along k. Sums of all rows and some columns over the whole depth, added up at the end.
+// panel_n  lanes along n. Blocks of 8 or 16 k: a tile of C stays in registers over a block, whose rows are walked
+//          side by side, having been asked for one after another, and C is in L1 or L2. For a single row of A, C is cheaper to load
+//          and store than the matrix to read out of its order: whole rows of it, one after another.
+// panel_k  lanes along k. Sums of all rows and some columns, added up at the end: of a single row over the whole
+//          depth, else over a part of it, of which A stays in L1, for some groups of columns.
 #include <fmt/format.h>
+
+#include <tuple>
 
 #include "codegen/micro/micro.h"
 
@@ -15,7 +19,13 @@ namespace {
 
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kDepth = ir::kPanelDepth, kColumns = ir::kPanelColumns;
-constexpr int kIntoL2 = 2;  // locality of a prefetch: L1 is for what is read now
+constexpr int kIntoL2 = 2;             // locality of a prefetch: L1 is for what is read now,
+constexpr int kIntoL1 = 3;             // and for what follows in one stream
+constexpr int64_t kBytesAhead = 4096;  // of such a stream, at least
+constexpr int64_t kAgain = 2048;  // bytes later, what a stream was asked for is asked for again
+constexpr int64_t kPart = 512;    // of k, along which A stays in L1 for
+constexpr int64_t kGroups = 4;    // groups of columns
+constexpr int64_t kWhole = int64_t{1} << 30;
 
 class PanelCode {
  public:
@@ -32,6 +42,7 @@ class PanelCode {
         fma_(target.features.avx2) {}
 
   void along_n() {
+    if (rows_ == 1) return row_along_n();
     const int64_t width = tile_vectors() * lanes_;
     f_.when(b_.CreateICmpEQ(f_.argument(6), f_.word(0)), [&] { clear(); });
     Value* columns = f_.argument(3);
@@ -44,27 +55,40 @@ class PanelCode {
       Value* rows = matrix(f_.argument(2), b_.CreateMul(k, stride()));
       Value* steps = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin,
                                               b_.CreateSub(f_.argument(4), k), f_.word(block()));
-      f_.loop(whole, width, {}, [&](Value* j, const MicroValues&) -> MicroValues {
-        tile(j, a, rows, steps, width / lanes_, nullptr);
-        return {};
+      MicroValues next = {matrix(rows, b_.CreateMul(stride(), f_.word(block()))), f_.word(0)};
+      next = f_.loop(whole, width, next, [&](Value* j, const MicroValues& fetched) {
+        return tile(j, a, rows, steps, width / lanes_, nullptr, fetched);
       });
-      f_.loop(rest, lanes_, {}, [&](Value* j, const MicroValues&) -> MicroValues {
-        tile(b_.CreateAdd(whole, j), a, rows, steps, 1, b_.CreateSub(rest, j));
-        return {};
+      f_.loop(rest, lanes_, next, [&](Value* j, const MicroValues& fetched) {
+        return tile(b_.CreateAdd(whole, j), a, rows, steps, 1, b_.CreateSub(rest, j), fetched);
       });
       return {};
     });
   }
 
   void along_k() {
-    const int64_t count = rows_ == 1 ? 4 : many_ ? 3 : 1;
-    f_.loop(f_.argument(3), count, {}, [&](Value* j, const MicroValues&) -> MicroValues {
-      MicroValues columns;
-      Value* last = b_.CreateSub(f_.argument(3), f_.word(1));
-      for (int64_t v = 0; v < count; ++v)
-        columns.push_back(
-            b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(j, f_.word(v)), last));
-      dots(columns);
+    if (rows_ == 1) {
+      f_.loop(f_.argument(3), group(), {}, [&](Value* j, const MicroValues&) -> MicroValues {
+        dots(j, f_.word(0), f_.argument(4), {});
+        return {};
+      });
+      return;
+    }
+    const int64_t width = (many_ ? kGroups : 1) * group();
+    const int64_t part = !many_ ? kWhole : given_ == dtype_ ? kPart : 2 * kPart;
+    f_.loop(f_.argument(3), width, {}, [&](Value* first, const MicroValues&) -> MicroValues {
+      Value* count = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin,
+                                              b_.CreateSub(f_.argument(3), first), f_.word(width));
+      Value* following = b_.CreateMul(b_.CreateAdd(first, f_.word(width)), stride());
+      const MicroValues next = {matrix(f_.argument(2), following), f_.word(0)};
+      Value* depths = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, f_.argument(4), f_.word(1));
+      f_.loop(depths, part, next, [&](Value* k, const MicroValues& fetched) {
+        Value* depth = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin,
+                                                b_.CreateSub(f_.argument(4), k), f_.word(part));
+        return f_.loop(count, group(), fetched, [&](Value* j, const MicroValues& in) {
+          return dots(b_.CreateAdd(first, j), k, depth, in);
+        });
+      });
       return {};
     });
   }
@@ -73,7 +97,10 @@ class PanelCode {
   using Value = llvm::Value;
 
   // As many as 32 (16) registers hold beside a row of the matrix.
-  int64_t tile_vectors() const { return rows_ == 1 ? (many_ ? 8 : 4) : many_ ? 2 : 1; }
+  int64_t tile_vectors() const { return many_ ? 2 : 1; }
+  // Where elements are widened, so that the work for a cache line is long, the matrix is read in one stream;
+  // else processors see far enough to follow some side by side, which share loads of A or C.
+  bool streams() const { return rows_ == 1 && given_ != dtype_; }
   // Of vector v of row i from the beginning of a tile.
   int64_t in_c(int64_t i, int64_t v) const {
     const int64_t j = v * lanes_;
@@ -82,7 +109,7 @@ class PanelCode {
 
   // Of k along n. Rows of a block often share their sets of the L1 cache, so that they are few, unless C
   // costs more: its lines are read and written for each block.
-  int64_t block() const { return many_ && rows_ > 1 ? kDepth : kDepth / 2; }
+  int64_t block() const { return many_ ? kDepth : kDepth / 2; }
 
   Value* stride() { return f_.argument(5); }
   Value* matrix(Value* pointer, Value* elements) {
@@ -117,9 +144,16 @@ class PanelCode {
     return b_.CreateAlignedLoad(type, scratch, llvm::Align(16));
   }
 
-  void prefetch(Value* pointer) {
+  void prefetch(Value* pointer, int locality = kIntoL2) {
     b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {pointer->getType()},
-                       {pointer, b_.getInt32(0), b_.getInt32(kIntoL2), b_.getInt32(1)});
+                       {pointer, b_.getInt32(0), b_.getInt32(locality), b_.getInt32(1)});
+  }
+  // How far on that is what a stream of rows (columns) of so many elements is asked for: so many of them or more.
+  Value* stream_ahead(Value* elements, int64_t least) {
+    Value* bytes = b_.CreateMul(elements, f_.word(static_cast<int64_t>(size_of(given_))));
+    Value* some = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, bytes, f_.word(1));
+    Value* more = b_.CreateUDiv(f_.word(kBytesAhead - 1), some);
+    return b_.CreateMul(stride(), b_.CreateAdd(more, f_.word(least)));
   }
 
   Value* product(Value* x, Value* y, Value* sum) {
@@ -147,30 +181,76 @@ class PanelCode {
 
   // --- Along n.
 
-  // Columns j .. of `vectors` vectors (of the first `count`) over a block of k.
-  void tile(Value* j, Value* a, Value* rows, Value* steps, int64_t vectors, Value* count) {
+  void row_along_n() {
+    f_.when(b_.CreateICmpEQ(f_.argument(6), f_.word(0)), [&] { clear(); });
+    Value* ahead = prefetch_ && streams() ? stream_ahead(f_.argument(3), 1) : nullptr;
+    const int64_t together = streams() ? 1 : 4;
+    Value* whole = b_.CreateAnd(f_.argument(4), f_.word(-together));
+    f_.loop(whole, together, {}, [&](Value* k, const MicroValues&) -> MicroValues {
+      add_rows(k, together, ahead);
+      return {};
+    });
+    f_.loop(b_.CreateSub(f_.argument(4), whole), 1, {},
+            [&](Value* k, const MicroValues&) -> MicroValues {
+              add_rows(b_.CreateAdd(whole, k), 1, ahead);
+              return {};
+            });
+  }
+
+  // Rows k .. of the matrix onto C, a cache line of each at a time.
+  void add_rows(Value* k, int64_t count, Value* ahead) {
+    const int64_t vectors =
+        std::max<int64_t>(1, kLineBytes / static_cast<int64_t>(size_of(given_)) / lanes_);
+    MicroValues factors, rows;
+    for (int64_t r = 0; r < count; ++r) {
+      Value* number = b_.CreateAdd(k, f_.word(r));
+      factors.push_back(ops_.splat(f_.load(f_.element(), f_.at(f_.argument(1), number)),
+                                   static_cast<int>(lanes_)));
+      rows.push_back(matrix(f_.argument(2), b_.CreateMul(number, stride())));
+    }
+    const auto add = [&](Value* j, Value* left) {
+      Value* c = f_.at(f_.argument(0), j);
+      Value* sum = f_.load(f_.vector(lanes_), c);
+      for (size_t r = 0; r < rows.size(); ++r)
+        sum = product(factors[r], wide(matrix(rows[r], j), left), sum);
+      f_.store(sum, c);
+    };
+    Value* whole = b_.CreateAnd(f_.argument(3), f_.word(-vectors * lanes_));
+    f_.loop(whole, vectors * lanes_, {}, [&](Value* j, const MicroValues&) -> MicroValues {
+      for (int64_t v = 0; v < vectors; ++v) add(b_.CreateAdd(j, f_.word(v * lanes_)), nullptr);
+      if (ahead != nullptr) prefetch(matrix(rows[0], b_.CreateAdd(ahead, j)), kIntoL1);
+      return {};
+    });
+    Value* rest = b_.CreateSub(f_.argument(3), whole);
+    f_.loop(rest, lanes_, {}, [&](Value* j, const MicroValues&) -> MicroValues {
+      add(b_.CreateAdd(whole, j), b_.CreateSub(rest, j));
+      return {};
+    });
+  }
+
+  // Columns j .. of `vectors` vectors (of the first `count`) over a block of k. `fetched`: a row of the next
+  // block, and how much of it has been asked for; gives how far it is then.
+  MicroValues tile(Value* j, Value* a, Value* rows, Value* steps, int64_t vectors, Value* count,
+                   const MicroValues& fetched) {
     Value* c = place(j);
-    MicroValues carried = {a, matrix(rows, j)};
+    MicroValues carried = {a, matrix(rows, j), fetched[0], fetched[1]};
+    const size_t first = carried.size();
     for (int64_t i = 0; i < rows_; ++i)
       for (int64_t v = 0; v < vectors; ++v)
         carried.push_back(f_.load(f_.vector(lanes_), f_.at(c, in_c(i, v))));
-    Value* ahead = b_.CreateMul(stride(), f_.word(block()));
-    const MicroValues sums = f_.loop(steps, 1, carried, [&](Value*, const MicroValues& in) {
-      return step(in, ahead, vectors, count);
-    });
+    const MicroValues sums = f_.loop(
+        steps, 1, carried, [&](Value*, const MicroValues& in) { return step(in, vectors, count); });
     for (int64_t s = 0; s < rows_ * vectors; ++s)
-      f_.store(sums[static_cast<size_t>(s + 2)], f_.at(c, in_c(s / vectors, s % vectors)));
+      f_.store(sums[first + static_cast<size_t>(s)], f_.at(c, in_c(s / vectors, s % vectors)));
+    return {sums[2], sums[3]};
   }
 
-  MicroValues step(const MicroValues& in, Value* ahead, int64_t vectors, Value* count) {
-    const int64_t bytes = lanes_ * static_cast<int64_t>(size_of(given_));
-    MicroValues out = {f_.at(in[0], 1), matrix(in[1], stride())};
+  MicroValues step(const MicroValues& in, int64_t vectors, Value* count) {
+    MicroValues out = {f_.at(in[0], 1), matrix(in[1], stride()), in[2], in[3]};
     MicroValues row;
     for (int64_t v = 0; v < vectors; ++v)
       row.push_back(wide(matrix(in[1], f_.word(v * lanes_)), count));
-    for (int64_t at = 0; prefetch_ && at < vectors * bytes; at += kLineBytes)
-      prefetch(
-          matrix(in[1], b_.CreateAdd(ahead, f_.word(at / static_cast<int64_t>(size_of(given_))))));
+    if (prefetch_) std::tie(out[2], out[3]) = fetch(in[2], in[3], vectors * lanes_, f_.argument(3));
     for (int64_t i = 0; i < rows_; ++i) {
       Value* splat =
           ops_.splat(f_.load(f_.element(), f_.at(in[0], i * kDepth)), static_cast<int>(lanes_));
@@ -180,44 +260,92 @@ class PanelCode {
     return out;
   }
 
+  // Asks for so many elements of a row (column) of that length, from `at` on, one after another: processors go on with such a stream, and
+  // drop what they cannot take at once. So each line is asked for twice.
+  std::pair<Value*, Value*> fetch(Value* row, Value* at, int64_t elements, Value* length) {
+    const auto size = static_cast<int64_t>(size_of(given_));
+    for (int64_t line = 0; line < elements * size; line += kLineBytes) {
+      Value* place = matrix(row, b_.CreateAdd(at, f_.word(line / size)));
+      prefetch(place, many_ ? kIntoL1 : kIntoL2);
+      if (many_ && elements * size >= kLineBytes)
+        prefetch(matrix(place, f_.word(-kAgain / size)), kIntoL1);
+    }
+    Value* next = b_.CreateAdd(at, f_.word(elements));
+    Value* ends = b_.CreateICmpSGE(next, length);
+    return {b_.CreateSelect(ends, matrix(row, stride()), row),
+            b_.CreateSelect(ends, f_.word(0), next)};
+  }
+
   // --- Along k.
 
-  void dots(const MicroValues& columns) {
-    Value* depth = f_.argument(4);
-    MicroValues carried = {f_.argument(1)};
-    for (Value* j : columns) carried.push_back(matrix(f_.argument(2), b_.CreateMul(j, stride())));
-    carried.append(columns.size() * rows_, llvm::Constant::getNullValue(f_.vector(lanes_)));
-    Value* ahead = b_.CreateMul(stride(), f_.word(static_cast<int64_t>(columns.size())));
-    const int64_t round = std::max(kDepth, kLineBytes / static_cast<int64_t>(size_of(given_)));
+  // Sums of a column that are independent of each other.
+  int64_t chains() const { return streams() ? 4 : 1; }
+
+  int64_t group() const { return streams() ? 1 : rows_ == 1 ? 4 : many_ ? 3 : 1; }
+
+  // Columns j .. of a group over `depth` of k, from `begin` on. `fetched`: see tile; of a single row empty.
+  MicroValues dots(Value* j, Value* begin, Value* depth, const MicroValues& fetched) {
+    MicroValues columns;
+    Value* last = b_.CreateSub(f_.argument(3), f_.word(1));
+    for (int64_t v = 0; v < group(); ++v)
+      columns.push_back(
+          b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(j, f_.word(v)), last));
+    MicroValues carried = fetched;
+    carried.push_back(f_.at(f_.argument(1), b_.CreateMul(begin, f_.word(rows_))));
+    for (Value* column : columns)
+      carried.push_back(
+          matrix(f_.argument(2), b_.CreateAdd(begin, b_.CreateMul(column, stride()))));
+    carried.append(columns.size() * rows_ * chains(),
+                   llvm::Constant::getNullValue(f_.vector(lanes_)));
+    Value* ahead = stream_ahead(depth, group());
+    const int64_t line = std::max(kDepth, kLineBytes / static_cast<int64_t>(size_of(given_)));
+    const int64_t round = std::max(line, chains() * kDepth);
     Value* whole = b_.CreateAnd(depth, f_.word(-round));
     carried = f_.loop(whole, round, carried, [&](Value*, MicroValues in) {
-      for (int64_t k = 0; k < round; k += kDepth)
-        in = unit(in, columns.size(), k == 0 ? ahead : nullptr, nullptr);
+      for (int64_t k = 0; k < round; k += kDepth) {
+        if (prefetch_ && k % line == 0) fetch_columns(in, ahead, line);
+        in = unit(in, nullptr, k);
+      }
       return in;
     });
     Value* rest = b_.CreateSub(depth, whole);
     carried = f_.loop(rest, kDepth, carried, [&](Value* k, const MicroValues& in) {
-      return unit(in, columns.size(), nullptr, b_.CreateSub(rest, k));
+      return unit(in, b_.CreateSub(rest, k), 0);
     });
-    store_sums(columns, carried);
+    add_chains(carried);
+    store_sums(columns, b_.CreateOr(begin, f_.argument(6)), carried);
+    return {carried.begin(), carried.begin() + fetched.size()};
   }
 
-  // kDepth of k, or the first `count` of them.
-  MicroValues unit(const MicroValues& in, size_t columns, Value* ahead, Value* count) {
-    MicroValues out = {f_.at(in[0], rows_ * kDepth)};
-    for (size_t v = 0; v < columns; ++v) {
-      out.push_back(matrix(in[1 + v], f_.word(kDepth)));
-      if (prefetch_ && ahead != nullptr) prefetch(matrix(in[1 + v], ahead));
+  // What is carried: what is fetched, then A, the group's columns, and the sums.
+  int64_t place_of_a() const { return rows_ == 1 ? 0 : 2; }
+  int64_t place_of_sums() const { return place_of_a() + 1 + group(); }
+
+  void fetch_columns(MicroValues& in, Value* ahead, int64_t line) {
+    if (rows_ > 1) {
+      std::tie(in[0], in[1]) = fetch(in[0], in[1], group() * line, f_.argument(4));
+      return;
     }
-    out.append(in.begin() + 1 + columns, in.end());
+    for (int64_t v = 0; v < group(); ++v) prefetch(matrix(in[1 + v], ahead), kIntoL1);
+  }
+
+  // kDepth of k, the first at `from` of a round, or the first `count` of them.
+  MicroValues unit(const MicroValues& in, Value* count, int64_t from) {
+    MicroValues out = in;
+    Value* a = in[place_of_a()];
+    const auto column = [&](int64_t v) { return place_of_a() + 1 + v; };
+    out[place_of_a()] = f_.at(a, rows_ * kDepth);
+    for (int64_t v = 0; v < group(); ++v) out[column(v)] = matrix(in[column(v)], f_.word(kDepth));
     for (int64_t k = 0; k < kDepth; k += lanes_) {
       MicroValues row;
       Value* left = count == nullptr ? nullptr : b_.CreateSub(count, f_.word(k));
-      for (size_t v = 0; v < columns; ++v) row.push_back(wide(matrix(in[1 + v], f_.word(k)), left));
+      for (int64_t v = 0; v < group(); ++v)
+        row.push_back(wide(matrix(in[column(v)], f_.word(k)), left));
+      const int64_t chain = (from + k) / lanes_ % chains();
       for (int64_t i = 0; i < rows_; ++i) {
-        Value* x = f_.load(f_.vector(lanes_), f_.at(in[0], i * kDepth + k));
-        for (size_t v = 0; v < columns; ++v) {
-          Value*& sum = out[1 + columns + static_cast<size_t>(i) * columns + v];
+        Value* x = f_.load(f_.vector(lanes_), f_.at(a, i * kDepth + k));
+        for (int64_t v = 0; v < group(); ++v) {
+          Value*& sum = out[place_of_sums() + (chain * rows_ + i) * group() + v];
           sum = product(x, row[v], sum);
         }
       }
@@ -225,14 +353,23 @@ class PanelCode {
     return out;
   }
 
+  // The chains of each sum onto the first one.
+  void add_chains(MicroValues& carried) {
+    const int64_t sums = group() * rows_, first = place_of_sums();
+    for (int64_t s = sums; s < sums * chains(); ++s) {
+      Value*& sum = carried[first + s % sums];
+      sum = b_.CreateFAdd(sum, carried[first + s]);
+    }
+  }
+
   // A column may stand there twice: all old values are read before any is written.
-  void store_sums(const MicroValues& columns, const MicroValues& carried) {
+  void store_sums(const MicroValues& columns, Value* adds_if, const MicroValues& carried) {
     const size_t count = columns.size();
     MicroValues sums, places;
-    Value* adds = b_.CreateICmpNE(f_.argument(6), f_.word(0));
+    Value* adds = b_.CreateICmpNE(adds_if, f_.word(0));
     Value* zero = llvm::Constant::getNullValue(f_.element());
     for (size_t s = 0; s < count * rows_; ++s) {
-      Value* lanes = carried[1 + count + s];
+      Value* lanes = carried[place_of_sums() + s];
       if (lanes_ > 1) {
         lanes = b_.CreateFAddReduce(llvm::ConstantFP::getNegativeZero(f_.element()), lanes);
         llvm::cast<llvm::Instruction>(lanes)->setHasAllowReassoc(true);
