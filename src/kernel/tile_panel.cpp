@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Products whose A has few rows (Scheme::panel, panel_long): bound by reading B, which is read once and in place.
+// Products whose A has few rows (Scheme::panel, panel_long): bound by reading B, once and in place.
 // One entry point packs A whole, eight rows side by side; the next multiplies it with pieces of B,
 // each item into its own part of a Local; the last adds up what belongs together and runs what
 // follows the Contract. B that is not simply in memory is made block by block in L1 or L2.

@@ -119,8 +119,8 @@ constexpr Row kTable[] = {
     // Longer rows are fewer items: 1.1 to 1.5 times panel, where they are enough for two threads.
     {.kind = Kind::across, .few = {2, 8}, .many = {512}, .k = {1024}, .scheme = Scheme::panel_long},
     {.kind = Kind::floating, .few = {2, 8}, .many = {2}, .scheme = Scheme::panel},
-    // A single row of a type that needs no widening is as fast as a fold, but for rows of B longer than a fold's
-    // strips of them: 1.1 to 1.4 times.
+    // A single row of a type that needs no widening is as fast as a fold, but for rows of B longer than a
+    // fold's strips of them: 1.1 to 1.4 times.
     {.kind = Kind::half, .few = {1, 1}, .many = {2}, .scheme = Scheme::panel},
     {.kind = Kind::across, .few = {1, 1}, .many = {2049}, .k = {256}, .scheme = Scheme::panel},
     // A tile of fma has 64 columns, whatever is wanted of them: few columns are 1.1 to 4.2 times as fast as with

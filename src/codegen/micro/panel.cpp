@@ -2,11 +2,12 @@
 // A few rows times a matrix as it lies in memory. Both forms are bound by reading it once, so both
 // ask early for what the next round reads: processors follow a few long streams only by themselves.
 //
-// panel_n  lanes along n. Blocks of 8 or 16 k: a tile of C stays in registers over a block, whose rows are walked
-//          side by side, having been asked for one after another, and C is in L1 or L2. For a single row of A, C is cheaper to load
-//          and store than the matrix to read out of its order: whole rows of it, one after another.
-// panel_k  lanes along k. Sums of all rows and some columns, added up at the end: of a single row over the whole
-//          depth, else over a part of it, of which A stays in L1, for some groups of columns.
+// panel_n  lanes along n. Blocks of 8 or 16 k: a tile of C stays in registers over a block, whose rows are
+//          walked side by side, having been asked for one after another, and C is in L1 or L2. For a
+//          single row of A, C is cheaper to load and store than the matrix to read out of its order:
+//          whole rows of it, one after another.
+// panel_k  lanes along k. Sums of all rows and some columns, added up at the end: of a single row over
+//          the whole depth, else over a part of it, of which A stays in L1, for some groups of columns.
 #include <fmt/format.h>
 
 #include <tuple>
@@ -148,7 +149,7 @@ class PanelCode {
     b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {pointer->getType()},
                        {pointer, b_.getInt32(0), b_.getInt32(locality), b_.getInt32(1)});
   }
-  // How far on that is what a stream of rows (columns) of so many elements is asked for: so many of them or more.
+  // How far ahead a stream of rows (columns) of so many elements is asked for: `least` of them or more.
   Value* stream_ahead(Value* elements, int64_t least) {
     Value* bytes = b_.CreateMul(elements, f_.word(static_cast<int64_t>(size_of(given_))));
     Value* some = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, bytes, f_.word(1));
@@ -260,8 +261,8 @@ class PanelCode {
     return out;
   }
 
-  // Asks for so many elements of a row (column) of that length, from `at` on, one after another: processors go on with such a stream, and
-  // drop what they cannot take at once. So each line is asked for twice.
+  // Asks for so many elements of a row (column) of that length, from `at` on, one after another: processors
+  // go on with such a stream, and drop what they cannot take at once. So each line is asked for twice.
   std::pair<Value*, Value*> fetch(Value* row, Value* at, int64_t elements, Value* length) {
     const auto size = static_cast<int64_t>(size_of(given_));
     for (int64_t line = 0; line < elements * size; line += kLineBytes) {
