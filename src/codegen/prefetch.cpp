@@ -205,16 +205,17 @@ class Planner {
     return (e.code == Code::rem || e.code == Code::add) && counts_rows(e.operands[0], variable);
   }
 
-  // The pass with the most work for each array that it fetches.
+  // The pass with the most work for each array that it fetches. The loader has its own to wait for, too, but
+  // is better than one with little work: memory takes few requests at once.
   size_t fetcher(size_t loader) const {
     const auto room = [&](size_t i) {
       const auto found = ahead_.find(passes_[i].loop);
       const size_t fetched = found == ahead_.end() ? 0 : found->second.size();
-      return passes_[i].analysis.work() / static_cast<double>(fetched + 1);
+      return passes_[i].analysis.work() / static_cast<double>(fetched + (i == loader ? 2 : 1));
     };
     size_t best = loader == 0 ? 1 : 0;
     for (size_t i = 0; i < passes_.size(); ++i)
-      if (i != loader && room(i) > room(best)) best = i;
+      if (room(i) > room(best)) best = i;
     return best;
   }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // What a loop over a row fetches for others. The loops of a row form go over the same row one after
 // another: the first that loads an array waits for memory, the others find it in the cache and
-// leave the memory idle. So each array is fetched by another loop than the one that loads it first:
-// by an earlier one, or by a later one for the next row. Of a row that is made tile by tile, the loop that
-// loads a tile fetches the next one, which comes while the others work; so does a loop that is alone, or it
+// leave the memory idle. So each array is fetched by the loop with the most work for it: by one before
+// that which loads it first, or for the next row. Of a row that is made tile by tile, the loop that loads
+// a tile fetches the next one, which comes while the others work; so does a loop that is alone, or it
 // fetches the next row, or a tile of it, where the row is short or far away. The tiles of a transpose have
 // rows too short and far apart for the processor to see: each loop fetches for the next tile.
 #pragma once
