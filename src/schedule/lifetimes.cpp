@@ -159,7 +159,7 @@ class TakeOvers {
         if (!is_alike(launch, output, dying)) continue;
         const int in_param = only_param(kernel, dying);
         if (in_param < 0 || kernel.operands[in_param].offset != 0 ||
-            !is_safe(launch, in_param, out_param))
+            kernel.operands[out_param].offset != 0 || !is_safe(launch, in_param, out_param))
           continue;
         launch.take_over.emplace_back(output, dying);
         named++;

@@ -66,6 +66,23 @@ def test_each_step_can_be_looked_at(name):
         np.testing.assert_array_equal(np.array(got), want)
 
 
+@pytest.mark.parametrize("to, rest", [(np.s_[1:], np.s_[:1]), (np.s_[:, 2:], np.s_[:, :2])])
+@pytest.mark.parametrize("made", [False, True])
+def test_slices_come_from_other_places_of_an_array_of_that_size(to, rest, made):
+    """Which nobody asks for afterwards, so that its memory is there for the taking."""
+
+    def f(lib, x, part):
+        y = lib.zeros((12, 10))
+        x = lib.cumsum(x, 1) if made else x
+        y[to] = x[:-1] if to == np.s_[1:] else x[:, :-2]
+        y[rest] = part[rest]
+        return y
+
+    base = np.round(BASE * 8)
+    want = f(np, base, PARTS[0])
+    np.testing.assert_array_equal(np.array(f(mx, mx.array(base), mx.array(PARTS[0]))), want)
+
+
 def test_what_adds_to_an_element_sees_it():
     x = mx.zeros((12, 10)).at[0:6].add(mx.array(BASE[:6])).at[6:].add(mx.array(BASE[6:]))
     np.testing.assert_array_equal(np.array(x), BASE)
