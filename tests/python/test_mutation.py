@@ -95,6 +95,27 @@ def write(p, a, b):
     a.value = value
 
 
+def write_elsewhere(p, a, b):
+    """Rows of one array into other rows of another."""
+    rows = len(a.value)
+    count = p.random.randrange(1, rows + 1)
+    to, source = (p.random.randrange(rows - count + 1) for _ in range(2))
+    value = a.value.copy()
+    value[to : to + count] = b.value[source : source + count]
+    a.array[to : to + count] = b.array[source : source + count]
+    a.value = value
+
+
+def fill(p, a, b):
+    """Zeros that are written over by shifted rows of one array, then by rows of another."""
+    k = p.random.randrange(1, len(a.value) + 1)
+    array, value = mx.zeros(a.value.shape), np.zeros(a.value.shape, np.float32)
+    for x, u, v in ((array, a.array, b.array), (value, a.value, b.value)):
+        x[k:] = u[: len(u) - k]
+        x[:k] = v[:k]
+    p.add(array, value)
+
+
 def write_number(p, a, b):
     at = p.place(a.value.shape)
     a.value = a.value.copy()
@@ -151,6 +172,7 @@ def forget(p, a, b):
 
 
 STEPS = [
+    *(write_elsewhere, write_elsewhere, fill),
     *(add, halve, copy, alias, add_in_place, write, write, write_number, add_at, look_at_part),
     *(transpose, flatten, concatenate, call_compiled, evaluate, queue, look_from_numpy, forget),
 ]
