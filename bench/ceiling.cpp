@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What this machine can do at most, as JSON: the yardsticks of the bench. Memory over blocks far
-// larger than the caches: copy (bytes read + written; plain, memcpy, non-temporal), read, write.
+// larger than the caches, in huge pages where the system gives them: copy (bytes read + written;
+// plain, memcpy, non-temporal), read, write.
 // Arithmetic from registers: float32 and float64 FMA, bfloat16 dot products and products of tiles (AMX).
 // Each is the best of several short runs on the given number of threads (default 2); what the CPU lacks
 // is null.
@@ -8,6 +9,7 @@
 //        bench_ceiling threads serve     each line of input names one; its value is a line of
 //        output
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
@@ -77,6 +79,7 @@ double best_seconds(int threads, const Work& work) {
 
 struct Block {
   explicit Block(size_t bytes) : data(static_cast<char*>(std::aligned_alloc(1 << 21, bytes))) {
+    madvise(data, bytes, MADV_HUGEPAGE);
     std::memset(data, 1, bytes);
   }
   Block(const Block&) = delete;
