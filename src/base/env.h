@@ -19,6 +19,8 @@ namespace cermet::env {
     "cap on the processor features that kernels use")                                            \
   X(num_threads, "CERMET_NUM_THREADS", "n", "", "size of the thread pool")                       \
   X(cache_dir, "CERMET_CACHE_DIR", "folder", "", "where compiled kernels are kept")              \
+  X(cache_limit, "CERMET_CACHE_LIMIT", "n", "268435456",                                        \
+    "bytes of compiled kernels on disk beyond which the longest unused go")                    \
   X(kernel_cache, "CERMET_KERNEL_CACHE", "on|off", "on", "the kernel cache on disk")             \
   X(tier, "CERMET_TIER", "auto|fused|single", "auto", "how regions run")                         \
   X(allocator, "CERMET_ALLOCATOR", "caching|guard|guard_front", "caching",                       \

@@ -1,19 +1,28 @@
 // SPDX-License-Identifier: MIT
 #include "runtime/kernel_disk.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
+#include <memory>
 
 #include "base/env.h"
 #include "runtime/log.h"
 
 namespace cermet {
 namespace {
+
+// One store in so many, chosen by its key, looks at what the folder holds: short processes do so, too.
+constexpr uint64_t kStoresPerTrim = 256;
+// A file's time tells when it was last used, to so many seconds.
+constexpr time_t kUseSeconds = 24 * 60 * 60;
 
 constexpr char kMagic[8] = {'c', 'e', 'r', 'm', 'e', 't', 'k', '4'};
 
@@ -188,8 +197,10 @@ std::optional<std::string> read_file(const std::string& path) {
   if (file < 0) return std::nullopt;
   struct stat info{};
   std::string bytes;
-  if (fstat(file, &info) == 0 && S_ISREG(info.st_mode))
+  if (fstat(file, &info) == 0 && S_ISREG(info.st_mode)) {
     bytes.resize(static_cast<size_t>(info.st_size));
+    if (info.st_mtime + kUseSeconds < std::time(nullptr)) futimens(file, nullptr);
+  }
   size_t done = 0;
   while (done < bytes.size()) {
     const ssize_t got = read(file, bytes.data() + done, bytes.size() - done);
@@ -199,6 +210,42 @@ std::optional<std::string> read_file(const std::string& path) {
   close(file);
   if (done < bytes.size()) return std::nullopt;
   return bytes;
+}
+
+struct FolderFile {
+  timespec used;
+  int64_t bytes;  // on the disk
+  std::string name;
+};
+
+std::vector<FolderFile> files_of(const std::string& folder) {
+  std::vector<FolderFile> files;
+  const std::unique_ptr<DIR, int (*)(DIR*)> open(opendir(folder.c_str()), closedir);
+  if (!open) return files;
+  while (const dirent* entry = readdir(open.get())) {
+    struct stat info{};
+    if (fstatat(dirfd(open.get()), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (S_ISREG(info.st_mode)) files.push_back({info.st_mtim, info.st_blocks * 512, entry->d_name});
+  }
+  return files;
+}
+
+// Where the files take more than `limit` bytes, those unused for longest go until three quarters are
+// left. Other processes may be at the same: a file that is gone is as good as removed.
+void trim(const std::string& folder, int64_t limit) {
+  std::vector<FolderFile> files = files_of(folder);
+  int64_t bytes = 0;
+  for (const FolderFile& file : files) bytes += file.bytes;
+  if (bytes <= limit) return;
+  std::ranges::sort(files, {}, [](const FolderFile& file) {
+    return std::pair(file.used.tv_sec, file.used.tv_nsec);
+  });
+  size_t removed = 0;
+  for (; bytes > limit / 4 * 3; ++removed) {
+    unlink((folder + "/" + files[removed].name).c_str());
+    bytes -= files[removed].bytes;
+  }
+  log_line(LogTopic::kernel, "{} of {} kernels removed from {}", removed, files.size(), folder);
 }
 
 bool write_file(int file, std::string_view bytes) {
@@ -263,11 +310,13 @@ KernelDisk& KernelDisk::get() {
   // Dumps need every kernel to be made, and with passes left out it is another.
   const bool enabled =
       env::kernel_cache() == "on" && env::dump().empty() && env::skip_pass().empty();
-  static KernelDisk& disk = *new KernelDisk(default_folder(), enabled);
+  static KernelDisk& disk =
+      *new KernelDisk(default_folder(), enabled, env::to_int(env::cache_limit()));
   return disk;
 }
 
-KernelDisk::KernelDisk(std::string folder, bool enabled) : folder_(std::move(folder)) {
+KernelDisk::KernelDisk(std::string folder, bool enabled, int64_t limit)
+    : folder_(std::move(folder)), limit_(limit) {
   if (!enabled) return;
   std::string wrong = "neither HOME nor CERMET_CACHE_DIR is set";
   if (!folder_.empty()) {
@@ -305,7 +354,10 @@ void KernelDisk::store(const ir::Hash& key, const StoredKernel& kernel) {
   const int error = errno;
   const bool kept =
       (close(file) == 0) && written && rename(temporary.c_str(), final_name.c_str()) == 0;
-  if (kept) return;
+  if (kept) {
+    if (key.lo % kStoresPerTrim == 0) trim(folder_, limit_);
+    return;
+  }
   unlink(temporary.c_str());
   stop_writing(std::strerror(written ? errno : error));
 }

@@ -3,6 +3,7 @@
 // damaged and unwritable folders; and launches: scratch, checks, threads.
 #include "runtime/kernel_cache.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -191,6 +192,24 @@ TEST(KernelDisk, ReadsFromAFolderItCannotWrite) {
   EXPECT_TRUE(disk.load({5, 6}));
   const bool root = geteuid() == 0;  // who may write anywhere
   EXPECT_EQ(disk.load({7, 8}).has_value(), root);
+}
+
+TEST(KernelDisk, KeepsWithinItsLimitWhatWasUsedLast) {
+  constexpr uint64_t kLimit = 1'000'000;
+  const Folder folder;
+  const StoredKernel kernel = some_kernel();
+  KernelDisk disk(folder.path, true, kLimit);
+  for (uint64_t key = 1; key <= 1024; ++key) {
+    disk.store({key, 0}, kernel);
+    const std::string path = disk.folder() + "/" + ir::Hash{key, 0}.hex();
+    const timespec time{static_cast<time_t>(key), 0};
+    const timespec long_ago[2] = {time, time};
+    utimensat(AT_FDCWD, path.c_str(), long_ago, 0);
+    EXPECT_TRUE(disk.load({1, 0})) << "in use";
+  }
+  EXPECT_LE(folder.files().size() * to_bytes(kernel, {1, 0}).size(), kLimit);
+  EXPECT_FALSE(disk.load({2, 0}));
+  EXPECT_TRUE(disk.load({1024, 0}));
 }
 
 // Runs f in a child; true if it ends well.
