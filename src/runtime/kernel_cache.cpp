@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <mutex>
 #include <unordered_map>
 
@@ -25,10 +26,15 @@ double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
+constexpr size_t kMostKernels = 4096;  // in memory beside those that programs hold: some 10 KB each
+
 struct Entry {
   std::mutex making;
   std::atomic<bool> made = false;
-  KernelPtr kernel;  // once made
+  KernelPtr kernel;    // once made
+  uint64_t found = 0;  // the last time, in findings of all kernels
+  // By a program, or by who makes it.
+  bool is_held() const { return !made.load(std::memory_order_acquire) || kernel.use_count() > 1; }
 };
 
 struct HashOfHash {
@@ -60,8 +66,10 @@ class KernelCache {
     {
       std::lock_guard lock(mutex_);
       const auto it = entries_.find(hash);
-      if (it != entries_.end() && it->second->made.load(std::memory_order_acquire))
+      if (it != entries_.end() && it->second->made.load(std::memory_order_acquire)) {
+        it->second->found = ++findings_;
         return hit(*it->second);
+      }
     }
     const InForkGate running(gate_);
     KernelPtr kernel = from_file(hash);
@@ -78,6 +86,12 @@ class KernelCache {
   void clear() {
     std::lock_guard lock(mutex_);
     entries_.clear();
+    room_ = kMostKernels;
+  }
+
+  void drop_unused(size_t most) {
+    std::lock_guard lock(mutex_);
+    drop_unused_of(most);
   }
 
   void start_keeping(const std::string& path, const std::string& generator) {
@@ -109,8 +123,25 @@ class KernelCache {
   std::shared_ptr<Entry> entry_of(const ir::Hash& hash) {
     std::lock_guard lock(mutex_);
     std::shared_ptr<Entry>& entry = entries_[hash];
-    if (entry == nullptr) entry = std::make_shared<Entry>();
+    if (entry == nullptr) {
+      entry = std::make_shared<Entry>();
+      if (entries_.size() > room_) drop_unused_of(kMostKernels * 3 / 4);
+    }
+    entry->found = ++findings_;
     return entry;
+  }
+
+  void drop_unused_of(size_t most) {
+    std::vector<uint64_t> found;
+    for (const auto& [hash, entry] : entries_)
+      if (!entry->is_held()) found.push_back(entry->found);
+    if (found.size() > most) {
+      std::ranges::sort(found, std::greater());
+      std::erase_if(entries_, [last = found[most]](const auto& it) {
+        return !it.second->is_held() && it.second->found <= last;
+      });
+    }
+    room_ = entries_.size() + kMostKernels / 4;
   }
 
   // The key on disk: other features, another build or another cap have files of their own.
@@ -182,6 +213,8 @@ class KernelCache {
   ForkGate gate_;  // a fork waits for kernels in the making: the code generator has locks
   std::optional<Keeping> keeping_;
   std::unordered_map<ir::Hash, std::shared_ptr<Entry>, HashOfHash> entries_;
+  size_t room_ = kMostKernels;  // entries until it is asked which are unused
+  uint64_t findings_ = 0;
 };
 
 }  // namespace
@@ -199,6 +232,8 @@ KernelPtr find_compiled_kernel(const ir::Hash& hash) {
 }
 
 void drop_kernels() { KernelCache::get().clear(); }
+
+void drop_unused_kernels(size_t most) { KernelCache::get().drop_unused(most); }
 
 void keep_kernels(const std::string& path, const std::string& generator) {
   KernelCache::get().start_keeping(path, generator);

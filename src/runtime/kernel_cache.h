@@ -29,6 +29,8 @@ KernelPtr find_kernel(const ir::Kernel& kernel);  // compiles if need be
 KernelPtr find_kernel(const ir::Hash& hash, const std::function<ir::Kernel()>& make);
 KernelPtr find_compiled_kernel(const ir::Hash& hash);  // null when nothing is cached yet
 void drop_kernels();                                   // forgets the memory cache
+// Of the kernels that no program holds, those found last stay; done by the cache itself past thousands.
+void drop_unused_kernels(size_t most);
 
 // How the seed is made: the kernels compiled from now on are kept, then written for every level.
 // An earlier seed at `path` that the same `generator` made saves compiling (kernel_seed.h).

@@ -118,6 +118,29 @@ TEST(KernelCache, AFailedCompilationIsTriedAgain) {
   EXPECT_EQ(error_of(find_kernel(kernel), 3.25f, 10), 0);
 }
 
+TEST(KernelCache, KeepsWhatIsHeldAndWhatWasFoundLast) {
+  const auto hash = [](int n) { return ir::hash_of(scale_kernel(100.5f + static_cast<float>(n))); };
+  const KernelPtr held = find_kernel(scale_kernel(100.5f));
+  for (int n = 1; n <= 4; ++n) find_kernel(scale_kernel(100.5f + static_cast<float>(n)));
+  EXPECT_NE(find_compiled_kernel(hash(1)), nullptr);
+  drop_unused_kernels(2);
+  const auto compiled = [] { return total(Counter::kernels_compiled); };
+  const uint64_t before = compiled();
+  const auto is_there = [&](int n) {
+    const uint64_t hits = total(Counter::kernel_hits_memory);
+    EXPECT_NE(find_compiled_kernel(hash(n)), nullptr) << "it is on disk";
+    return total(Counter::kernel_hits_memory) > hits;
+  };
+  EXPECT_TRUE(is_there(0)) << "held";
+  EXPECT_TRUE(is_there(1)) << "found last";
+  EXPECT_FALSE(is_there(2));
+  EXPECT_FALSE(is_there(3));
+  EXPECT_TRUE(is_there(4)) << "made last";
+  EXPECT_EQ(compiled(), before);
+  drop_unused_kernels(0);
+  EXPECT_EQ(find_compiled_kernel(hash(0)), held);
+}
+
 StoredKernel some_kernel() {
   const ir::TargetFacts facts = cpu_target().facts();
   return {cpu_target().compile(ir::lower(scale_kernel(4), facts), facts), "map", "scale"};
