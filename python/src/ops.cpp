@@ -19,7 +19,7 @@ struct Scope {
 
 // Names that are methods of array in MLX, too.
 bool is_method(const char* name) {
-  static const std::unordered_set<std::string_view> methods = {
+  static const auto& methods = *new std::unordered_set<std::string_view>{
       "abs",  "square", "sqrt", "rsqrt", "reciprocal", "exp",       "log",
       "log2", "log10",  "sin",  "cos",   "log1p",      "conjugate", "sum",
       "prod", "min",    "max",  "any",   "all",        "logsumexp"};
@@ -28,7 +28,8 @@ bool is_method(const char* name) {
 
 // Ops of the list that MLX has no function for.
 bool is_internal(const char* name) {
-  static const std::unordered_set<std::string_view> internal = {"exp2", "rint", "custom_call"};
+  static const auto& internal =
+      *new std::unordered_set<std::string_view>{"exp2", "rint", "custom_call"};
   return internal.contains(name);
 }
 

@@ -74,7 +74,7 @@ Setting read(const char* variable, const char* fallback) {
 
 #define X(function, variable, values, fallback, meaning)     \
   const Setting& function##_setting() {                      \
-    static const Setting setting = read(variable, fallback); \
+    static const Setting& setting = *new Setting(read(variable, fallback)); \
     return setting;                                          \
   }
 CERMET_ENV(X)

@@ -51,8 +51,8 @@ ir::TargetFacts cuda_facts() {
 }
 
 const std::vector<std::string>& cuda_options() {
-  static const std::vector<std::string> options = {"--std=c++17", "--fmad=false", "--ftz=false",
-                                                   "--prec-div=true", "--prec-sqrt=true"};
+  static const auto& options = *new std::vector<std::string>{
+      "--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"};
   return options;
 }
 

@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kSerialBlock = 256;
 constexpr uint64_t kTreeLevels = 44;  // blocks of 256 elements: more than an address space holds
 
-const std::set<int> kNothing;
+const std::set<int>& kNothing = *new std::set<int>;
 
 }  // namespace
 

@@ -63,11 +63,11 @@ int64_t cache_bytes(int name, int64_t fallback) {
 }
 
 ir::TargetFacts host_facts() {
-  static const ir::TargetFacts facts = [] {
+  static const auto& facts = *new ir::TargetFacts([] {
     ir::TargetFacts f = cpu_facts(cpu_level());
     if (emulates_amx()) f.amx_bf16 = f.amx_int8 = true;
     return f;
-  }();
+  }());
   return facts;
 }
 

@@ -387,12 +387,13 @@ class Parser {
   }
 
   ExprId op(const std::string& w) {
-    static const std::map<std::string_view, Code> codes = [] {
-      std::map<std::string_view, Code> all;
+    using Codes = std::map<std::string_view, Code>;
+    static const auto& codes = *new Codes([] {
+      Codes all;
       for (int c = 0; c <= static_cast<int>(Code::threefry); ++c)
         all.emplace(name_of(static_cast<Code>(c)), static_cast<Code>(c));
       return all;
-    }();
+    }());
     const auto it = codes.find(w);
     if (it == codes.end()) refuse(fmt::format("no code '{}'", w));
     std::optional<Dtype> d;

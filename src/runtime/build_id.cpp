@@ -67,12 +67,12 @@ std::string of_file(const void* address) {
 }  // namespace
 
 const std::string& build_id() {
-  static const std::string id = [] {
+  static const auto& id = *new std::string([] {
     const void* here = reinterpret_cast<const void*>(&build_id);
     Search search{reinterpret_cast<uintptr_t>(here), ""};
     dl_iterate_phdr(visit, &search);
     return search.found.empty() ? of_file(here) : search.found;
-  }();
+  }());
   return id;
 }
 

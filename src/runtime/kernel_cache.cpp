@@ -146,7 +146,8 @@ class KernelCache {
 
   // The key on disk: other features, another build or another cap have files of their own.
   static ir::Hash disk_key(const ir::Hash& hash) {
-    static const std::string identity = cpu_target().identity() + " build " + build_id();
+    static const auto& identity =
+        *new std::string(cpu_target().identity() + " build " + build_id());
     return ir::hash_bytes(hash.hex() + " " + identity);
   }
 

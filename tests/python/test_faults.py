@@ -4,8 +4,11 @@ that threads share are evaluated once; children of forks compute; processes end 
 
 Each test runs a script of its own process, so that a hang or a crash is that test's."""
 
+import pathlib
+import subprocess
 import textwrap
 
+import cermet.core as mx
 import pytest
 from own_process import run
 
@@ -222,3 +225,11 @@ def test_exits_while_kernels_are_compiled():
     """The parent has not used the code generator, which its children leave at work."""
     script = EXITS.format(count=100, length=6, change="n / 7 * mx.cos(y)")
     run(script, CERMET_KERNEL_CACHE="off", CERMET_TIER="fused")
+
+
+def test_no_object_of_the_library_is_destroyed_at_exit():
+    """Threads may be at work until the very end of the process."""
+    library = pathlib.Path(mx.__file__).parents[2] / "libcermet.a"
+    listed = subprocess.run(["nm", "-u", library], capture_output=True, text=True, check=True)
+    assert "__cxa_thread_atexit" in listed.stdout
+    assert "__cxa_atexit" not in listed.stdout
