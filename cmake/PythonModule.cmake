@@ -35,6 +35,7 @@ if(NOT CERMET_SANITIZE)  # nanobind checks at every reference that the GIL is he
   target_compile_definitions(nanobind-static PRIVATE NDEBUG)
 endif()
 target_link_libraries(core PRIVATE cermet)
+target_link_options(core PRIVATE -Wl,--wrap=__gxx_personality_v0)  # forced_unwind.cpp
 set(CERMET_PACKAGE ${CMAKE_BINARY_DIR}/python/cermet)
 set_target_properties(core PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CERMET_PACKAGE})
 install(TARGETS core LIBRARY DESTINATION cermet COMPONENT python)

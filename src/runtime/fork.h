@@ -10,6 +10,8 @@
 #include <functional>
 #include <mutex>
 
+#include "runtime/process_end.h"
+
 namespace cermet {
 
 enum class ForkLevel : uint8_t {
@@ -60,7 +62,8 @@ T& make_fork_safe(ForkLevel level) {
 class ForkGate {
  public:
   void enter() {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    while (closed_ && !is_ending_thread()) empty_.wait(lock);
     ++inside_;
   }
   void leave() {
@@ -73,11 +76,19 @@ class ForkGate {
     lock.release();
   }
   void unlock() { mutex_.unlock(); }
+  // At the end of the process: waits a while until it is empty; then no other thread enters any more.
+  void close() {
+    constexpr std::chrono::seconds kPatience{5};
+    std::unique_lock lock(mutex_);
+    closed_ = true;
+    empty_.wait_for(lock, kPatience, [this] { return inside_ == 0; });
+  }
 
  private:
   std::mutex mutex_;
   std::condition_variable empty_;
   int inside_ = 0;
+  bool closed_ = false;
 };
 
 struct InForkGate {

@@ -112,6 +112,7 @@ class KernelCache {
  private:
   KernelCache() {
     hold_over_fork(ForkLevel::compiler, gate_);
+    at_process_end([] { get().gate_.close(); });
     hold_over_fork(ForkLevel::cache, mutex_);
   }
 
@@ -211,7 +212,8 @@ class KernelCache {
   }
 
   std::mutex mutex_;
-  ForkGate gate_;  // a fork waits for kernels in the making: the code generator has locks
+  // The code generator has locks, which a fork waits for, and static objects.
+  ForkGate gate_;
   std::optional<Keeping> keeping_;
   std::unordered_map<ir::Hash, std::shared_ptr<Entry>, HashOfHash> entries_;
   size_t room_ = kMostKernels;  // entries until it is asked which are unused

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "runtime/stream_queue.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -21,6 +19,7 @@
 #include "runtime/fork.h"
 #include "runtime/log.h"
 #include "runtime/poll.h"
+#include "runtime/process_end.h"
 #include "runtime/thread.h"
 
 namespace cermet {
@@ -189,24 +188,10 @@ struct QueueControl {
   }
 };
 
-namespace {
-
-// The objects of the main thread are destroyed before all static ones. Of those the code generator makes
-// some while a task runs, which at exit would go before what was registered earlier.
-struct MainThreadEnd {
-  ~MainThreadEnd() {
-    if (getpid() == gettid()) QueueControl::exit();
-  }
-  void watch() {}
-};
-thread_local MainThreadEnd main_thread_end;
-
-}  // namespace
-
 StreamQueue::StreamQueue() : state_(std::make_unique<State>()) {
   [[maybe_unused]] static const bool registered = [] {
     on_fork(ForkLevel::queues, {QueueControl::prepare, QueueControl::parent, QueueControl::child});
-    std::atexit(QueueControl::exit);
+    at_process_end(QueueControl::exit);
     return true;
   }();
   std::lock_guard lock(queues().mutex);
@@ -238,7 +223,6 @@ void StreamQueue::stop() {
 }
 
 void StreamQueue::enqueue(Task task, Task lost) {
-  main_thread_end.watch();
   CERMET_CHECK(
       !allocation_fails(), memory, "stream",
       "out of memory: the place of a task in the queue is made to fail; unset CERMET_FAIL_ALLOC");

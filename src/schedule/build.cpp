@@ -12,6 +12,7 @@
 #include "runtime/counters.h"
 #include "runtime/fork.h"
 #include "runtime/poll.h"
+#include "runtime/process_end.h"
 #include "runtime/thread_pool.h"
 #include "schedule/batches.h"
 #include "schedule/join.h"
@@ -342,7 +343,8 @@ void find_kernels(Program& program) {
   const auto compile = [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) find_kernel_of(*missing[static_cast<size_t>(i)]);
   };
-  ThreadPool::get().run(count, 1, kCompileNs * static_cast<double>(count), compile);
+  if (!process_is_ending())
+    ThreadPool::get().run(count, 1, kCompileNs * static_cast<double>(count), compile);
   for (Program::Launch& launch : program.launches)
     if (launch.code == nullptr) find_kernel_of(launch);
 }

@@ -227,6 +227,38 @@ def test_exits_while_kernels_are_compiled():
     run(script, CERMET_KERNEL_CACHE="off", CERMET_TIER="fused")
 
 
+def test_exits_while_threads_evaluate_and_trace():
+    """Threads that want the interpreter's lock at its end neither abort nor crash the process."""
+    script = """
+    import os, random, sys, threading, time
+    import cermet.core as mx
+
+    def work(number):
+        draw = random.Random(number)
+        x = mx.ones((draw.randrange(1, 50), 7))
+
+        def f(x):
+            for _ in range(draw.randrange(1, 40)):
+                x = draw.choice([mx.sin, mx.cos, mx.abs])(x) * 2
+            return x.sum()
+
+        while True:
+            transform = draw.choice([mx.grad, mx.compile, mx.vmap, mx.checkpoint, lambda f: f])
+            mx.eval(transform(f)(x))
+
+    for n in range(120):
+        child = os.fork()
+        if child == 0:
+            for i in range(3):
+                threading.Thread(target=work, args=(3 * n + i,), daemon=True).start()
+            time.sleep(n % 30 / 1000)
+            sys.exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert status == 0, (n, status)
+    """
+    run(script, CERMET_KERNEL_CACHE="off", CERMET_TIER="fused")
+
+
 def test_no_object_of_the_library_is_destroyed_at_exit():
     """Threads may be at work until the very end of the process."""
     library = pathlib.Path(mx.__file__).parents[2] / "libcermet.a"
