@@ -28,7 +28,8 @@ bool is_method(const char* name) {
 
 // Ops of the list that MLX has no function for.
 bool is_internal(const char* name) {
-  static const std::unordered_set<std::string_view> internal = {"exp2", "rint", "custom_call"};
+  static const std::unordered_set<std::string_view> internal = {"exp2", "exp_nonpositive", "rint",
+                                                                "custom_call"};
   return internal.contains(name);
 }
 
