@@ -25,11 +25,12 @@ using namespace ir;
 
 namespace {
 
-constexpr int64_t kGroup = 64;         // elements of one round of the unrolled fold loop
-constexpr int kUnrolledCost = 48;      // ops and accesses that it may have
-constexpr size_t kRegisterBytes = 16;  // of the narrowest vector register
-constexpr int kInlineMergeCost = 104;  // ops of merges that are emitted for each pair of vectors
-constexpr int kIntoL2 = 2;             // locality of a prefetch
+constexpr int64_t kGroup = 64;          // elements of one round of the unrolled fold loop
+constexpr int kUnrolledCost = 48;       // ops and accesses that it may have,
+constexpr int kUnrolledCostOf32 = 112;  // ..., where its constants stay in registers: there are 32
+constexpr size_t kRegisterBytes = 16;   // of the narrowest vector register
+constexpr int kInlineMergeCost = 104;   // ops of merges that are emitted for each pair of vectors
+constexpr int kIntoL2 = 2;              // locality of a prefetch
 constexpr int64_t kPastBytes = int64_t{32} << 20;  // larger results do not stay in the cache
 constexpr int kTwiceCost = 16;                     // ops and accesses of a body that is made twice
 constexpr int kPastCost = 32;  // ops and accesses of a loop that waits for memory
@@ -420,7 +421,8 @@ class LaneLoop {
     Value* last = b_.CreateICmpSGE(next, count_);
     Value* to = b_.CreateSelect(last, count_, next);
     const int64_t copies = kGroup / width_;
-    const bool unrolled = !analysis_.nested() && analysis_.cost() * copies <= kUnrolledCost;
+    const int most = ops_.features().avx512 ? kUnrolledCostOf32 : kUnrolledCost;
+    const bool unrolled = !analysis_.nested() && analysis_.cost() * copies <= most;
     const bool equal = std::ranges::all_of(
         accumulators_, [&](const Accumulator& a) { return a.order.block == block; });
     for (const Accumulator& a : accumulators_) {

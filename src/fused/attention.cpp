@@ -174,13 +174,6 @@ array share_of(const array& total) {
                reciprocal(where(is_empty, full_like(total, 1), total)));
 }
 
-// e^x, and 0 for less than 2^-100: beside the largest weight, which is 1, that is nothing, and subnormal
-// products cost x86 a microcode assist of a hundred cycles each (a bias for far keys makes many).
-array share_of_largest(const array& x) {
-  constexpr double kLeast = -69.3;
-  return where(x < kLeast, full_like(x, 0), exp(x));
-}
-
 // Applies a step, whose inputs begin at `next`, and goes on to those of the one after it.
 array add_step(const AttentionStep& step, std::span<const array> inputs, size_t& next,
                const array& value, std::vector<Applied>& steps) {
@@ -230,7 +223,7 @@ Terms terms_of(const AttentionParams& p, std::span<const array> inputs) {
   if (largest)
     largest = stop_gradient(where(*largest == -kInfinity, full_like(*largest, 0), *largest));
   const auto exponential = [&](const array& a) {
-    return largest ? share_of_largest(a - *largest) : exp(a);
+    return largest ? exp_nonpositive(a - *largest) : exp(a);
   };
   const array weights = exponential(scores);
   array total = sum(weights, AxisList{-1}, true);
@@ -383,7 +376,7 @@ array gradient_graph(const OpCall& c) {
   const array dp = taken_back(attention, on_weights, dlast, 0);
   const array mean = sum(p * dp, AxisList{-1}, true);
   if (input == kSinks) {
-    const array weight = t.largest ? share_of_largest(*t.sinks - *t.largest) : exp(*t.sinks);
+    const array weight = t.largest ? exp_nonpositive(*t.sinks - *t.largest) : exp(*t.sinks);
     return by_head(negative(weight * t.share * mean));
   }
   const array behind = p * (dp - mean);

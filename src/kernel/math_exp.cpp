@@ -2,7 +2,10 @@
 // exp and what is made of it. x = n·ln2 + r with |r| <= ln2/2 (Cody and Waite, n·ln2 in two parts by
 // fma), e^r by a polynomial, 2^n by scale2 or by exponent bits. The hyperbolic functions split e^r in
 // its even and odd part, so that e^x and e^-x share one polynomial and nothing cancels.
+#include <cmath>
 #include <limits>
+#include <numbers>
+#include <vector>
 
 #include "kernel/math_internal.h"
 
@@ -132,6 +135,22 @@ Coefficients exp2_table(Val like) { return kExp2.of(like); }
 Val exp(Val x) {
   const Val gone = x < exp_lowest(x);
   return select(gone, 0.0, exp_clamped(select(gone, 0.0, at_most(x, exp_highest(x)))));
+}
+
+// ln2 is in one part: what that leaves out of x grows with its size as what rounds x itself does. With k the
+// exponent below which results are 0, 2^n is made as bits of 2^(n + k - bias), which are 0 for n = -k, and
+// the polynomial is 2^(bias - k) times e^r. So nothing overflows, is subnormal or needs a mask.
+Val exp_nonpositive(Val x) {
+  constexpr int kLeast = 100;
+  const Format& format = format_of(x);
+  const double shift = format.magic + kLeast;
+  const Val t = at_least(x, -kLeast * std::numbers::ln2);
+  const Val shifted = fma(t, kLog2e, shift);
+  const Val r = fma(shifted - shift, -std::numbers::ln2, t);
+  const double unit = std::ldexp(1.0, format.bias - kLeast);
+  std::vector<double> scaled = {unit, unit};
+  for (const double c : kExp.of(x)) scaled.push_back(c * unit);
+  return horner(r, scaled) * from_bits(bits_of(shifted) << format.mantissa, format.real);
 }
 
 Val exp2(Val x) {

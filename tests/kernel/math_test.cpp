@@ -178,6 +178,43 @@ INSTANTIATE_TEST_SUITE_P(Math, UnaryAccuracy,
                          testing::ValuesIn(unary_rows().begin(), unary_rows().end()),
                          [](const auto& info) { return std::string(name_of(info.param.code)); });
 
+// Not in a table of rows: it has negative arguments, and what is nothing beside 1 is 0.
+template <typename T>
+void expect_exp_nonpositive(Dtype dtype, T least) {
+  const Expansion e = expansion(Code::exp_nonpositive, dtype);
+  BlockEval eval(e.kernel, e.root);
+  std::mt19937_64 random(1);
+  for (double low : {-1.0, -16.0, -68.0, -80.0, -1e30}) {
+    T* x = eval.input<T>(0);
+    std::uniform_real_distribution<double> between(low, 0);
+    for (int i = 0; i < kBlock; ++i) x[i] = static_cast<T>(between(random));
+    const double special[] = {0, -0.0, -kInf, -3.4e38, -68.95, -69.4, kNan};
+    for (size_t i = 0; i < std::size(special); ++i) x[i] = static_cast<T>(special[i]);
+    const T* got = eval.run<T>();
+    Real truth, at;
+    for (int i = 0; i < kBlock; ++i) {
+      mpfr_set_d(at, x[i], MPFR_RNDN);
+      mpfr_exp(truth, at, MPFR_RNDN);
+      if (x[i] < -68.9) {
+        EXPECT_LT(got[i], 0x1p-98) << x[i];
+        if (x[i] < -69) EXPECT_EQ(got[i], 0) << x[i];
+        else EXPECT_TRUE(got[i] == 0 || got[i] > least) << x[i];
+        continue;
+      }
+      const double error = dtype == Dtype::float64
+                               ? ulps_of_double(got[i], truth)
+                               : ulps(static_cast<float>(got[i]), std::exp(double{x[i]}));
+      EXPECT_LE(error, max_ulp(Code::exp_nonpositive, dtype)) << x[i];
+    }
+    EXPECT_EQ(got[0], 1);
+  }
+}
+
+TEST(Math, ExpNonpositive) {
+  expect_exp_nonpositive<float>(Dtype::float32, 0x1p-101f);
+  expect_exp_nonpositive<double>(Dtype::float64, 0x1p-101);
+}
+
 class PairAccuracy : public testing::TestWithParam<PairRow> {};
 
 TEST_P(PairAccuracy, Float32) {

@@ -46,6 +46,7 @@ const UnaryCase kUnary[] = {
     {"rint", rint, std::nearbyint, -4, 4},
     {"exp", exp, std::exp, -5, 5},
     {"exp2", exp2, std::exp2, -5, 5},
+    {"exp_nonpositive", exp_nonpositive, std::exp, -5, 0},
     {"expm1", expm1, std::expm1, -5, 5},
     {"log", log, std::log, 0.1, 10},
     {"log2", log2, std::log2, 0.1, 10},
