@@ -5,7 +5,10 @@
 #include <llvm/IR/Intrinsics.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <functional>
+#include <numeric>
 
 #include "codegen/llvm_emit.h"
 #include "kernel/walk.h"
@@ -18,7 +21,8 @@ namespace {
 
 constexpr int kPartBytes = 16;  // within which shuffles are cheap everywhere
 constexpr int kMostSteps = 4;
-constexpr int kIntoL2 = 2;  // locality of a prefetch
+constexpr int kLineSteps = 16;  // of four bytes are a line
+constexpr int kIntoL2 = 2;      // locality of a prefetch
 constexpr int64_t kSerialBlock = 256;
 
 class ChainLoop {
@@ -40,8 +44,14 @@ class ChainLoop {
       if (!look_at(stmt)) return false;
     if (folds_.empty()) return false;
     const auto count = constant(loop_.end), first = constant(loop_.begin);
-    if (!count || !first || (*count - *first) % width() != 0) return false;
+    if (!count || !first) return false;
+    width_ = static_cast<int>(std::clamp<int64_t>(*count - *first, 2 * group(), most_lanes()));
+    if ((*count - *first) % width_ != 0 || !std::has_single_bit(static_cast<unsigned>(width_)))
+      return false;
     const auto begin = constant(steps_->begin), most = e_.most_of(steps_->end);
+    const auto last = constant(steps_->end);
+    if (last && *last % kLineSteps == 0 && group() * group() == kLineSteps && has_lines())
+      groups_ = kLineSteps / group();
     return begin == 0 && most && *most <= kSerialBlock && is_multiple(steps_->end);
   }
 
@@ -70,9 +80,16 @@ class ChainLoop {
     ExprId load = kNone;
   };
 
-  // Lanes, twice as many as steps at a time: as in a vector of two parts, of the widest type.
-  int width() const { return 2 * steps_at_a_time(); }
-  int steps_at_a_time() const { return std::min(kMostSteps, kPartBytes / bytes_); }
+  // Steps that are transposed at a time: as many elements of the widest type as are in a part.
+  int group() const { return std::min(kMostSteps, kPartBytes / bytes_); }
+  int steps_at_a_time() const { return groups_ * group(); }
+  // Of two vectors: the steps of one fill what the other's wait for.
+  int most_lanes() const { return 2 * ops_.features().vector_bytes / bytes_; }
+  // Whether a vector holds a line, so that what is stored goes a line at a time.
+  bool has_lines() const {
+    return ops_.features().vector_bytes == kLineSteps * bytes_ && width_ == kLineSteps;
+  }
+  int width() const { return width_; }
 
   // --- What the loops are.
 
@@ -83,14 +100,15 @@ class ChainLoop {
   }
   // Of the steps at a time.
   bool is_multiple(ExprId id) const {
-    if (const auto c = constant(id)) return *c % steps_at_a_time() == 0;
+    if (const auto c = constant(id)) return *c % group() == 0;
     const Expr& e = kernel_[e_.behind(id)];
     if (e.kind != ExprKind::op || (e.code != Code::mul && e.code != Code::min)) return false;
     const bool a = is_multiple(e.operands[0]), b = is_multiple(e.operands[1]);
     return e.code == Code::mul ? a || b : a && b;
   }
-  bool is_made_here(ValueId value) const {
-    return std::ranges::any_of(steps_->body, [&](const Stmt& stmt) {
+  bool is_made_here(ValueId value) const { return is_made_in(steps_->body, value); }
+  static bool is_made_in(const std::vector<Stmt>& body, ValueId value) {
+    return std::ranges::any_of(body, [&](const Stmt& stmt) {
       if (const Let* let = std::get_if<Let>(&stmt)) return let->value == value;
       const Fold* fold = std::get_if<Fold>(&stmt);
       return fold != nullptr && fold->value == value;
@@ -150,7 +168,8 @@ class ChainLoop {
         fits = fits && e.id != steps_->axes[0] && e.id != loop_.axes[0];
       } else {
         const bool elsewhere = e.kind == ExprKind::ref && !is_made_here(e.id);
-        fits = fits && (!elsewhere || analysis_.spread(id) == Spread::invariant);
+        fits = fits && (!elsewhere || is_made_in(loop_.body, e.id) ||
+                        analysis_.spread(id) == Spread::invariant);
         for_each_operand(e, look);
       }
     };
@@ -205,6 +224,31 @@ class ChainLoop {
     }
   }
 
+  // Whether all results are large and whole lines, and so go past the cache; null: never.
+  Value* goes_past() {
+    const auto may = [&](const Stretch& store) {
+      return !store.buffer.local && !e_.is_read(store.buffer) &&
+             size_of(e_.dtype_of(store.buffer)) * kLineSteps == kLineBytes;
+    };
+    if (groups_ == 1 || !ops_.features().x86 || stores_.empty() ||
+        !std::ranges::all_of(stores_, may))
+      return nullptr;
+    Value* elements = e_.elements_of(loop_);
+    Value* past = nullptr;
+    e_.in_scope({}, [&](Scope&) {
+      e_.bind_axis(steps_->axes[0], word(0));
+      for (const Stretch& store : stores_) {
+        const auto bytes = static_cast<int64_t>(size_of(e_.dtype_of(store.buffer)));
+        Value* first = b_.CreatePtrToInt(e_.address(store.buffer, *store.index), b_.getInt64Ty());
+        Value* fits =
+            b_.CreateAnd(b_.CreateICmpSGT(elements, word(kPastBytes / bytes)),
+                         b_.CreateICmpEQ(b_.CreateAnd(first, word(kLineBytes - 1)), word(0)));
+        past = past == nullptr ? fits : b_.CreateAnd(past, fits);
+      }
+    });
+    return past;
+  }
+
   // From where on each step fetches: in that tile, and where the lanes step when they are a tile further on.
   void find_next() {
     next_.clear();
@@ -223,7 +267,7 @@ class ChainLoop {
 
   // As many elements as are stepped over.
   void fetch(Value* k) {
-    const int elements = steps_at_a_time() * width();
+    const int elements = group() * width();
     for (const auto& [type, pointer] : next_) {
       const int line = static_cast<int>(kLineBytes / (type->getScalarSizeInBits() / 8));
       for (int i = 0; i < elements; i += line) {
@@ -243,9 +287,19 @@ class ChainLoop {
       for (Value* init : e_.states(fold->states, Emitter::Part::init))
         states.push_back(ops_.splat(init, width()));
     find_next();
-    states = e_.loop(e_.natural(steps_->begin), e_.natural(steps_->end), steps_at_a_time(),
-                     analysis_.writes(), states,
-                     [&](Value* k, const Values& in) { return some_steps(k, in); });
+    Value* begin = e_.natural(steps_->begin);
+    Value* end = e_.natural(steps_->end);
+    const auto run = [&](Value* from, Value* to, bool past) {
+      past_ = past;
+      states = e_.loop(from, to, steps_at_a_time(), analysis_.writes(), states,
+                       [&](Value* k, const Values& in) { return some_steps(k, in); });
+    };
+    if (Value* past = goes_past()) {
+      Value* cut = b_.CreateSelect(past, end, begin);
+      run(begin, cut, true);
+      begin = cut;
+    }
+    run(begin, end, false);
     size_t at = 0;
     for (const Fold* fold : folds_) {
       const size_t n = fold->states.size();
@@ -256,16 +310,23 @@ class ChainLoop {
 
   Values some_steps(Value* k, Values states) {
     e_.bind_axis(steps_->axes[0], k);
-    fetch(k);
-    std::vector<Values> loaded, stored(stores_.size());
-    for (const Stretch& load : loads_) loaded.push_back(columns(load));
-    for (int step = 0; step < steps_at_a_time(); ++step)
-      e_.in_scope({}, [&](Scope& scope) {
-        e_.bind_axis(steps_->axes[0], b_.CreateAdd(k, word(step)));
-        for (size_t i = 0; i < loads_.size(); ++i) scope.natural[loads_[i].load] = loaded[i][step];
-        one_step(states, stored);
-      });
-    for (size_t i = 0; i < stores_.size(); ++i) store_columns(stores_[i], stored[i]);
+    std::vector<std::vector<Values>> stored(stores_.size());  // by group: by step
+    for (int g = 0; g < groups_; ++g) {
+      fetch(b_.CreateAdd(k, word(g * group())));
+      std::vector<Values> loaded, made(stores_.size());
+      for (const Stretch& load : loads_) loaded.push_back(columns(load, g * group()));
+      for (int step = 0; step < group(); ++step)
+        e_.in_scope({}, [&](Scope& scope) {
+          e_.bind_axis(steps_->axes[0], b_.CreateAdd(k, word(g * group() + step)));
+          for (size_t i = 0; i < loads_.size(); ++i)
+            scope.natural[loads_[i].load] = loaded[i][step];
+          one_step(states, made);
+        });
+      for (size_t i = 0; i < stores_.size(); ++i)
+        stored[i].push_back(transposed(std::move(made[i])));
+    }
+    for (size_t i = 0; i < stores_.size(); ++i)
+      groups_ > 1 ? store_lines(stores_[i], stored[i]) : store_parts(stores_[i], stored[i][0]);
     return states;
   }
 
@@ -290,38 +351,75 @@ class ChainLoop {
     }
   }
 
-  Value* row(const Stretch& s, Value* first, int lane) {
-    return b_.CreateGEP(e_.memory_type(s.buffer), first, word(lane * s.apart));
+  Value* row(const Stretch& s, Value* first, int lane, int step = 0) {
+    return b_.CreateGEP(e_.memory_type(s.buffer), first, word(lane * s.apart + step));
   }
   llvm::Align align(const Stretch& s) const { return llvm::Align(size_of(e_.dtype_of(s.buffer))); }
 
-  // By step, what the lanes load.
-  Values columns(const Stretch& s) {
-    const int n = steps_at_a_time();
+  // By step, what the lanes load from this one on.
+  Values columns(const Stretch& s, int step) {
+    const int n = group();
     llvm::Type* part = with_width(e_.memory_type(s.buffer), n);
     Value* first = e_.address(s.buffer, *s.index);
     Values vectors;
     for (int i = 0; i < n; ++i) {
-      Value* low = b_.CreateAlignedLoad(part, row(s, first, i), align(s));
-      Value* high = b_.CreateAlignedLoad(part, row(s, first, i + n), align(s));
-      vectors.push_back(shuffled(low, high, [](int lane) { return lane; }));
+      Values parts;
+      for (int lane = i; lane < width(); lane += n)
+        parts.push_back(b_.CreateAlignedLoad(part, row(s, first, lane, step), align(s)));
+      vectors.push_back(joined(std::move(parts)));
     }
     vectors = transposed(std::move(vectors));
     for (Value*& v : vectors) v = ops_.from_memory(kernel_[s.load].dtype, v);
     return vectors;
   }
 
-  void store_columns(const Stretch& s, Values vectors) {
-    const int n = steps_at_a_time();
+  void store_parts(const Stretch& s, const Values& vectors) {
+    const int n = group();
     Value* first = e_.address(s.buffer, *s.index);
-    vectors = transposed(std::move(vectors));
     for (int i = 0; i < n; ++i)
-      for (const int half : {0, n}) {
+      for (int lane = i; lane < width(); lane += n) {
         llvm::SmallVector<int, 8> lanes;
-        for (int k = 0; k < n; ++k) lanes.push_back(half + k);
-        b_.CreateAlignedStore(b_.CreateShuffleVector(vectors[i], lanes), row(s, first, i + half),
+        for (int k = 0; k < n; ++k) lanes.push_back(lane - i + k);
+        b_.CreateAlignedStore(b_.CreateShuffleVector(vectors[i], lanes), row(s, first, lane),
                               align(s));
       }
+  }
+
+  // The same parts of four vectors are one lane's steps: squares of parts, transposed.
+  void store_lines(const Stretch& s, const std::vector<Values>& groups) {
+    const int n = group();
+    Value* first = e_.address(s.buffer, *s.index);
+    const auto parts = [&](Value* a, Value* b, std::array<int, 4> from) {  // from: of both
+      return shuffled(a, b, [&](int lane) { return from[lane / n] * n + lane % n; });
+    };
+    for (int i = 0; i < n; ++i)
+      for (const int upper : {0, 2}) {
+        const std::array<int, 4> half{upper, upper + 1, upper + 4, upper + 5};
+        Value* low = parts(groups[0][i], groups[1][i], half);
+        Value* high = parts(groups[2][i], groups[3][i], half);
+        for (const int p : {0, 1})
+          store_line(parts(low, high, {p, p + 2, p + 4, p + 6}), row(s, first, (upper + p) * n + i),
+                     align(s));
+      }
+  }
+
+  void store_line(Value* value, Value* pointer, llvm::Align align) {
+    if (past_) e_.store_past(value, pointer);
+    else b_.CreateAlignedStore(value, pointer, align);
+  }
+
+  // Vectors of one width, one behind the other.
+  Value* joined(Values parts) {
+    while (parts.size() > 1) {
+      Values pairs;
+      for (size_t i = 0; i < parts.size(); i += 2) {
+        llvm::SmallVector<int, 16> lanes(2 * static_cast<size_t>(width_of(parts[i])));
+        std::iota(lanes.begin(), lanes.end(), 0);
+        pairs.push_back(b_.CreateShuffleVector(parts[i], parts[i + 1], lanes));
+      }
+      parts = std::move(pairs);
+    }
+    return parts[0];
   }
 
   Value* shuffled(Value* a, Value* b, const std::function<int(int)>& from) {
@@ -330,18 +428,18 @@ class ChainLoop {
     return b_.CreateShuffleVector(a, b, lanes);
   }
 
-  // The squares that lie in the halves of n vectors. Each round takes, of pairs of vectors, first the lower
+  // The squares that lie in the parts of n vectors. Each round takes, of pairs of vectors, first the lower
   // halves' units in turn and then the upper ones': one unpack instruction. So what was a column ends at its
   // number's reversed bits.
   Values transposed(Values vectors) {
-    const int n = steps_at_a_time();
+    const int n = group();
     for (int unit = 1; unit < n; unit *= 2) {
       Values rounds;
       for (const int upper : {0, n / 2})
         for (int q = 0; q < n; q += 2)
           rounds.push_back(shuffled(vectors[q], vectors[q + 1], [&](int lane) {
-            const int i = lane % n, half = lane - i;
-            return half + upper + i / (2 * unit) * unit + i % unit + i / unit % 2 * width();
+            const int i = lane % n, part = lane - i;
+            return part + upper + i / (2 * unit) * unit + i % unit + i / unit % 2 * width();
           }));
       vectors = std::move(rounds);
     }
@@ -358,7 +456,10 @@ class ChainLoop {
   const For* steps_ = nullptr;
   std::vector<const Fold*> folds_;
   std::vector<Stretch> loads_, stores_;
-  int bytes_ = 4;  // of the widest type
+  int bytes_ = 4;      // of the widest type
+  int width_ = 0;      // lanes at a time
+  int groups_ = 1;     // of steps, at a time
+  bool past_ = false;  // the results of these steps go past the cache
   Value* lane_ = nullptr;
   std::vector<std::pair<llvm::Type*, Value*>> ahead_, next_;
 };

@@ -27,7 +27,8 @@ namespace cermet::codegen {
 
 // The symbol that a failed Check calls: (status, item, site, index), see runtime/loader.h.
 inline constexpr const char* kCheckSymbol = "cermet_check_failed";
-inline constexpr uint64_t kLineBytes = 64;  // of the cache
+inline constexpr uint64_t kLineBytes = 64;                // of the cache
+inline constexpr int64_t kPastBytes = int64_t{32} << 20;  // larger results do not stay in it
 
 struct Scope;
 
@@ -159,6 +160,7 @@ class Emitter {
   // --- Memory (llvm_memory.cpp).
   llvm::Value* load(const ir::Expr& expr);
   void store(const ir::Store& store);
+  void store_past(llvm::Value* value, llvm::Value* pointer);  // the cache, where vectors begin
   void update(const ir::Update& update);
   bool update_unit(const ir::Update& update);
   llvm::Value* merge_source(ir::LocalId local, ir::ExprId at, ir::ExprId stride, llvm::Value* i);

@@ -31,9 +31,8 @@ constexpr int kUnrolledCostOf32 = 112;  // ..., where its constants stay in regi
 constexpr size_t kRegisterBytes = 16;   // of the narrowest vector register
 constexpr int kInlineMergeCost = 104;   // ops of merges that are emitted for each pair of vectors
 constexpr int kIntoL2 = 2;              // locality of a prefetch
-constexpr int64_t kPastBytes = int64_t{32} << 20;  // larger results do not stay in the cache
-constexpr int kTwiceCost = 16;                     // ops and accesses of a body that is made twice
-constexpr int kPastCost = 32;  // ops and accesses of a loop that waits for memory
+constexpr int kTwiceCost = 16;          // ops and accesses of a body that is made twice
+constexpr int kPastCost = 32;           // ops and accesses of a loop that waits for memory
 
 int ops_in(const Kernel& kernel, const std::vector<FoldState>& states) {
   std::set<ExprId> seen;

@@ -360,16 +360,20 @@ void Emitter::store_vector(Value* value, Value* pointer, Value* past) {
   llvm::BasicBlock* join = block("join");
   b_.CreateCondBr(b_.CreateICmpSLT(lanes()->offset, past), line, cached);
   b_.SetInsertPoint(line);
-  const auto bytes = static_cast<uint64_t>(value->getType()->getPrimitiveSizeInBits() / 8);
-  llvm::StoreInst* store =
-      b_.CreateAlignedStore(value, pointer, llvm::Align(std::min(bytes, kLineBytes)));
-  llvm::Metadata* one = llvm::ConstantAsMetadata::get(b_.getInt32(1));
-  store->setMetadata(llvm::LLVMContext::MD_nontemporal, llvm::MDNode::get(b_.getContext(), {one}));
+  store_past(value, pointer);
   b_.CreateBr(join);
   b_.SetInsertPoint(cached);
   b_.CreateAlignedStore(value, pointer, align);
   b_.CreateBr(join);
   b_.SetInsertPoint(join);
+}
+
+void Emitter::store_past(Value* value, Value* pointer) {
+  const auto bytes = static_cast<uint64_t>(value->getType()->getPrimitiveSizeInBits() / 8);
+  llvm::StoreInst* store =
+      b_.CreateAlignedStore(value, pointer, llvm::Align(std::min(bytes, kLineBytes)));
+  llvm::Metadata* one = llvm::ConstantAsMetadata::get(b_.getInt32(1));
+  store->setMetadata(llvm::LLVMContext::MD_nontemporal, llvm::MDNode::get(b_.getContext(), {one}));
   stores_past_ = true;
 }
 

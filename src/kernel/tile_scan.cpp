@@ -63,9 +63,12 @@ void ScanWriter::find_scans(const ScanPass& pass) {
   }
 }
 
-// What the steps take that no state is in, and room for a tile of it.
-void ScanWriter::find_elements(const ScanPass& pass) {
+// What the steps take that no state is in, and room for a tile of it. Tiles stay in L1, so wide ones are of
+// few bytes.
+void ScanWriter::find_elements(const ScanPass& pass, bool wide) {
+  constexpr size_t kMostBytes = 8;
   const AxisSet rows = set_of(pass.group.rows);
+  size_t bytes = 0;
   for (Scan& scan : scans_) {
     std::vector<ExprId> roots;
     for (const FoldState& state : scan.fold->states) roots.push_back(state.step);
@@ -75,10 +78,13 @@ void ScanWriter::find_elements(const ScanPass& pass) {
       if ((axes & rows) != 0) scan.elements.push_back(id);
       return false;
     });
-    for (const ExprId id : scan.elements)
-      scan.inputs.push_back(
-          out_.to().local(source_[id].dtype, {kScanTile, {}}, LocalScope::thread));
+    for (const ExprId id : scan.elements) bytes += size_of(source_[id].dtype);
+    for (const FoldState& state : scan.fold->states) bytes += size_of(state.dtype);
   }
+  tile_ = wide && bytes <= kMostBytes ? kScanWideTile : kScanTile;
+  for (Scan& scan : scans_)
+    for (const ExprId id : scan.elements)
+      scan.inputs.push_back(out_.to().local(source_[id].dtype, {tile_, {}}, LocalScope::thread));
 }
 
 void ScanWriter::make_locals(int64_t states, int64_t carry) {
@@ -150,26 +156,48 @@ void ScanWriter::fill(const ScanPass& pass, const Tile& tile) {
   out_.close();
 }
 
-bool ScanWriter::lies_along(const ScanPass& pass) const {
+// Whether this is one element after the other along the row axis.
+bool ScanWriter::steps_along(const ScanPass& pass, const Index& index) const {
+  const AxisSet row = axis_bit(pass.group.rows[0]);
+  const auto counts = [&](const IndexTerm& term) { return (source_.axes(term.expr) & row) != 0; };
+  const auto along = std::ranges::find_if(index, counts);
+  return std::ranges::count_if(index, counts) == 1 && source_[along->expr].kind == ExprKind::axis &&
+         along->stride == kUnit;
+}
+
+bool ScanWriter::lie_along(const ScanPass& pass, const std::vector<ExprId>& roots) const {
   const std::vector<AxisId>& rows = pass.group.rows;
   if (rows.size() != 1) return false;
-  std::vector<ExprId> elements;
-  for (const Scan& scan : scans_)
-    elements.insert(elements.end(), scan.elements.begin(), scan.elements.end());
   bool fits = true;
-  source_.walk(elements, [&](ExprId id) {
+  source_.walk(roots, [&](ExprId id) {
     const Expr& e = source_[id];
     if (e.kind == ExprKind::axis && e.id == rows[0]) fits = false;
     if (e.kind != ExprKind::load || (source_.axes(id) & axis_bit(rows[0])) == 0) return true;
-    const auto counts = [&](const IndexTerm& term) {
-      return (source_.axes(term.expr) & axis_bit(rows[0])) != 0;
-    };
-    const auto along = std::ranges::find_if(e.index, counts);
-    fits = fits && e.operands[0] == kNone && std::ranges::count_if(e.index, counts) == 1 &&
-           source_[along->expr].kind == ExprKind::axis && along->stride == kUnit;
+    fits = fits && e.operands[0] == kNone && steps_along(pass, e.index);
     return false;
   });
   return fits;
+}
+
+bool ScanWriter::lies_along(const ScanPass& pass) const {
+  std::vector<ExprId> elements;
+  for (const Scan& scan : scans_)
+    elements.insert(elements.end(), scan.elements.begin(), scan.elements.end());
+  return lie_along(pass, elements);
+}
+
+// Whether what uses the values can do so where they are stepped: it stores them along the row, and nothing
+// reads what it stores.
+bool ScanWriter::others_lie_along(const ScanPass& pass) const {
+  return lies_along(pass) && std::ranges::all_of(others_, [&](const Task* task) {
+           const Store* store = std::get_if<Store>(task->line.stmt);
+           const auto reads = [&](const Task* other) {
+             return std::ranges::any_of(
+                 other->reads, [&](const Read& read) { return read.buffer == store->buffer; });
+           };
+           return store != nullptr && store->mask == kNone && steps_along(pass, store->index) &&
+                  lie_along(pass, {store->value}) && std::ranges::none_of(pass.tasks, reads);
+         });
 }
 
 // The fold of a scan within the loop k; with its elements from the tile, or as they are.
@@ -182,7 +210,7 @@ ValueId ScanWriter::step(const Scan& scan, const Index& place, AxisId k, Emit em
   for (const FoldState& state : states) dtypes.push_back(state.dtype);
   const ValueId made = to.value(dtypes);
   out_.append(Fold{made, {k}, emit, Order::serial, std::move(states)});
-  for (size_t i = 0; i < dtypes.size() && emit == Emit::each; ++i)
+  for (size_t i = 0; i < dtypes.size() && emit == Emit::each && !place.empty(); ++i)
     out_.append(Store{{true, scan.states[i]}, place, part(made, i, dtypes.size())});
   return made;
 }
@@ -191,7 +219,7 @@ ValueId ScanWriter::step(const Scan& scan, const Index& place, AxisId k, Emit em
 void ScanWriter::step_blocks(const ScanPass& pass, const Tile& tile, Emit emit, bool in_place) {
   Builder& to = out_.to();
   const AxisId chain =
-      out_.open_loop(ForKind::lane, out_.integer(0), out_.integer(kScanChains), "chain");
+      out_.open_loop(ForKind::lane, out_.integer(0), out_.integer(tile.chains), "chain");
   const ExprId from = out_.let(to.mul(to.axis_ref(chain), out_.integer(kScanBlock)));
   const ExprId steps = to.mul(out_.ceil_div(tile.size, kScanSteps), out_.integer(kScanSteps));
   const ExprId end =
@@ -222,6 +250,37 @@ void ScanWriter::keep_totals(const Tile& tile, ExprId chain, const std::vector<V
   }
 }
 
+// A whole tile's scans, its blocks side by side, and what uses their values at once: what is before the
+// blocks is known, and nothing goes through Locals.
+void ScanWriter::run_blocks(const ScanPass& pass, const Tile& tile) {
+  Builder& to = out_.to();
+  const AxisId chain =
+      out_.open_loop(ForKind::lane, out_.integer(0), out_.integer(tile.chains), "chain");
+  const Index block = {{tile.block, kUnit}, {to.axis_ref(chain), kUnit}};
+  std::vector<std::vector<ExprId>> before;
+  for (const Scan& scan : scans_) before.push_back(load_all(scan.blocks, block));
+  const ExprId number = to.add(tile.block, to.axis_ref(chain));
+  const ExprId first = out_.let(to.compare(Code::eq, number, out_.integer(0)));
+  const ExprId from = to.mul(to.axis_ref(chain), out_.integer(kScanBlock));
+  const ExprId begin = out_.let(to.add(tile.base, from));
+  const AxisId k = out_.open_loop(ForKind::serial, out_.integer(0), out_.integer(kScanBlock), "k");
+  const ExprId here = to.add(begin, to.axis_ref(k));
+  out_.bind_again(pass.group.rows, here);
+  pass.at(here);
+  for (size_t f = 0; f < scans_.size(); ++f) {
+    const ValueId made = step(scans_[f], {}, k, Emit::each, false);
+    std::vector<ExprId> states;
+    for (size_t i = 0; i < before[f].size(); ++i) states.push_back(part(made, i, before[f].size()));
+    states = merged(*scans_[f].fold, first, before[f], states);
+    for (ExprId& state : states) state = out_.let(state);
+    define_values(*scans_[f].fold, states);
+  }
+  tasks_.run(others_, k);
+  pass.done(here);
+  out_.close();
+  out_.close();
+}
+
 // Where elements may be read in place, they are in whole tiles: the lanes read up to the tile's end.
 void ScanWriter::step_tile(const ScanPass& pass, const Tile& tile, Emit emit) {
   Builder& to = out_.to();
@@ -229,6 +288,7 @@ void ScanWriter::step_tile(const ScanPass& pass, const Tile& tile, Emit emit) {
     fill(pass, tile);
     return step_blocks(pass, tile, emit, false);
   }
+  if (tile.is_whole) return step_blocks(pass, tile, emit, true);
   const auto open_if = [&](Code compares, const char* name) {
     const ExprId holds = to.compare(compares, tile.size, out_.integer(kScanTile));
     out_.open_loop(ForKind::serial, out_.integer(0), out_.let(to.cast(holds, Dtype::int64)), name);
@@ -304,37 +364,46 @@ void ScanWriter::finish(const ScanPass& pass, const Tile& tile, Before before) {
   out_.close();
 }
 
-// The tiles of [begin, begin + size), then what few blocks are left; begin is a multiple of a tile's length.
+// The tiles of [begin, begin + size), wide ones first, then what few blocks are left; begin is a multiple of
+// a tile's length.
 void ScanWriter::for_tiles(ExprId begin, ExprId size, const ForTile& f) {
   Builder& to = out_.to();
   const ExprId first = out_.let(to.div(begin, out_.integer(kScanBlock)));
   const ExprId many = to.add(size, out_.integer(kScanTile - 1 - kScanFew));
   const ExprId tiles = out_.let(to.div(many, out_.integer(kScanTile)));
-  const auto run = [&](AxisId t, int64_t length, bool alone) {
+  const auto run = [&](AxisId t, int64_t chains, bool is_whole) {
     const auto scaled = [&](int64_t factor) {
       return out_.let(to.mul(to.axis_ref(t), out_.integer(factor)));
     };
-    const ExprId before = scaled(length);
+    const ExprId length = out_.integer(chains * kScanBlock);
+    const ExprId before = scaled(chains * kScanBlock);
     const ExprId left = out_.let(to.sub(size, before));
     f({.base = out_.let(to.add(begin, before)),
-       .size = out_.let(to.min(left, out_.integer(length))),
-       .block = out_.let(to.add(first, scaled(length / kScanBlock)))},
-      alone);
+       .size = is_whole ? length : out_.let(to.min(left, length)),
+       .block = out_.let(to.add(first, scaled(chains))),
+       .chains = chains,
+       .is_whole = is_whole});
     out_.close();
   };
-  run(out_.open_loop(ForKind::serial, out_.integer(0), tiles, "tile"), kScanTile, false);
+  ExprId wide = out_.integer(0);
+  if (tile_ == kScanWideTile) {
+    wide = out_.let(to.div(size, out_.integer(kScanWideTile)));
+    run(out_.open_loop(ForKind::serial, out_.integer(0), wide, "wide"), kScanWideChains, true);
+    wide = out_.let(to.mul(wide, out_.integer(kScanWideChains / kScanChains)));
+  }
+  run(out_.open_loop(ForKind::serial, wide, tiles, "tile"), kScanChains, false);
   const ExprId done = out_.let(to.mul(tiles, out_.integer(kScanChains)));
   const ExprId all = out_.let(out_.ceil_div(size, kScanBlock));
-  run(out_.open_loop(ForKind::serial, done, all, "rest"), kScanBlock, true);
+  run(out_.open_loop(ForKind::serial, done, all, "rest"), 1, false);
 }
 
 void ScanWriter::write_rows(const ScanPass& pass) {
   find_scans(pass);
-  find_elements(pass);
-  make_locals(kScanTile, 1);
+  find_elements(pass, false);
+  make_locals(tile_, 1);
   for (const Scan& scan : scans_) store_all(scan.carry, {}, inits(*scan.fold));
-  for_tiles(out_.integer(0), out_.extent_of(pass.group.rows), [&](const Tile& tile, bool alone) {
-    alone ? step_block(pass, tile, Emit::each) : step_tile(pass, tile, Emit::each);
+  for_tiles(out_.integer(0), out_.extent_of(pass.group.rows), [&](const Tile& tile) {
+    tile.chains == 1 ? step_block(pass, tile, Emit::each) : step_tile(pass, tile, Emit::each);
     finish(pass, tile, Before::carried);
   });
 }
@@ -395,7 +464,7 @@ void ScanWriter::write_carries(const ScanPass& pass, const std::string& suffix) 
 
 void ScanWriter::write_whole(const ScanPass& pass, const std::string& suffix) {
   find_scans(pass);
-  find_elements(pass);
+  find_elements(pass, true);
   Builder& to = out_.to();
   const std::vector<AxisId>& rows = pass.group.rows;
   const GridDim items{rows, kScanItem};
@@ -407,7 +476,7 @@ void ScanWriter::write_whole(const ScanPass& pass, const std::string& suffix) {
       scan.blocks.push_back(to.local(state.dtype, blocks, LocalScope::kernel));
       scan.ends.push_back(to.local(state.dtype, {1, {}}, LocalScope::kernel));
     }
-  make_locals(kScanTile, 1);
+  make_locals(tile_, 1);
   const auto open_item = [&](const char* name) {
     const ExprId index = out_.open_chunk(name + suffix, {items})[0];
     const auto [begin, end] = out_.bounds(index, kScanItem, out_.extent_of(rows));
@@ -416,16 +485,18 @@ void ScanWriter::write_whole(const ScanPass& pass, const std::string& suffix) {
   };
 
   const auto [from, many] = open_item("totals");
-  for_tiles(from, many, [&](const Tile& tile, bool alone) {
-    alone ? step_block(pass, tile, Emit::last) : step_tile(pass, tile, Emit::last);
+  for_tiles(from, many, [&](const Tile& tile) {
+    tile.chains == 1 ? step_block(pass, tile, Emit::last) : step_tile(pass, tile, Emit::last);
   });
   out_.close();
 
   write_carries(pass, suffix);
 
   const auto [begin, length] = open_item("scan");
-  for_tiles(begin, length, [&](const Tile& tile, bool alone) {
-    alone ? step_block(pass, tile, Emit::each) : step_tile(pass, tile, Emit::each);
+  const bool at_once = others_lie_along(pass);
+  for_tiles(begin, length, [&](const Tile& tile) {
+    if (tile.is_whole && at_once) return run_blocks(pass, tile);
+    tile.chains == 1 ? step_block(pass, tile, Emit::each) : step_tile(pass, tile, Emit::each);
     finish(pass, tile, Before::made);
   });
   out_.close();

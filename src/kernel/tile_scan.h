@@ -6,7 +6,8 @@
 //
 // rows     an item's whole row, tile by tile; what is before a block is carried from block to block.
 // whole    no axis but the scanned ones: blocks are folded in one entry point, their results are
-//          merged in order in a second, and a third scans again from there; in rounds (carries.h).
+//          merged in order in a second, and a third scans again from there; in rounds (carries.h). What is
+//          only stored along the row is stored where it is stepped.
 // columns  lanes run across another axis, which is contiguous; states stay in thread Locals.
 #pragma once
 
@@ -21,6 +22,8 @@ inline constexpr int64_t kScanBlock = 256;  // elements in `serial` order
 inline constexpr int64_t kScanChains = 8;   // blocks that are stepped side by side
 inline constexpr int64_t kScanSteps = 4;    // of which their number is a multiple
 inline constexpr int64_t kScanTile = kScanBlock * kScanChains;
+inline constexpr int64_t kScanWideChains = 16;  // of elements and states of few bytes
+inline constexpr int64_t kScanWideTile = kScanBlock * kScanWideChains;
 inline constexpr int64_t kScanFew =
     kScanBlock * 3 / 2;  // up to as many at the end are stepped one by one
 inline constexpr int64_t kScanItem = 8 * kScanTile;  // elements of an item of `whole`
@@ -61,7 +64,7 @@ class ScanWriter {
   enum class Before : uint8_t { carried, made };
 
   void find_scans(const ScanPass& pass);
-  void find_elements(const ScanPass& pass);
+  void find_elements(const ScanPass& pass, bool wide);
   void make_locals(int64_t states, int64_t carry);
   std::vector<ExprId> load_all(const std::vector<LocalId>& from, const Index& place);
   void store_all(const std::vector<LocalId>& to, const Index& place,
@@ -74,22 +77,29 @@ class ScanWriter {
   void write_carries(const ScanPass& pass, const std::string& suffix);
   void define_values(const Fold& fold, const std::vector<ExprId>& states);
 
-  // What a tile has: [base, base + size), from the block of this number on.
+  // What a tile has: [base, base + size), from the block of this number on. chains: how many blocks at
+  // most, which are stepped side by side.
   struct Tile {
     ExprId base, size, block;
+    int64_t chains;
+    bool is_whole;  // its blocks are all there
   };
-  // Whether lanes may step along the elements where they lie.
+  // Whether lanes may step along the elements where they lie, and along what uses the values, too.
   bool lies_along(const ScanPass& pass) const;
+  bool others_lie_along(const ScanPass& pass) const;
+  bool lie_along(const ScanPass& pass, const std::vector<ExprId>& roots) const;
+  bool steps_along(const ScanPass& pass, const Index& index) const;
   void fill(const ScanPass& pass, const Tile& tile);
+  // place: where the states of a scan go; nowhere without one.
   ValueId step(const Scan& scan, const Index& place, AxisId k, Emit emit, bool filled = true);
   void step_blocks(const ScanPass& pass, const Tile& tile, Emit emit, bool in_place);
   void step_tile(const ScanPass& pass, const Tile& tile, Emit emit);
+  void run_blocks(const ScanPass& pass, const Tile& tile);
   void step_block(const ScanPass& pass, const Tile& tile, Emit emit);
   void keep_totals(const Tile& tile, ExprId chain, const std::vector<ValueId>& made);
   void finish(const ScanPass& pass, const Tile& tile, Before before);
   void finish_block(const ScanPass& pass, const Tile& tile, ExprId number, Before before);
-  // What they do with a tile, and with a block alone.
-  using ForTile = std::function<void(const Tile&, bool alone)>;
+  using ForTile = std::function<void(const Tile&)>;
   void for_tiles(ExprId begin, ExprId size, const ForTile& f);
 
   ExprId part(ValueId value, size_t i, size_t count) {
@@ -102,6 +112,7 @@ class ScanWriter {
   Emitter& out_;
   TaskWriter& tasks_;
   std::vector<Scan> scans_;
+  int64_t tile_ = kScanTile;  // the longest one's elements
   Tasks others_;
 };
 

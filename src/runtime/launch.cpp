@@ -2,6 +2,7 @@
 // Running kernels: the records with what the launch itself provides (status, scratch), then each entry
 // point over the items of all members, by the calling thread alone where threads would not pay.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +16,8 @@
 #include "runtime/float_mode.h"
 #include "runtime/kernel_cache.h"
 #include "runtime/packed_cache.h"
+#include "runtime/poll.h"
+#include "runtime/spin.h"
 #include "runtime/thread_pool.h"
 
 namespace cermet {
@@ -26,8 +29,6 @@ constexpr double kClaimNs = 100;         // and as the claims of all threads, wh
 constexpr double kLongestChunkNs = 5e4;  // but not longer than this,
 constexpr double kChunksPerThread = 16;  // and what can be shared out evenly is not cut smaller
 constexpr double kMaxChunks = 4096;      // of a batch, about
-constexpr int64_t kRoundItems = 4;       // for each of this many threads or more,
-constexpr int64_t kRoundThreads = 8;     // so that a round's data stay in the cache
 
 int64_t evaluate(const ir::Size& size, std::span<const int64_t> extents) {
   int64_t value = size.constant;
@@ -224,17 +225,62 @@ void run_entry(const EntryPoint& entry, std::span<const LaunchSizes::Work> sizes
       [&](int64_t begin, int64_t end, int) { run_between(starts[begin], starts[end]); });
 }
 
-// Three entry points of the same items, a round of these at a time.
-void run_rounds(const LoadedKernel& code, size_t entry, const LaunchSizes& sizes,
-                const Members& members) {
-  const int64_t items = sizes.of_entry(entry, 1)[0].items;
-  const int64_t round = kRoundItems * std::max<int64_t>(ThreadPool::get().size(), kRoundThreads);
-  for (int64_t first = 0; first < items; first += round)
-    for (size_t i = entry; i < entry + 3; ++i)
-      run_items(code.object.entries[i], sizes.of_entry(i, 1)[0],
-                Runner{code.functions[i], sizes.scratch}, members.record(0),
-                {first, std::min(first + round, items)});
-}
+// Three entry points of the same items, those of an item one after the other, while its data are in the cache.
+// Threads take items in order, so whom an item's carries wait for is being run.
+class Rounds {
+ public:
+  Rounds(const LoadedKernel& code, size_t entry, const LaunchSizes& sizes, const uint64_t* record)
+      : code_(code), entry_(entry), sizes_(sizes), record_(record), items_(work(0).items) {}
+
+  void run() {
+    if (items_ <= 0) return;
+    double cost = 0;
+    for (size_t i = 0; i < 3; ++i) cost += work(i).total;
+    const int64_t threads = std::min<int64_t>(ThreadPool::get().size(), items_);
+    ThreadPool::get().run(threads, 1, cost, [&](int64_t, int64_t, int worker) {
+      try {
+        take_items(worker);
+      } catch (...) {
+        failed_ = true;
+        throw;
+      }
+    });
+  }
+
+ private:
+  const LaunchSizes::Work& work(size_t i) const { return sizes_.of_entry(entry_ + i, 1)[0]; }
+  void run_one(size_t i, int64_t item) const {
+    Runner{code_.functions[entry_ + i], sizes_.scratch}(record_, item, item + 1);
+  }
+  void take_items(int worker) {
+    for (int64_t item = next_++; item < items_; item = next_++) {
+      if (worker == 0 && item != 0) check_cancelled("eval");
+      run_one(0, item);
+      if (!wait_for(item)) return;
+      run_one(1, item);
+      carried_.store(item + 1, std::memory_order_release);
+      run_one(2, item);
+    }
+  }
+  bool wait_for(int64_t item) const {
+    for (int spins = 0; carried_.load(std::memory_order_acquire) != item; ++spins) {
+      if (failed_.load(std::memory_order_relaxed)) return false;
+      spins < kSpins ? cpu_relax() : static_cast<void>(sched_yield());
+    }
+    return true;
+  }
+
+  static constexpr int kSpins =
+      1000;  // longer than an item takes: its thread has lost its processor
+  const LoadedKernel& code_;
+  const size_t entry_;
+  const LaunchSizes& sizes_;
+  const uint64_t* record_;
+  const int64_t items_;
+  alignas(64) std::atomic<int64_t> next_{0};     // to be taken
+  alignas(64) std::atomic<int64_t> carried_{0};  // items before this one are
+  std::atomic<bool> failed_{false};
+};
 
 // The packings of a launch: those of earlier launches put in place, and what of this one is to be kept.
 class Packings {
@@ -395,7 +441,7 @@ void run_kernel(const Launch& launch) {
     const bool rounds = launch.members == 1 && i + 2 < code.functions.size() &&
                         object.entries[i + 1].in_order && object.status_word < 0;
     if (rounds) {
-      run_rounds(code, i, sizes, members);
+      Rounds(code, i, sizes, members.record(0)).run();
       i += 2;
     } else {
       run_entry(object.entries[i], sizes.of_entry(i, launch.members),
