@@ -2,6 +2,7 @@
 #include "codegen/lane_analysis.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "kernel/walk.h"
 
@@ -62,6 +63,7 @@ void LaneAnalysis::walk(const std::vector<Stmt>& stmts) {
   for (const Stmt& stmt : stmts) {
     if (const For* inner = std::get_if<For>(&stmt)) inner_axes_.insert(inner->axes[0]);
     for_each_expr(stmt, [&](ExprId id) { visit(id); });
+    simple_ = simple_ && (std::holds_alternative<Let>(stmt) || std::holds_alternative<Store>(stmt));
     if (const Let* s = std::get_if<Let>(&stmt)) {
       define(s->value, std::max(spread(s->expr), Spread::uniform), s->expr);
     } else if (const Fold* s = std::get_if<Fold>(&stmt)) {
@@ -91,9 +93,58 @@ void LaneAnalysis::visit(ExprId id) {
   for_each_operand(e, [&](ExprId operand) { visit(operand); });
   if (spread(id) != Spread::varying) return;
   note_width(e);
+  if (e.kind != ExprKind::axis) widest_ = std::max(widest_, static_cast<int>(size_of(e.dtype)));
   if (e.kind == ExprKind::op || e.kind == ExprKind::load) ++cost_;
   if (e.kind == ExprKind::op && e.code == Code::div && is_floating(e.dtype)) ++divisions_;
   if (e.kind == ExprKind::load) note_access(e.buffer, e.index, e.operands[0] != kNone, false);
+}
+
+namespace {
+
+// Counts ops and accesses that differ between lanes, each once.
+class UsualWalk {
+ public:
+  UsualWalk(const Kernel& kernel, const LaneAnalysis& analysis)
+      : kernel_(kernel), analysis_(analysis) {}
+
+  int cost() const { return cost_; }
+  int longest() const { return longest_; }
+  // Integer ops one after the other that end with this one.
+  int chain(ExprId id) {
+    id = analysis_.behind(id);
+    if (analysis_.spread(id) != Spread::varying) return 0;
+    if (const auto known = chains_.find(id); known != chains_.end()) return known->second;
+    const Expr& e = kernel_[id];
+    int most = 0;
+    if (e.kind == ExprKind::rare) most = std::max(chain(e.operands[0]), chain(e.operands[1]));
+    else for_each_operand(e, [&](ExprId operand) { most = std::max(most, chain(operand)); });
+    if (e.kind == ExprKind::op || e.kind == ExprKind::load) ++cost_;
+    if (e.kind == ExprKind::op && is_integer(e.dtype)) ++most;
+    else if (e.kind != ExprKind::rare) most = 0;
+    longest_ = std::max(longest_, most);
+    return chains_[id] = most;
+  }
+
+ private:
+  const Kernel& kernel_;
+  const LaneAnalysis& analysis_;
+  std::unordered_map<ExprId, int> chains_;
+  int cost_ = 0, longest_ = 0;
+};
+
+}  // namespace
+
+const LaneAnalysis::Usual& LaneAnalysis::usual() const {
+  if (usual_) return *usual_;
+  UsualWalk walk(kernel_, *this);
+  usual_.emplace();
+  for_each_stmt(loop_.body, [&](const Stmt& stmt) {
+    for_each_expr(stmt, [&](ExprId id) { walk.chain(id); });
+    if (std::holds_alternative<Store>(stmt) || std::holds_alternative<Update>(stmt)) ++usual_->cost;
+  });
+  usual_->cost += walk.cost();
+  usual_->integer_chain = walk.longest();
+  return *usual_;
 }
 
 void LaneAnalysis::note_width(const Expr& e) {
@@ -275,6 +326,7 @@ void LaneAnalysis::note_access(BufferRef buffer, const Index& index, bool masked
     if (memory_bytes_ == 0 || size < memory_bytes_) memory_bytes_ = size;
   }
   const Access access = this->access(index);
+  simple_ = simple_ && !masked && access.kind == AccessKind::unit;
   if (masked) return;
   if (access.kind == AccessKind::pair) has_pairs_ = true;
   if (access.kind != AccessKind::unit) return;

@@ -65,6 +65,16 @@ class LaneAnalysis {
   size_t unit(ir::BufferRef buffer, const ir::Index& index) const;
   const std::set<int>& writes() const { return writes_; }
   int cost() const { return cost_; }  // ops and accesses of one iteration
+  // Of what each iteration runs: the slow part of a Rare is left out.
+  struct Usual {
+    int cost = 0;           // ops and accesses
+    int integer_chain = 0;  // the most integer ops of which each waits for the one before
+  };
+  const Usual& usual() const;
+  // Vectors of the width are one register each, loaded and stored as they lie in memory.
+  bool is_simple(int vector_bytes) const {
+    return simple_ && width(vector_bytes) * widest_ <= vector_bytes;
+  }
   // Instructions of one iteration, about: a division takes many.
   int work() const { return cost_ + kDivisionWork * divisions_; }
   // Lanes of one step for vectors of this size: by the narrowest floating type, else integer type,
@@ -127,16 +137,19 @@ class LaneAnalysis {
   mutable Known<std::optional<int64_t>> coefficient_;
   mutable Known<Short> short_;
   mutable Known<bool> early_;
+  mutable std::optional<Usual> usual_;
   bool nested_ = false;
   bool has_pairs_ = false;
   bool holds_lanes_ = false;
   bool switchable_ = true;
+  bool simple_ = true;
   static constexpr int kDivisionWork = 11;
   int cost_ = 0;
   int divisions_ = 0;
   int float_bytes_ = 0;    // narrowest of computed floats; 0: none
   int integer_bytes_ = 0;  // narrowest of computed integers, int64 (indices) left out
   int memory_bytes_ = 0;   // narrowest of what is loaded, stored or cast
+  int widest_ = 1;         // of all that differs between lanes, but for the axis
 };
 
 // Lanes and block length of the `lanes` order.

@@ -456,8 +456,8 @@ bool takes_loaded(const Expr& e) {
 }  // namespace
 
 // A constant vector read from memory: LLVM looks at each lane of one that it knows in every pass, which
-// takes several times as long as the op. AVX-512 has registers enough without those of constants; on
-// others a loop keeps in registers what fits.
+// takes several times as long as the op. A loop keeps in registers what fits: instructions that each read
+// one from memory wait for the loads.
 llvm::Value* Emitter::loaded(ExprId id, llvm::Constant* vector) {
   const auto load = [&]() -> Value* {
     const auto* number = llvm::cast<llvm::ConstantFP>(vector->getSplatValue());
@@ -476,7 +476,7 @@ llvm::Value* Emitter::loaded(ExprId id, llvm::Constant* vector) {
     return made;
   };
   const int width = width_of(vector);
-  if (ops_.features().avx512 || lanes() == nullptr || lanes()->width != width) return load();
+  if (lanes() == nullptr || lanes()->width != width) return load();
   for (Scope* scope = current_; scope != nullptr; scope = scope->parent)
     if (const auto it = scope->splat.find({id, width}); it != scope->splat.end()) return it->second;
   const auto [scope, value] = at(outside_lanes(), load);

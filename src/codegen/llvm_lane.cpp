@@ -8,6 +8,9 @@
 // plain     Bodies that hold loops, and small ones where masks cost nothing: one for whole vectors, one
 //           with masks.
 //
+// A body that is one long chain of integer operations, such as a cipher's rounds, goes over several vectors
+// at a time: as one wider vector, which LLVM takes apart.
+//
 // Folds keep their 64 (32) lanes as vectors in memory, run block by block; where a step is cheap,
 // 64 elements at a time with the lanes in registers.
 #include <llvm/IR/Intrinsics.h>
@@ -25,14 +28,19 @@ using namespace ir;
 
 namespace {
 
-constexpr int64_t kGroup = 64;          // elements of one round of the unrolled fold loop
-constexpr int kUnrolledCost = 48;       // ops and accesses that it may have,
-constexpr int kUnrolledCostOf32 = 112;  // ..., where its constants stay in registers: there are 32
-constexpr size_t kRegisterBytes = 16;   // of the narrowest vector register
-constexpr int kInlineMergeCost = 104;   // ops of merges that are emitted for each pair of vectors
-constexpr int kIntoL2 = 2;              // locality of a prefetch
-constexpr int kTwiceCost = 16;          // ops and accesses of a body that is made twice
-constexpr int kPastCost = 32;           // ops and accesses of a loop that waits for memory
+constexpr int64_t kGroup = 64;           // elements of one round of the unrolled fold loop
+constexpr int kUnrolledCost = 48;        // ops and accesses that it may have,
+constexpr int kUnrolledCostOf32 = 112;   // ..., where its constants stay in registers: there are 32
+constexpr size_t kRegisterBytes = 16;    // of the narrowest vector register
+constexpr int kInlineMergeCost = 104;    // ops of merges that are emitted for each pair of vectors
+constexpr int kIntoL1 = 3, kIntoL2 = 2;  // locality of a prefetch
+constexpr int kTwiceCost = 16;           // ops and accesses of a body that is made twice
+constexpr int kPastCost = 11;  // ops, for each line moved, of a loop that waits for memory
+// The processor looks some 200 instructions ahead: of a longer chain it finds too little to do at a time.
+constexpr int kLongChain = 40;
+constexpr int kVectorsAtOnce = 8;  // of 32 registers; of fewer, half as many
+constexpr int kMostAtOnce = 1024;  // ops of them all
+constexpr int kMostLanes = 128;    // of them all
 
 int ops_in(const Kernel& kernel, const std::vector<FoldState>& states) {
   std::set<ExprId> seen;
@@ -53,7 +61,8 @@ class LaneLoop {
         ops_(emitter.ops()),
         loop_(loop),
         analysis_(analysis),
-        width_(analysis.width(ops_.features().vector_bytes)) {}
+        at_once_(vectors_at_once()),
+        width_(analysis.width(ops_.features().vector_bytes) * at_once_) {}
 
   void emit() {
     begin_ = e_.natural(loop_.begin);
@@ -85,6 +94,24 @@ class LaneLoop {
   Value* sum(Value* x, Value* y) { return is_zero(x) ? y : is_zero(y) ? x : b_.CreateAdd(x, y); }
   Value* difference(Value* x, Value* y) { return is_zero(y) ? x : b_.CreateSub(x, y); }
   bool switched() const { return analysis_.switchable() && !analysis_.nested(); }
+  int vectors_at_once() const {
+    const int bytes = ops_.features().vector_bytes;
+    // Results that the kernel itself needs, such as keys, are short.
+    const auto is_needed = [&](const UnitAccess& unit) {
+      return unit.stored && e_.is_read(unit.buffer);
+    };
+    if (!switched() || !analysis_.is_simple(bytes) ||
+        std::ranges::any_of(analysis_.units(), is_needed) ||
+        analysis_.usual().integer_chain < kLongChain)
+      return 1;
+    int vectors = ops_.features().avx512 ? kVectorsAtOnce : kVectorsAtOnce / 2;
+    const auto is_much = [&] {
+      return analysis_.cost() * vectors > kMostAtOnce ||
+             analysis_.width(bytes) * vectors > kMostLanes;
+    };
+    while (vectors > 1 && is_much()) vectors /= 2;
+    return vectors;
+  }
   llvm::Type* vector_of(Dtype dtype) { return with_width(ops_.memory_type(dtype), width_); }
   Value* element(Dtype dtype, Value* array, Value* k) {
     return is_zero(k) ? array : b_.CreateGEP(ops_.memory_type(dtype), array, k);
@@ -104,7 +131,9 @@ class LaneLoop {
 
   // Result accesses that nothing reads here.
   void find_past() {
-    if (!switched() || width_ == 1 || !ops_.features().x86 || analysis_.cost() > kPastCost) return;
+    if (!switched() || width_ == 1 || !ops_.features().x86) return;
+    const int lines = 1 + static_cast<int>(analysis_.units().size());  // one is overwritten
+    if (analysis_.usual().cost > kPastCost * lines && at_once_ == 1) return;
     for (size_t i = 0; i < analysis_.units().size(); ++i) {
       const UnitAccess& unit = analysis_.units()[i];
       if (unit.stored && !unit.loaded && !unit.buffer.local && !e_.is_read(unit.buffer))
@@ -165,10 +194,24 @@ class LaneLoop {
   }
 
   void fetch(Value* k) {
-    for (const auto& [dtype, pointer] : ahead_)
-      b_.CreateIntrinsic(
-          llvm::Intrinsic::prefetch, {b_.getPtrTy()},
-          {element(dtype, pointer, k), b_.getInt32(0), b_.getInt32(kIntoL2), b_.getInt32(1)});
+    for (const auto& [dtype, pointer] : ahead_) prefetch(element(dtype, pointer, k), kIntoL2);
+  }
+  void prefetch(Value* pointer, int locality) {
+    b_.CreateIntrinsic(
+        llvm::Intrinsic::prefetch, {b_.getPtrTy()},
+        {pointer, b_.getInt32(0), b_.getInt32(static_cast<unsigned>(locality)), b_.getInt32(1)});
+  }
+
+  // Their loads come late in a body of many instructions.
+  void fetch_own(Value* k) {
+    if (at_once_ == 1) return;
+    for (size_t i = 0; i < pointers_.size(); ++i) {
+      if (!analysis_.units()[i].loaded || analysis_.units()[i].buffer.local) continue;
+      const Dtype dtype = e_.dtype_of(analysis_.units()[i].buffer);
+      const int64_t line = static_cast<int64_t>(kLineBytes) / unit_bytes(i);
+      for (int64_t at = 0; at < width_; at += line)
+        prefetch(element(dtype, pointers_[i], sum(k, i64(at))), kIntoL1);
+    }
   }
 
   Lanes lanes_at(Value* k) {
@@ -179,7 +222,9 @@ class LaneLoop {
   Value* first_lanes(Value* count) {
     if (width_ == 1) return b_.CreateICmpSLT(i64(0), count);
     if (ops_.features().avx512 && width_ >= 8) {
-      Value* others = b_.CreateShl(i64(-1), count);
+      llvm::Type* type = b_.getIntNTy(static_cast<unsigned>(std::max(64, width_)));
+      Value* others =
+          b_.CreateShl(llvm::Constant::getAllOnesValue(type), b_.CreateZExt(count, type));
       Value* bits =
           b_.CreateTrunc(b_.CreateNot(others), b_.getIntNTy(static_cast<unsigned>(width_)));
       return b_.CreateBitCast(bits, with_width(b_.getInt1Ty(), width_));
@@ -194,8 +239,8 @@ class LaneLoop {
   // Lanes in range between blocks. Without mask registers a mask is integers of which the sign counts:
   // a vector of bits would be packed before a branch and unpacked after it.
   llvm::Type* flag_type() {
-    return b_.getIntNTy(
-        static_cast<unsigned>(std::min(64, 8 * ops_.features().vector_bytes / width_)));
+    const int bits = 8 * ops_.features().vector_bytes / width_ * at_once_;
+    return b_.getIntNTy(static_cast<unsigned>(std::min(64, bits)));
   }
   Value* flags_of(Value* active) {
     return ops_.features().avx512 ? active : b_.CreateSExt(active, with_width(flag_type(), width_));
@@ -218,6 +263,7 @@ class LaneLoop {
         run.slots.push_back(element(a.fold->states[s].dtype, a.lanes[s], lane));
     }
     if (lanes.active == nullptr || !lanes.pointers.empty()) fetch(k);
+    fetch_own(k);
     e_.statements(loop_.body);
   }
 
@@ -272,17 +318,19 @@ class LaneLoop {
     });
   }
 
-  // pre -> head while whole vectors are left, -> check -> tail -> head once more for the rest, -> check
-  // -> finish. Where the head's accesses are masked there is nothing to copy: check leads to it at once.
+  // pre -> next -> head -> next while whole vectors are left, next -> check -> tail -> head once more for
+  // the rest, -> finish: a loop that is entered at one place, or what does not change in it would stay in
+  // it. Where the head's accesses are masked there is nothing to copy: check leads to it at once.
   void switched(Value* from, Value* full, Value* to) {
     e_.forget(analysis_.writes());
     const bool masked = ops_.features().avx512 && !analysis_.folds().empty();
     const bool copies = !masked && !pointers_.empty();
     const Values past = past_until(from, full);
     llvm::BasicBlock* pre = b_.GetInsertBlock();
-    llvm::BasicBlock* head = e_.block("vectors");
+    llvm::BasicBlock* next = e_.block("next");
     llvm::BasicBlock* check = e_.block("check");
     llvm::BasicBlock* tail = copies ? e_.block("tail") : check;
+    llvm::BasicBlock* head = e_.block("vectors");
     llvm::BasicBlock* exit = e_.block("after");
     llvm::BasicBlock* finish = copies ? e_.block("finish") : exit;
     // The tail: the accesses' elements in scratch memory.
@@ -297,13 +345,25 @@ class LaneLoop {
       b_.CreateBr(head);
     }
 
+    b_.SetInsertPoint(next);
+    llvm::PHINode* k = b_.CreatePHI(b_.getInt64Ty(), 2);
+    b_.CreateCondBr(b_.CreateICmpSLT(k, full), head, check);
+    b_.SetInsertPoint(check);
+    b_.CreateCondBr(b_.CreateICmpSLT(k, to), copies ? tail : head, finish);
+
     b_.SetInsertPoint(head);
-    llvm::PHINode* k = b_.CreatePHI(b_.getInt64Ty(), 3);
-    llvm::PHINode* flags = b_.CreatePHI(rest_flags->getType(), 3);
-    llvm::PHINode* count = b_.CreatePHI(b_.getInt64Ty(), 3);
+    const auto either = [&](Value* of_whole, Value* of_rest) {
+      llvm::PHINode* phi = b_.CreatePHI(of_whole->getType(), 2);
+      phi->addIncoming(of_whole, next);
+      phi->addIncoming(of_rest, tail);
+      return phi;
+    };
+    llvm::PHINode* flags =
+        either(llvm::Constant::getAllOnesValue(rest_flags->getType()), rest_flags);
+    llvm::PHINode* count = either(i64(width_), rest);
     Values phis;
     for (size_t i = 0; i < redirected.size(); ++i)
-      phis.push_back(b_.CreatePHI(pointers_[i]->getType(), 3));
+      phis.push_back(either(pointers_[i], redirected[i]));
     Value* active = active_of(flags);
     Scope scope{.kind = ScopeKind::loop, .preheader = pre, .writes = &analysis_.writes()};
     e_.in_scope(scope, [&](Scope& inner) {
@@ -315,26 +375,10 @@ class LaneLoop {
       lanes.masked = masked;
       lanes.past.assign(past.begin(), past.end());
       body(lanes, k);
-      Value* following = b_.CreateAdd(k, i64(width_));
-      b_.CreateCondBr(b_.CreateICmpSLT(following, full), head, check);
-      llvm::BasicBlock* latch = b_.GetInsertBlock();
+      k->addIncoming(b_.CreateAdd(k, i64(width_)), b_.GetInsertBlock());
+      b_.CreateBr(next);
       pre = inner.preheader;
-      b_.SetInsertPoint(check);
-      llvm::PHINode* reached = b_.CreatePHI(b_.getInt64Ty(), 2);
-      reached->addIncoming(full, pre);
-      reached->addIncoming(following, latch);
-      b_.CreateCondBr(b_.CreateICmpSLT(reached, to), copies ? tail : head, finish);
-      const auto join = [&](Value* phi, Value* at_pre, Value* at_latch, Value* at_tail) {
-        llvm::cast<llvm::PHINode>(phi)->addIncoming(at_pre, pre);
-        llvm::cast<llvm::PHINode>(phi)->addIncoming(at_latch, latch);
-        llvm::cast<llvm::PHINode>(phi)->addIncoming(at_tail, tail);
-      };
-      Value* all = llvm::Constant::getAllOnesValue(rest_flags->getType());
-      join(k, from, following, full);
-      join(flags, all, all, rest_flags);
-      join(count, i64(width_), i64(width_), rest);
-      for (size_t i = 0; i < phis.size(); ++i)
-        join(phis[i], pointers_[i], pointers_[i], redirected[i]);
+      k->addIncoming(from, pre);
     });
     if (active != flags && active->use_empty())
       llvm::cast<llvm::Instruction>(active)->eraseFromParent();
@@ -342,7 +386,7 @@ class LaneLoop {
       if (phi->use_empty()) phi->eraseFromParent();
 
     b_.SetInsertPoint(pre);
-    b_.CreateCondBr(b_.CreateICmpSLT(from, full), head, check);
+    b_.CreateBr(next);
     if (copies) {
       b_.SetInsertPoint(finish);
       copy_out(scratch, full, to, exit);
@@ -629,7 +673,8 @@ class LaneLoop {
   OpEmitter& ops_;
   const For& loop_;
   const LaneAnalysis& analysis_;
-  const int width_;
+  const int at_once_;  // vectors
+  const int width_;    // of all of them
   Value* begin_ = nullptr;
   Value* count_ = nullptr;
   Values pointers_;

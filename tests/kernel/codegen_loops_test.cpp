@@ -324,6 +324,37 @@ TEST(CodegenLoops, StridesBroadcastsAndReversals) {
   expect_as_interpreted(kernel, inputs);
 }
 
+// Rounds that go over several vectors at a time; with a load, rare values and a second result.
+TEST(CodegenLoops, LongChainsOfIntegers) {
+  for (Dtype d : {Dtype::uint32, Dtype::int64, Dtype::uint16, Dtype::uint8}) {
+    const std::string name(name_of(d));
+    SCOPED_TRACE(name);
+    std::string rounds = fmt::format("      %0 = cast.{}(a2)\n      %1 = load(p0[a2])\n", name);
+    for (int i = 2; i < 60; i += 2)
+      rounds += fmt::format(
+          "      %{0} = add(%{1}, %{2})\n      %{3} = bit_xor(rotl(%{2}, {4}({5})), %{0})\n", i,
+          i - 2, i - 1, i + 1, name, i % 7 + 1);
+    const std::string text = fmt::format(R"(kernel {{
+  param p0 {0} in
+  param p1 {0} out
+  param p2 float32 out
+  axis a0
+  axis a1 variable
+  axis a2 variable
+  for chunk (a1) grid 1*ceil(a0/500) {{
+    for lane (a2) begin mul(a1, 500) end min(add(mul(a1, 500), 500), extent(a0)) {{
+{1}      %60 = cast.float32(%58)
+      store p1[a2] = %59
+      store p2[a2] = rare(lt(%60, float32(9)), %60, sqrt(%60))
+    }}
+  }}
+}})",
+                                         name, rounds);
+    check(text, one_axis({0, 1, 7, 16, 63, 64, 65, 127, 128, 129, 500, 1100}),
+          [](const auto& e) { return std::vector<int64_t>{e[0], e[0], e[0]}; });
+  }
+}
+
 TEST(CodegenLoops, MasksGathersAndScatters) {
   for (Dtype d : {Dtype::float32, Dtype::float64, Dtype::int8, Dtype::float16, Dtype::boolean})
     for (Dtype index : {Dtype::int64, Dtype::uint8, Dtype::int32}) {
