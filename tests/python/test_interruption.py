@@ -322,6 +322,8 @@ def test_a_handler_that_asks_for_what_is_being_made_does_no_harm():
         except RuntimeError as error:
             assert "handler" in str(error), error
             told.append(error)
+        except ValueError as error:  # it came while the step was traced
+            assert "in a trace" in str(error), error
 
     signal.signal(signal.SIGALRM, handler)
     for n in range(8):
