@@ -2,6 +2,7 @@
 #include "graph/node.h"
 
 #include <algorithm>
+#include <memory_resource>
 #include <unordered_set>
 #include <utility>
 
@@ -59,8 +60,9 @@ struct Frame {
 template <typename Skip, typename Enter>
 std::vector<NodeRef> post_order(std::span<const NodeRef> roots, Skip skip, Enter enter) {
   std::vector<NodeRef> tape;
-  std::unordered_set<const Node*> seen;
-  std::unordered_set<const PendingCall*> calls;
+  std::pmr::monotonic_buffer_resource memory;
+  std::pmr::unordered_set<const Node*> seen(&memory);
+  std::pmr::unordered_set<const PendingCall*> calls(&memory);
   std::vector<Frame> stack;
   auto visit = [&](const NodeRef& node) {
     if (skip(*node) || !seen.insert(node.get()).second) return;

@@ -85,7 +85,9 @@ class Builder {
     const std::vector<int> opens = schedule::find_tables(r_);
     std::vector<std::vector<int>> parts(opens.size());
     for (int region : r_.order) parts[opens[region]].push_back(region);
+    written_.resize(opens.size());
     for (int region : r_.order) write_kernels(region, parts[opens[region]].size() == 1);
+    program_->launches.reserve(r_.order.size());
     for (int region : r_.order) {
       if (opens[region] == region) add_launch_of(parts[region]);
     }
@@ -114,12 +116,12 @@ class Builder {
     check_cancelled("eval");
     if (parts.size() == 1) {
       if (run_apart(parts[0])) return;
-      for (Program::Launch& launch : written_[parts[0]]) add_launch(std::move(launch));
+      for (Program::Launch& launch : take_written(parts[0])) add_launch(std::move(launch));
       return;
     }
-    Program::Launch launch = std::move(written_[parts[0]][0]);
+    Program::Launch launch = std::move(take_written(parts[0])[0]);
     for (size_t i = 1; i < parts.size(); i++) {
-      Program::Launch part = std::move(written_[parts[i]][0]);
+      Program::Launch part = std::move(take_written(parts[i])[0]);
       if (auto joined = schedule::join_kernels(launch.kernel, part.kernel)) {
         launch = join(std::move(launch), std::move(part), std::move(*joined));
       } else {
@@ -127,6 +129,10 @@ class Builder {
       }
     }
     add_launch(std::move(launch));
+  }
+
+  std::vector<Program::Launch> take_written(int region) {
+    return std::exchange(written_[region], {});
   }
 
   // True: the region's ops have launches of their own.
@@ -268,7 +274,7 @@ class Builder {
 
   schedule::Regions r_;
   const Tier tier_;
-  std::map<int, std::vector<Program::Launch>> written_;  // by region
+  std::vector<std::vector<Program::Launch>> written_;    // by region; taken once
   std::map<std::pair<uint64_t, uint64_t>, int> wanted_;  // by hash: how many launches
   std::map<std::pair<uint64_t, uint64_t>, std::shared_ptr<const ir::Kernel>> irs_;  // by hash
   std::shared_ptr<Program> program_ = std::make_shared<Program>();

@@ -2,6 +2,7 @@
 #include "schedule/plan_graph.h"
 
 #include <map>
+#include <memory_resource>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -165,12 +166,14 @@ class Maker {
 
   const TracedGraph& traced_;
   PlanGraph graph_;
-  std::unordered_map<const Node*, size_t> input_position_;
-  std::unordered_set<const Node*> scalars_;
-  std::unordered_map<const Node*, NodeRef> equal_;  // of scalars
+  // Of the tables, which grow with the graph and go as a whole.
+  std::pmr::monotonic_buffer_resource memory_;
+  std::pmr::unordered_map<const Node*, size_t> input_position_{&memory_};
+  std::pmr::unordered_set<const Node*> scalars_{&memory_};
+  std::pmr::unordered_map<const Node*, NodeRef> equal_{&memory_};  // of scalars
   Replaced replaced_;
-  std::unordered_map<const Node*, Id> ids_;
-  std::unordered_multimap<uint64_t, Id> merged_;
+  std::pmr::unordered_map<const Node*, Id> ids_{&memory_};
+  std::pmr::unordered_multimap<uint64_t, Id> merged_{&memory_};
   std::map<std::pair<const OpRow*, std::vector<Id>>, std::vector<std::pair<Params, int>>> kernels_;
   int n_kernels_ = 0;
   int kernel_ = -1;  // that nodes are added to; equal nodes of different kernels stay apart

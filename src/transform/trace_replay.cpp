@@ -2,6 +2,7 @@
 #include "transform/trace_replay.h"
 
 #include <algorithm>
+#include <memory_resource>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -155,7 +156,8 @@ class Replay {
   const Symbols& symbols_;
   std::span<const Number> inputs_;
   std::vector<bool> varies_, known_;  // by expression
-  std::unordered_map<const Node*, NodeRef> nodes_;
+  std::pmr::monotonic_buffer_resource memory_;
+  std::pmr::unordered_map<const Node*, NodeRef> nodes_{&memory_};
   std::unordered_multimap<uint32_t, NodeRef> scalars_;  // by expression
   std::vector<NodeRef> kept_;  // their addresses stay taken, whatever other threads evaluate
   ReplayedGraph result_;
