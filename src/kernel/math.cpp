@@ -118,7 +118,7 @@ constexpr Row kRows[] = {
     {Code::sigmoid, math::sigmoid, nullptr, 2, 4},
     {Code::pow, nullptr, math::pow, 4, 4},
     {Code::rsqrt, math::rsqrt, nullptr, 1, 4},
-    {Code::exp_nonpositive, math::exp_nonpositive, nullptr, 4, 24},
+    {Code::exp_nonpositive, math::exp_nonpositive, nullptr, 6, 24},
 };
 
 const Row& row_of(Code code) {

@@ -60,6 +60,8 @@ class AttentionWriter : BlockWriter {
                   std::ranges::any_of(
                       chain.sums,
                       [&](const TileSum& s) { return (set_of(s.over) & axis_bit(chain.i)) != 0; })),
+        masks_once_(std::ranges::any_of(chain.first,
+                                        [](const FirstProduct& p) { return p.masked != kNone; })),
         seen_(chain, out, rows_) {}
 
   void run() {
@@ -379,12 +381,14 @@ class AttentionWriter : BlockWriter {
     const ExprId limit = seen.by_any;
     const ExprId chunks = out_.let(out_.ceil_div(limit, chunk_));
     for (size_t p = 0; p < first_.size(); ++p) multiply_first(p, rows, limit, chunks);
+    if (masks_once_) mask_products(rows, {*seen.by_each, limit});
     const ExprId groups = out_.let(out_.ceil_div(length_of(rows), kPassRows));
     const AxisId group = out_.open_loop(ForKind::serial, integer(0), groups, "group");
     const ExprId skipped = to_.mul(variable(group), integer(kPassRows));
     const ExprId begin = out_.let(to_.add(rows.begin, skipped));
     const Range few{begin, out_.let(to_.min(to_.add(begin, integer(kPassRows)), rows.end))};
-    for (int pass = 0; pass < passes_; ++pass) write_pass(pass, few, rows.begin, seen);
+    for (int pass = 0; pass < passes_; ++pass)
+      write_pass(pass, few, rows.begin, masks_once_ ? Seen{limit} : seen);
     finish_rows(few, rows.begin, limit);
     out_.close();
     for (size_t p = 0; p < last_.size(); ++p) {
@@ -431,6 +435,42 @@ class AttentionWriter : BlockWriter {
     append(micro);
     out_.close();
     out_.close();
+  }
+
+  // Of columns that not all rows see: what a mask leaves of products.
+  void mask_products(Range rows, Range part) {
+    const AxisId row = open(ForKind::serial, chain_.i, rows);
+    const ExprId index = out_.let(to_.sub(variable(row), rows.begin));
+    const Piece piece = open_piece(part);
+    const ExprId place = place_in(piece, index, chain_.acc);
+    const AxisId column = open(ForKind::lane, chain_.j, piece.columns);
+    const Index here{{place, kUnit}, {variable(column), kUnit}};
+    for (size_t p = 0; p < first_.size(); ++p) {
+      if (chain_.first[p].masked == kNone) continue;
+      out_.define(chain_.first[p].ref, to_.load({true, first_[p].strip}, here));
+      out_.append(Store{{true, first_[p].strip}, here, out_.expr(chain_.first[p].masked)});
+    }
+    for (int loops = 0; loops < 3; ++loops) out_.close();
+  }
+
+  // Of columns, what lies in one chunk of the strips; closed by the caller.
+  struct Piece {
+    AxisId chunk;
+    ExprId begin;  // of the chunk
+    Range columns;
+  };
+  Piece open_piece(Range part) {
+    const ExprId first = out_.let(to_.div(part.begin, integer(chunk_)));
+    const ExprId past = out_.let(out_.ceil_div(part.end, chunk_));
+    const AxisId chunk = out_.open_loop(ForKind::serial, first, past, "chunk");
+    const Range piece = chunk_of(variable(chunk), part.end);
+    return {chunk, piece.begin, {out_.let(to_.max(piece.begin, part.begin)), piece.end}};
+  }
+  // Where a row's column 0 would be, if the piece's chunk were all there is.
+  ExprId place_in(const Piece& piece, ExprId row, Dtype dtype) {
+    const ExprId at =
+        to_.add(strip_at(variable(piece.chunk), dtype), to_.mul(row, integer(strip_row(dtype))));
+    return out_.let(to_.sub(at, piece.begin));
   }
 
   // Where a chunk of a strip begins, and a column of it.
@@ -503,29 +543,20 @@ class AttentionWriter : BlockWriter {
 
   // Columns of a row, piece by piece; gives the folds of the pieces, merged in order.
   std::vector<Fold> write_part(int pass, ExprId row, Range part, bool is_seen) {
-    const ExprId first = out_.let(to_.div(part.begin, integer(chunk_)));
-    const ExprId past = out_.let(out_.ceil_div(part.end, chunk_));
-    const AxisId chunk = out_.open_loop(ForKind::serial, first, past, "chunk");
-    const Range piece = chunk_of(variable(chunk), part.end);
-    const Range columns{out_.let(to_.max(piece.begin, part.begin)), piece.end};
-    const auto place_in = [&](Dtype dtype) {
-      const ExprId at =
-          to_.add(strip_at(variable(chunk), dtype), to_.mul(row, integer(strip_row(dtype))));
-      return out_.let(to_.sub(at, piece.begin));
-    };
-    std::map<Dtype, ExprId> places = {{chain_.acc, place_in(chain_.acc)}};
+    const Piece piece = open_piece(part);
+    std::map<Dtype, ExprId> places = {{chain_.acc, place_in(piece, row, chain_.acc)}};
     for (const Stripped& s : stripped_)
       if (const Dtype dtype = source_[s.expr].dtype; !places.contains(dtype))
-        places.emplace(dtype, place_in(dtype));
-    const AxisId column = open(ForKind::lane, chain_.j, columns);
+        places.emplace(dtype, place_in(piece, row, dtype));
+    const AxisId column = open(ForKind::lane, chain_.j, piece.columns);
     if (is_seen) seen_.define_seen();
     const auto here = [&](Dtype dtype) {
       return Index{{places.at(dtype), kUnit}, {variable(column), kUnit}};
     };
     for (size_t p = 0; p < first_.size(); ++p)
       if (pass <= first_[p].last_use)
-        define(chain_.first[p].ref, to_.load({true, first_[p].strip}, here(chain_.acc)),
-               chain_.first[p].factors);
+        define(chain_.first[p].masked == kNone ? chain_.first[p].ref : chain_.first[p].masked,
+               to_.load({true, first_[p].strip}, here(chain_.acc)), chain_.first[p].factors);
     for (const Stripped& s : stripped_)
       if (s.made_in < pass && pass <= s.last_use)
         out_.define(s.expr, to_.load({true, s.local}, here(source_[s.expr].dtype)));
@@ -548,8 +579,8 @@ class AttentionWriter : BlockWriter {
     for (const Stripped& s : stripped_)
       if (s.made_in == pass && is_weights(s) && !is_seen)
         pad(s.local, out_.let(to_.add(places.at(chain_.packed), piece.begin)), 1, integer(1),
-            length_of(piece));
-    for (Fold& fold : pieces) fold.value = merge(fold, chunk);
+            out_.let(to_.sub(piece.columns.end, piece.begin)));
+    for (Fold& fold : pieces) fold.value = merge(fold, piece.chunk);
     out_.close();
     return pieces;
   }
@@ -715,6 +746,7 @@ class AttentionWriter : BlockWriter {
   const int64_t rows_, chunk_,
       sum_depth_;                     // of a block; of a strip's piece; of j in the last products
   const bool by_columns_, all_rows_;  // of some last product; items have all rows
+  const bool masks_once_;             // before the passes
   int passes_ = 0;
   std::vector<int> sum_passes_;  // that make the elements of sums
   std::vector<FoldPass> folds_;

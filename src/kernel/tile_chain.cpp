@@ -165,8 +165,48 @@ bool ChainAnalysis::run() {
       !std::ranges::all_of(sums, fit))
     return false;
   limit = find_limit(*this);
+  find_masked();
   packed = acc;
   return true;
+}
+
+// All or nothing: with them the condition is needed nowhere else.
+void ChainAnalysis::find_masked() {
+  if (!limit) return;
+  std::vector<ExprId> roots;
+  const auto add = [&](const std::vector<Line>& lines) {
+    for (const Line& line : lines)
+      for (ExprId root : roots_of(*line.stmt)) roots.push_back(root);
+  };
+  add(folds);
+  add(row_stores);
+  for (const LastProduct& p : last) {
+    roots.push_back(p.weights);
+    add(p.stores);
+  }
+  for (const TileSum& s : sums) roots.push_back(s.element);
+  std::vector<ExprId> masked(first.size(), kNone);
+  std::vector<ExprId> bare;  // what is needed besides
+  source.walk(roots, [&](ExprId id) {
+    const Expr& e = source[id];
+    const bool chooses =
+        e.kind == ExprKind::op && e.code == Code::select && e.operands[0] == limit->condition;
+    const ExprId seen = chooses ? e.operands[limit->if_seen ? 1 : 2] : kNone;
+    const auto p = std::ranges::find(first, seen, &FirstProduct::ref);
+    if (p == first.end() || source[e.operands[limit->if_seen ? 2 : 1]].kind != ExprKind::constant) {
+      bare.push_back(id);
+      return true;
+    }
+    ExprId& known = masked[static_cast<size_t>(p - first.begin())];
+    if (known != kNone) bare.push_back(limit->condition);
+    known = id;
+    return false;
+  });
+  const auto is_bare = [&](ExprId id) { return std::ranges::find(bare, id) != bare.end(); };
+  bool fits = !is_bare(limit->condition);
+  for (size_t p = 0; p < first.size(); ++p)
+    fits = fits && (masked[p] == kNone || !is_bare(first[p].ref));
+  for (size_t p = 0; p < first.size() && fits; ++p) first[p].masked = masked[p];
 }
 
 void ChainAnalysis::take_bfloat16() {
@@ -182,6 +222,9 @@ void ChainAnalysis::take_bfloat16() {
     if (!narrow(p.other, axis_bit(p.by_columns ? i : j) | axis_bit(p.n), p.factors)) return;
     p.weights = narrowed(p.weights);
   }
+  const auto has_factors = [](const FirstProduct& p) { return !p.factors.empty(); };
+  if (std::ranges::any_of(first_narrow, has_factors))
+    for (FirstProduct& p : first_narrow) p.masked = kNone;
   first = std::move(first_narrow);
   last = std::move(last_narrow);
   packed = Dtype::bfloat16;

@@ -14,6 +14,8 @@ struct FirstProduct {
   ExprId rows, columns;  // operands, of the dtype `packed`
   AxisId k;
   std::vector<ExprId> factors = {};  // of the sum
+  // A choice, by the limit's condition, between the value and a number: all that follows needs but this.
+  ExprId masked = kNone;
 };
 
 // By rows: out(i, n) = Σ_j weights(i, j) other(j, n). By columns: out(j, n) = Σ_i weights(i, j) other(i, n).
@@ -75,6 +77,7 @@ struct ChainAnalysis {
   bool add_sum_store(const Line& line);
   bool sort_plain_stores();
   void find_summed();
+  void find_masked();
   bool find_axes();
   bool fits(FirstProduct& p);
   bool fits(LastProduct& p);

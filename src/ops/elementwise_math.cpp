@@ -39,7 +39,7 @@ constexpr double kInvLn10 = std::numbers::log10e;
 #define CERMET_MATH_ROWS(X)                                                                        \
   X(Exp, exp, kInexact, -10, 10, 1, (math_lane<Code::exp, &ComplexMath::exp>),                     \
     "e to the power x.", y)                                                                        \
-  X(ExpNonpositive, exp_nonpositive, kFloats, -10, 0, 4, unary_code<Code::exp_nonpositive>,        \
+  X(ExpNonpositive, exp_nonpositive, kFloats, -10, 0, 6, unary_code<Code::exp_nonpositive>,        \
     "e to the power x for x <= 0 as it counts beside 1: 0 below 2^-99.", y)                        \
   X(Exp2, exp2, kFloats, -10, 10, 1, unary_code<Code::exp2>, "2 to the power x.",                  \
     y * std::numbers::ln2)                                                                         \

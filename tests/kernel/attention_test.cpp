@@ -392,7 +392,10 @@ TEST(Attention, MasksInOtherWords) {
     };
     check(make, {1, 2, 50, 70, 65, 70});
     // Columns that no row of a block sees are left out: there is a loop that finds them.
-    EXPECT_EQ(loops(kernel), loops(given("attention")));
+    // What the comparison alone chooses is put in the scores' place once, else in each pass.
+    const bool alone =
+        other.find("bit_and") == std::string::npos && other.find("bit_or") == std::string::npos;
+    EXPECT_EQ(loops(kernel) == loops(given("attention")), alone);
     EXPECT_GT(loops(kernel), loops(parse(replaced(text, choice, "v0"))));
   }
 }
