@@ -67,6 +67,10 @@ class LaneLoop {
   void emit() {
     begin_ = e_.natural(loop_.begin);
     count_ = difference(e_.natural(loop_.end), begin_);
+    if (!is_zero(begin_)) {  // it may end before that
+      Value* none = i64(0);
+      count_ = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, count_, none);
+    }
     if (switched()) find_pointers();
     find_ahead();
     if (!analysis_.folds().empty()) return folds();
