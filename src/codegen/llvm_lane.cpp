@@ -67,6 +67,10 @@ class LaneLoop {
   void emit() {
     begin_ = e_.natural(loop_.begin);
     count_ = difference(e_.natural(loop_.end), begin_);
+    if (!is_zero(begin_)) {  // it may end before that
+      Value* none = i64(0);
+      count_ = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, count_, none);
+    }
     if (switched()) find_pointers();
     find_ahead();
     if (!analysis_.folds().empty()) return folds();
@@ -318,19 +322,17 @@ class LaneLoop {
     });
   }
 
-  // pre -> next -> head -> next while whole vectors are left, next -> check -> tail -> head once more for
-  // the rest, -> finish: a loop that is entered at one place, or what does not change in it would stay in
-  // it. Where the head's accesses are masked there is nothing to copy: check leads to it at once.
+  // pre -> head while whole vectors are left, -> check -> tail -> head once more for the rest, -> check
+  // -> finish. Where the head's accesses are masked there is nothing to copy: check leads to it at once.
   void switched(Value* from, Value* full, Value* to) {
     e_.forget(analysis_.writes());
     const bool masked = ops_.features().avx512 && !analysis_.folds().empty();
     const bool copies = !masked && !pointers_.empty();
     const Values past = past_until(from, full);
     llvm::BasicBlock* pre = b_.GetInsertBlock();
-    llvm::BasicBlock* next = e_.block("next");
+    llvm::BasicBlock* head = e_.block("vectors");
     llvm::BasicBlock* check = e_.block("check");
     llvm::BasicBlock* tail = copies ? e_.block("tail") : check;
-    llvm::BasicBlock* head = e_.block("vectors");
     llvm::BasicBlock* exit = e_.block("after");
     llvm::BasicBlock* finish = copies ? e_.block("finish") : exit;
     // The tail: the accesses' elements in scratch memory.
@@ -345,25 +347,13 @@ class LaneLoop {
       b_.CreateBr(head);
     }
 
-    b_.SetInsertPoint(next);
-    llvm::PHINode* k = b_.CreatePHI(b_.getInt64Ty(), 2);
-    b_.CreateCondBr(b_.CreateICmpSLT(k, full), head, check);
-    b_.SetInsertPoint(check);
-    b_.CreateCondBr(b_.CreateICmpSLT(k, to), copies ? tail : head, finish);
-
     b_.SetInsertPoint(head);
-    const auto either = [&](Value* of_whole, Value* of_rest) {
-      llvm::PHINode* phi = b_.CreatePHI(of_whole->getType(), 2);
-      phi->addIncoming(of_whole, next);
-      phi->addIncoming(of_rest, tail);
-      return phi;
-    };
-    llvm::PHINode* flags =
-        either(llvm::Constant::getAllOnesValue(rest_flags->getType()), rest_flags);
-    llvm::PHINode* count = either(i64(width_), rest);
+    llvm::PHINode* k = b_.CreatePHI(b_.getInt64Ty(), 3);
+    llvm::PHINode* flags = b_.CreatePHI(rest_flags->getType(), 3);
+    llvm::PHINode* count = b_.CreatePHI(b_.getInt64Ty(), 3);
     Values phis;
     for (size_t i = 0; i < redirected.size(); ++i)
-      phis.push_back(either(pointers_[i], redirected[i]));
+      phis.push_back(b_.CreatePHI(pointers_[i]->getType(), 3));
     Value* active = active_of(flags);
     Scope scope{.kind = ScopeKind::loop, .preheader = pre, .writes = &analysis_.writes()};
     e_.in_scope(scope, [&](Scope& inner) {
@@ -375,10 +365,26 @@ class LaneLoop {
       lanes.masked = masked;
       lanes.past.assign(past.begin(), past.end());
       body(lanes, k);
-      k->addIncoming(b_.CreateAdd(k, i64(width_)), b_.GetInsertBlock());
-      b_.CreateBr(next);
+      Value* following = b_.CreateAdd(k, i64(width_));
+      b_.CreateCondBr(b_.CreateICmpSLT(following, full), head, check);
+      llvm::BasicBlock* latch = b_.GetInsertBlock();
       pre = inner.preheader;
-      k->addIncoming(from, pre);
+      b_.SetInsertPoint(check);
+      llvm::PHINode* reached = b_.CreatePHI(b_.getInt64Ty(), 2);
+      reached->addIncoming(full, pre);
+      reached->addIncoming(following, latch);
+      b_.CreateCondBr(b_.CreateICmpSLT(reached, to), copies ? tail : head, finish);
+      const auto join = [&](Value* phi, Value* at_pre, Value* at_latch, Value* at_tail) {
+        llvm::cast<llvm::PHINode>(phi)->addIncoming(at_pre, pre);
+        llvm::cast<llvm::PHINode>(phi)->addIncoming(at_latch, latch);
+        llvm::cast<llvm::PHINode>(phi)->addIncoming(at_tail, tail);
+      };
+      Value* all = llvm::Constant::getAllOnesValue(rest_flags->getType());
+      join(k, from, following, full);
+      join(flags, all, all, rest_flags);
+      join(count, i64(width_), i64(width_), rest);
+      for (size_t i = 0; i < phis.size(); ++i)
+        join(phis[i], pointers_[i], pointers_[i], redirected[i]);
     });
     if (active != flags && active->use_empty())
       llvm::cast<llvm::Instruction>(active)->eraseFromParent();
@@ -386,7 +392,7 @@ class LaneLoop {
       if (phi->use_empty()) phi->eraseFromParent();
 
     b_.SetInsertPoint(pre);
-    b_.CreateBr(next);
+    b_.CreateCondBr(b_.CreateICmpSLT(from, full), head, check);
     if (copies) {
       b_.SetInsertPoint(finish);
       copy_out(scratch, full, to, exit);

@@ -324,6 +324,27 @@ TEST(CodegenLoops, StridesBroadcastsAndReversals) {
   expect_as_interpreted(kernel, inputs);
 }
 
+// A loop that ends before it begins runs not at all, by any number of elements.
+TEST(CodegenLoops, EndsBeforeItBegins) {
+  for (const char* value : {"add(load(p0[a2]), float32(1))", "sqrt(sqrt(add(load(p0[a2]), p1)))"}) {
+    const std::string text = fmt::format(R"(kernel {{
+  param p0 float32 inout
+  param p1 float32 scalar
+  axis a0
+  axis a1 variable
+  axis a2 variable
+  for chunk (a1) grid 1*ceil(a0/50) {{
+    for lane (a2) begin mul(a1, 100) end sub(extent(a0), mul(a1, 30)) {{
+      store p0[a2] = {}
+    }}
+  }}
+}})",
+                                         value);
+    check(text, one_axis({0, 1, 60, 100, 101, 137, 200, 250, 313}),
+          [](const auto& e) { return std::vector<int64_t>{e[0], 1}; });
+  }
+}
+
 // Rounds that go over several vectors at a time; with a load, rare values and a second result.
 TEST(CodegenLoops, LongChainsOfIntegers) {
   for (Dtype d : {Dtype::uint32, Dtype::int64, Dtype::uint16, Dtype::uint8}) {
