@@ -224,6 +224,7 @@ class Emitter {
   Value* load_gather(const ir::Expr& expr, llvm::Type* type, const Access& access);
   Value* element_pointers(ir::BufferRef buffer, const ir::Index& index);
   Value* gather(llvm::Type* type, Value* pointers, Value* mask, Value* otherwise);
+  Value* load_all_lanes(llvm::Type* type, Value* pointers);
   Value* load_lanes(llvm::Type* type, Value* pointers, Value* mask, Value* otherwise);
   void store_scalar(const ir::Store& store);
   // body(the number of the lane, its elements of vectors) for each lane of the mask, in order.

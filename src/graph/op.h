@@ -111,6 +111,9 @@ class LowerContext {
   // The same where `mask` holds, and any value elsewhere: `at` may then lie outside the input (pad,
   // concatenate); nothing is read there.
   virtual Lane input_where(ir::ExprId mask, int k, const Coords& at) = 0;
+  // What lies in memory where input k does, as an element of a narrower dtype; the last coordinate counts
+  // such elements. nullopt: it does not lie there one element after the other.
+  virtual std::optional<ir::ExprId> input_bytes(int, const Coords&, Dtype) { return {}; }
   virtual ir::ExprId expr(const Coord& c) = 0;                  // int64
   virtual ir::ExprId number(const Number& n, Dtype dtype) = 0;  // a runtime scalar
   // Raises, at run time on the CPU, [op] index out of range unless ok; `index`, `axis`, its `size` and

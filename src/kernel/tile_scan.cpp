@@ -364,9 +364,9 @@ void ScanWriter::finish(const ScanPass& pass, const Tile& tile, Before before) {
   out_.close();
 }
 
-// The tiles of [begin, begin + size), wide ones first, then what few blocks are left; begin is a multiple of
+// The tiles of [begin, begin + size), those of the longest kind first, then what few blocks are left; begin is a multiple of
 // a tile's length.
-void ScanWriter::for_tiles(ExprId begin, ExprId size, const ForTile& f) {
+void ScanWriter::for_tiles(ExprId begin, ExprId size, int64_t longest, const ForTile& f) {
   Builder& to = out_.to();
   const ExprId first = out_.let(to.div(begin, out_.integer(kScanBlock)));
   const ExprId many = to.add(size, out_.integer(kScanTile - 1 - kScanFew));
@@ -386,7 +386,7 @@ void ScanWriter::for_tiles(ExprId begin, ExprId size, const ForTile& f) {
     out_.close();
   };
   ExprId wide = out_.integer(0);
-  if (tile_ == kScanWideTile) {
+  if (longest == kScanWideTile) {
     wide = out_.let(to.div(size, out_.integer(kScanWideTile)));
     run(out_.open_loop(ForKind::serial, out_.integer(0), wide, "wide"), kScanWideChains, true);
     wide = out_.let(to.mul(wide, out_.integer(kScanWideChains / kScanChains)));
@@ -402,7 +402,7 @@ void ScanWriter::write_rows(const ScanPass& pass) {
   find_elements(pass, false);
   make_locals(tile_, 1);
   for (const Scan& scan : scans_) store_all(scan.carry, {}, inits(*scan.fold));
-  for_tiles(out_.integer(0), out_.extent_of(pass.group.rows), [&](const Tile& tile) {
+  for_tiles(out_.integer(0), out_.extent_of(pass.group.rows), tile_, [&](const Tile& tile) {
     tile.chains == 1 ? step_block(pass, tile, Emit::each) : step_tile(pass, tile, Emit::each);
     finish(pass, tile, Before::carried);
   });
@@ -485,7 +485,7 @@ void ScanWriter::write_whole(const ScanPass& pass, const std::string& suffix) {
   };
 
   const auto [from, many] = open_item("totals");
-  for_tiles(from, many, [&](const Tile& tile) {
+  for_tiles(from, many, kScanTile, [&](const Tile& tile) {
     tile.chains == 1 ? step_block(pass, tile, Emit::last) : step_tile(pass, tile, Emit::last);
   });
   out_.close();
@@ -494,7 +494,7 @@ void ScanWriter::write_whole(const ScanPass& pass, const std::string& suffix) {
 
   const auto [begin, length] = open_item("scan");
   const bool at_once = others_lie_along(pass);
-  for_tiles(begin, length, [&](const Tile& tile) {
+  for_tiles(begin, length, tile_, [&](const Tile& tile) {
     if (tile.is_whole && at_once) return run_blocks(pass, tile);
     tile.chains == 1 ? step_block(pass, tile, Emit::each) : step_tile(pass, tile, Emit::each);
     finish(pass, tile, Before::made);

@@ -100,7 +100,7 @@ class ScanWriter {
   void finish(const ScanPass& pass, const Tile& tile, Before before);
   void finish_block(const ScanPass& pass, const Tile& tile, ExprId number, Before before);
   using ForTile = std::function<void(const Tile&)>;
-  void for_tiles(ExprId begin, ExprId size, const ForTile& f);
+  void for_tiles(ExprId begin, ExprId size, int64_t longest, const ForTile& f);
 
   ExprId part(ValueId value, size_t i, size_t count) {
     const ExprId ref = out_.to().ref(value);

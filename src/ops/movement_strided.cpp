@@ -199,6 +199,8 @@ Lane pull_view_bytes(LowerContext& cx, const NodeView& n, const Coords& at) {
   const auto integer = [&](size_t v) { return b.integer(Dtype::int64, static_cast<int64_t>(v)); };
   Coords place = at;
   if (in > out) {
+    if (n.dtype != Dtype::boolean)
+      if (const auto narrow = cx.input_bytes(0, at, n.dtype)) return {*narrow};
     const ExprId i = cx.expr(at.back());
     place.back() = {.terms = {}, .offset = 0, .expr = b.div(i, integer(in / out))};
     const ExprId shift = b.cast(b.mul(b.rem(i, integer(in / out)), integer(8 * out)), wide);

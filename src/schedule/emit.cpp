@@ -62,7 +62,9 @@ class Emitter {
   ir::ExprId substitute(ir::ExprId expr, const std::vector<std::pair<ir::ExprId, ir::ExprId>>& by);
   std::vector<ir::ExprId> parts_of(ir::ValueId value, size_t count);
   bool is_of_innermost(ir::ExprId id) const;
+  bool lies_in_memory(Id id, const Member* member) const;
   Lane load(Id id, const Coords& at, ir::ExprId mask);
+  std::optional<ir::ExprId> load_bytes(Id id, const Coords& given, Dtype dtype, ir::ExprId mask);
   ir::ExprId load_part(ir::ParamId param, ir::Index index, Dtype dtype, ir::ExprId mask);
   ir::Index index_of(const Coords& at, const Strides& strides, int64_t unit);
   ir::ParamId buffer_param(Id root, int64_t offset, Dtype dtype, ir::Access access);
@@ -85,7 +87,7 @@ class Emitter {
   KernelAxes axes_;
   std::vector<const Member*> by_node_;
   std::unordered_map<Id, std::vector<Known>> known_;
-  std::map<std::tuple<Id, int64_t, bool>, ir::ParamId> buffers_;
+  std::map<std::tuple<Id, int64_t, bool, Dtype>, ir::ParamId> buffers_;
   bool has_status_ = false;
 };
 
@@ -101,6 +103,9 @@ class Emitter::Context : public LowerContext {
   Lane input_where(ir::ExprId mask, int k, const Coords& at) override {
     if (mask_ != ir::kNone) mask = e_.builder_.logical_and(mask_, mask);
     return e_.value(e_.node(id_).inputs[k], at, mask);
+  }
+  std::optional<ir::ExprId> input_bytes(int k, const Coords& at, Dtype dtype) override {
+    return e_.load_bytes(e_.node(id_).inputs[k], at, dtype, mask_);
   }
   ir::ExprId expr(const Coord& c) override { return e_.coordinate(c); }
   ir::ExprId number(const Number& n, Dtype dtype) override {
@@ -172,7 +177,7 @@ ir::ExprId Emitter::number(const Number& n, Dtype dtype, int scalar, bool is_fix
 }
 
 ir::ParamId Emitter::buffer_param(Id root, int64_t offset, Dtype dtype, ir::Access access) {
-  auto [it, fresh] = buffers_.try_emplace({root, offset, access != ir::Access::in}, -1);
+  auto [it, fresh] = buffers_.try_emplace({root, offset, access != ir::Access::in, dtype}, -1);
   if (fresh) {
     it->second = builder_.buffer(dtype, access);
     out_.operands.push_back({Operand::Kind::buffer, root, offset, -1, {}, r_.stored_dtype(root)});
@@ -246,23 +251,47 @@ Lane Emitter::load(Id id, const Coords& at, ir::ExprId mask) {
   return {load_part(param, std::move(re), part, mask), load_part(param, std::move(im), part, mask)};
 }
 
+// A buffer's elements in parts, each an element of a narrower dtype.
+std::optional<ir::ExprId> Emitter::load_bytes(Id id, const Coords& given, Dtype dtype,
+                                              ir::ExprId mask) {
+  const Dtype stored = r_.stored_dtype(id);
+  const bool is_member = std::ranges::binary_search(by_node_, id, {}, &Member::node);
+  if (is_member || !lies_in_memory(id, nullptr) || stored != node(id).node->dtype) return {};
+  const Location location = locate(r_, id);
+  Strides strides = location.layout.strides;
+  if (strides.empty() || strides.back() != 1) return {};
+  const auto parts = static_cast<int64_t>(size_of(stored) / size_of(dtype));
+  for (size_t d = 0; d + 1 < strides.size(); d++) strides[d] *= parts;
+  const Coords at = r_.axes.normalize(given);
+  const int64_t constant = constant_offset(at, strides);
+  const int64_t within = (constant % parts + parts) % parts;
+  const int64_t offset = location.layout.offset + (constant - within) / parts;
+  ir::Index index = index_of(at, strides, 1);
+  if (within != 0) index.push_back({builder_.integer(Dtype::int64, within), ir::kUnit});
+  const ir::ParamId param = buffer_param(location.root, offset, dtype, ir::Access::in);
+  return load_part(param, std::move(index), dtype, mask);
+}
+
+// Wanted at a computed place, a constant is not found as a member there, and lies nowhere.
+bool Emitter::lies_in_memory(Id id, const Member* member) const {
+  const PlanNode& n = node(id);
+  const bool pulled = !n.leaf && !n.border && n.lowering<MoveLowering>() != nullptr &&
+                      !r_.loads.contains({id, number_});
+  const bool constant = !n.leaf && n.inputs.empty() && r_.stored_by[id] < 0;
+  return member == nullptr && !pulled && !constant;
+}
+
 Lane Emitter::value(Id id, const Coords& given, ir::ExprId mask) {
   const Coords at = r_.axes.normalize(given);
   std::vector<Known>& known = known_[id];
   for (const Known& k : known) {
     if (k.mask == mask && equal(k.at, at)) return k.lane;
   }
-  const PlanNode& n = node(id);
   const Member* member = nullptr;
   for (const Member* m : std::ranges::equal_range(by_node_, id, {}, &Member::node)) {
     if (equal(r_.axes.normalize(m->at), at)) member = m;
   }
-  const bool pulled = !n.leaf && !n.border && n.lowering<MoveLowering>() != nullptr &&
-                      !r_.loads.contains({id, number_});
-  // Wanted at a computed place, it is not found as a member there, and lies nowhere.
-  const bool constant = !n.leaf && n.inputs.empty() && r_.stored_by[id] < 0;
-  const Lane lane =
-      member != nullptr || pulled || constant ? compute(id, at, member, mask) : load(id, at, mask);
+  const Lane lane = lies_in_memory(id, member) ? load(id, at, mask) : compute(id, at, member, mask);
   known_[id].push_back({at, mask, lane});
   return lane;
 }

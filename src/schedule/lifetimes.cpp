@@ -73,7 +73,9 @@ class Overwriting {
     if (others_ || (folds_ > 0 && stores_ > 1)) return false;
     const ir::Kernel& kernel = to_run();
     const ir::Store* own = store_of(kernel, output);
-    if (own == nullptr) return false;
+    if (own == nullptr ||
+        size_of(kernel.params[input].dtype) != size_of(kernel.params[output].dtype))
+      return false;
     bool stored = false;
     for (const ir::Stmt& stage : kernel.body) {
       FirstLoads first(kernel);

@@ -416,6 +416,39 @@ def test_views_of_other_dtypes(rng):
             np.testing.assert_array_equal(got, want, f"{source} as {target}")
 
 
+LAID_OUT = (
+    lambda x: x,
+    lambda x: x[1:, 3:],
+    lambda x: x[:, ::2],
+    lambda x: x[::-1, ::-1],
+    lambda x: x[::2].T,
+    lambda x: x[2:3],
+)
+
+
+@pytest.mark.parametrize("laid_out", LAID_OUT)
+@pytest.mark.parametrize("source, target", [("float32", "int16"), ("int64", "uint8")])
+def test_views_of_parts_read_in_place(rng, laid_out, source, target):
+    """Elements' parts, in kernels that read them where they lie; then from an odd part on."""
+    x = (1000 * rng.standard_normal((6, 40))).astype(source)
+    want = np.ascontiguousarray(laid_out(x)).view(target)
+    got = laid_out(mx.array(x)).view(getattr(mx, target))
+    np.testing.assert_array_equal(to_numpy(got ^ 1), want ^ 1)
+    np.testing.assert_array_equal(to_numpy(got[..., 3:] ^ 1), want[..., 3:] ^ 1)
+    np.testing.assert_array_equal(to_numpy(got[..., ::-1] ^ 1), want[..., ::-1] ^ 1)
+
+
+def test_view_of_parts_takes_no_memory_over(rng):
+    """A result of the same size is written elsewhere: its places are not those that are read."""
+    for n in (64, 100_000):
+        x = rng.standard_normal(n).astype(np.float32)
+        ours = mx.array(x) + 0
+        mx.eval(ours)
+        got = ours.view(mx.int16)[:n].astype(mx.float32)
+        del ours
+        np.testing.assert_array_equal(to_numpy(got), x.view(np.int16)[:n].astype(np.float32))
+
+
 def test_nan_to_num_replaces():
     nan, inf = np.nan, np.inf
     for dtype in ("float16", "bfloat16", "float32", "float64", "complex64", "complex128"):
