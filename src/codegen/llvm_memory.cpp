@@ -254,11 +254,12 @@ llvm::Value* Emitter::load_gather(const Expr& e, llvm::Type* type, const Access&
   return gather(type, element_pointers(e.buffer, e.index), mask, otherwise);
 }
 
-// Of all lanes, loads of single elements take no longer than gather instructions do, and on some processors
-// a third of their time.
 llvm::Value* Emitter::gather(llvm::Type* type, Value* pointers, Value* mask, Value* otherwise) {
-  if (mask != nullptr && masked_is_native(type->getScalarType()) &&
-      type->getScalarSizeInBits() >= 32 && is_safe_index(pointers)) {
+  if ((mask != nullptr || ops_.features().fast_gathers) &&
+      masked_is_native(type->getScalarType()) && type->getScalarSizeInBits() >= 32 &&
+      is_safe_index(pointers)) {
+    if (mask == nullptr)
+      mask = llvm::Constant::getAllOnesValue(with_width(b_.getInt1Ty(), lanes()->width));
     return b_.CreateMaskedGather(type, pointers, element_align(type), mask, otherwise);
   }
   return load_lanes(type, pointers, mask, otherwise);

@@ -38,6 +38,7 @@ CpuFeatures features_of(CpuLevel level) {
   f.vnni = level >= CpuLevel::avx512_bf16;
   f.tiles = level >= CpuLevel::amx;
   f.x86 = level != CpuLevel::neon;
+  f.fast_gathers = f.x86 && has_fast_gathers();
   return f;
 }
 

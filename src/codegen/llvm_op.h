@@ -17,11 +17,12 @@ namespace cermet::codegen {
 struct CpuFeatures {
   int vector_bytes = 16;
   bool sse41 = false;
-  bool avx2 = false;    // with F16C and FMA
-  bool avx512 = false;  // F, BW, DQ, VL
-  bool bf16 = false;    // conversion to bfloat16
-  bool vnni = false;    // dot instructions for bytes and int16
-  bool tiles = false;   // AMX for bfloat16 and int8
+  bool avx2 = false;          // with F16C and FMA
+  bool avx512 = false;        // F, BW, DQ, VL
+  bool bf16 = false;          // conversion to bfloat16
+  bool vnni = false;          // dot instructions for bytes and int16
+  bool tiles = false;         // AMX for bfloat16 and int8
+  bool fast_gathers = false;  // beside loads of single elements
   bool x86 = true;
 };
 CpuFeatures features_of(CpuLevel level);

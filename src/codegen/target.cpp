@@ -48,12 +48,14 @@ CpuLevel processor_level() {
   return amx ? CpuLevel::amx : CpuLevel::avx512_fp16;
 }
 
+bool is_intel() {
+  __builtin_cpu_init();
+  return __builtin_cpu_is("intel");
+}
+
 // Whether the bf16 dot instruction multiplies faster than f32's fused one: measured, twice as fast on AMD's
 // Zen 4, half as fast on Intel's Sapphire and Emerald Rapids, whose tiles are meant for it.
-bool outruns_fma() {
-  __builtin_cpu_init();
-  return !__builtin_cpu_is("intel");
-}
+bool outruns_fma() { return !is_intel(); }
 
 bool emulates_amx() { return env::cpu_features() == "amx_emulated"; }
 
@@ -99,6 +101,8 @@ CpuLevel cpu_level() {
   }();
   return level;
 }
+
+bool has_fast_gathers() { return is_intel(); }
 
 ir::TargetFacts cpu_facts(CpuLevel level) {
   ir::TargetFacts facts;

@@ -364,8 +364,8 @@ void ScanWriter::finish(const ScanPass& pass, const Tile& tile, Before before) {
   out_.close();
 }
 
-// The tiles of [begin, begin + size), those of the longest kind first, then what few blocks are left; begin is a multiple of
-// a tile's length.
+// The tiles of [begin, begin + size), those of the longest kind first, then what few blocks are left; begin
+// is a multiple of a tile's length.
 void ScanWriter::for_tiles(ExprId begin, ExprId size, int64_t longest, const ForTile& f) {
   Builder& to = out_.to();
   const ExprId first = out_.let(to.div(begin, out_.integer(kScanBlock)));
