@@ -23,10 +23,15 @@ Handlers& handlers() {
 
 std::atomic<pid_t> ending_thread{0};
 
+void (*handler_at(size_t i))() {
+  std::lock_guard lock(handlers().mutex);
+  return i < handlers().all.size() ? handlers().all[i] : nullptr;
+}
+
+// Work that a handler waits for may come to register another one.
 void end() {
   ending_thread = gettid();
-  std::lock_guard lock(handlers().mutex);
-  for (auto* handler : handlers().all) handler();
+  for (size_t i = 0; auto* handler = handler_at(i); ++i) handler();
 }
 
 // The objects of the main thread are destroyed before all static ones. Of those the code generator makes
@@ -46,8 +51,11 @@ thread_local MainThreadEnd main_thread_end;
 
 void at_process_end(void (*handler)()) {
   [[maybe_unused]] static const int registered = std::atexit(end);
-  std::lock_guard lock(handlers().mutex);
-  handlers().all.push_back(handler);
+  {
+    std::lock_guard lock(handlers().mutex);
+    handlers().all.push_back(handler);
+  }
+  if (process_is_ending()) handler();
 }
 
 bool process_is_ending() { return ending_thread != 0; }

@@ -5,7 +5,8 @@
 
 namespace cermet {
 
-// The handler is called when exit() begins, before static objects are destroyed; it may be called twice.
+// The handler is called when exit() begins, before static objects are destroyed, or now if it has begun; it
+// may be called twice, by two threads.
 void at_process_end(void (*handler)());
 // Whether handlers have been called; afterwards only the thread that ends the process needs anything.
 bool process_is_ending();
