@@ -37,6 +37,12 @@ struct Entry {
   bool is_held() const { return !made.load(std::memory_order_acquire) || kernel.use_count() > 1; }
 };
 
+// The code generator has locks, which a fork waits for, and static objects.
+ForkGate& gate() {
+  static ForkGate& gate = make_fork_safe<ForkGate>(ForkLevel::compiler);
+  return gate;
+}
+
 struct HashOfHash {
   size_t operator()(const ir::Hash& hash) const { return hash.lo; }
 };
@@ -51,7 +57,7 @@ class KernelCache {
   KernelPtr find(const ir::Hash& hash, const std::function<ir::Kernel()>& make) {
     const std::shared_ptr<Entry> entry = entry_of(hash);
     if (entry->made.load(std::memory_order_acquire)) return hit(*entry);
-    const InForkGate running(gate_);
+    const InForkGate running(gate());
     std::lock_guard lock(entry->making);
     if (entry->made.load(std::memory_order_acquire)) return hit(*entry);
     KernelPtr kernel = from_file(hash);
@@ -71,7 +77,7 @@ class KernelCache {
         return hit(*it->second);
       }
     }
-    const InForkGate running(gate_);
+    const InForkGate running(gate());
     KernelPtr kernel = from_file(hash);
     if (kernel == nullptr) return nullptr;
     const std::shared_ptr<Entry> entry = entry_of(hash);
@@ -111,8 +117,8 @@ class KernelCache {
 
  private:
   KernelCache() {
-    hold_over_fork(ForkLevel::compiler, gate_);
-    at_process_end([] { get().gate_.close(); });
+    gate();  // is there, whichever thread closes it
+    at_process_end(EndPhase::compiler, [] { gate().close(); });
     hold_over_fork(ForkLevel::cache, mutex_);
   }
 
@@ -212,8 +218,6 @@ class KernelCache {
   }
 
   std::mutex mutex_;
-  // The code generator has locks, which a fork waits for, and static objects.
-  ForkGate gate_;
   std::optional<Keeping> keeping_;
   std::unordered_map<ir::Hash, std::shared_ptr<Entry>, HashOfHash> entries_;
   size_t room_ = kMostKernels;  // entries until it is asked which are unused

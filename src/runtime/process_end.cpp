@@ -11,9 +11,29 @@
 namespace cermet {
 namespace {
 
+struct Handler {
+  EndPhase phase;
+  void (*call)();
+  bool is_called = false;
+};
+
 struct Handlers {
   std::mutex mutex;
-  std::vector<void (*)()> all;
+  std::vector<Handler> all;
+  bool are_called = false;
+
+  // Null, once, when all are called. Work that one waits for may come to register another.
+  void (*next())() {
+    std::lock_guard lock(mutex);
+    Handler* first = nullptr;
+    for (Handler& handler : all)
+      if (!handler.is_called && (first == nullptr || handler.phase < first->phase))
+        first = &handler;
+    are_called = first == nullptr;
+    if (are_called) return nullptr;
+    first->is_called = true;
+    return first->call;
+  }
 };
 
 Handlers& handlers() {
@@ -23,15 +43,13 @@ Handlers& handlers() {
 
 std::atomic<pid_t> ending_thread{0};
 
-void (*handler_at(size_t i))() {
-  std::lock_guard lock(handlers().mutex);
-  return i < handlers().all.size() ? handlers().all[i] : nullptr;
-}
-
-// Work that a handler waits for may come to register another one.
 void end() {
   ending_thread = gettid();
-  for (size_t i = 0; auto* handler = handler_at(i); ++i) handler();
+  {
+    std::lock_guard lock(handlers().mutex);
+    for (Handler& handler : handlers().all) handler.is_called = false;
+  }
+  while (auto* call = handlers().next()) call();
 }
 
 // The objects of the main thread are destroyed before all static ones. Of those the code generator makes
@@ -49,13 +67,15 @@ thread_local MainThreadEnd main_thread_end;
 
 }  // namespace
 
-void at_process_end(void (*handler)()) {
+void at_process_end(EndPhase phase, void (*handler)()) {
   [[maybe_unused]] static const int registered = std::atexit(end);
+  bool is_past = false;
   {
     std::lock_guard lock(handlers().mutex);
-    handlers().all.push_back(handler);
+    is_past = handlers().are_called;
+    handlers().all.push_back({phase, handler, is_past});
   }
-  if (process_is_ending()) handler();
+  if (is_past) handler();
 }
 
 bool process_is_ending() { return ending_thread != 0; }

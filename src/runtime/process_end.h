@@ -3,11 +3,16 @@
 // work on them.
 #pragma once
 
+#include <cstdint>
+
 namespace cermet {
 
-// The handler is called when exit() begins, before static objects are destroyed, or now if it has begun; it
-// may be called twice, by two threads.
-void at_process_end(void (*handler)());
+// In their order: tasks in flight may still have kernels made.
+enum class EndPhase : uint8_t { queues, compiler };
+
+// The handler is called when exit() begins, before static objects are destroyed, or now if that is past; it
+// may be called twice.
+void at_process_end(EndPhase phase, void (*handler)());
 // Whether handlers have been called; afterwards only the thread that ends the process needs anything.
 bool process_is_ending();
 bool is_ending_thread();

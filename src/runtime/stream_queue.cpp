@@ -191,7 +191,7 @@ struct QueueControl {
 StreamQueue::StreamQueue() : state_(std::make_unique<State>()) {
   [[maybe_unused]] static const bool registered = [] {
     on_fork(ForkLevel::queues, {QueueControl::prepare, QueueControl::parent, QueueControl::child});
-    at_process_end(QueueControl::exit);
+    at_process_end(EndPhase::queues, QueueControl::exit);
     return true;
   }();
   std::lock_guard lock(queues().mutex);
