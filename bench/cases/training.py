@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 
 from case import Case, add
-from gates import All, Faster, PeakAtMostPeers, RateAtLeast
+from gates import All, Faster, PeakAtMostPeers, RateAtLeast, RelativeAtMost
 
 from cases.gemm import product
 
@@ -59,17 +59,17 @@ class Sizes:
         return 3 * (2 * weights * positions + attention)
 
 
-def training_step(sizes):
+def training_step(sizes, compiled=True):
     def build(lib):
         if lib.name in ("cermet", "mlx"):
-            return mlx_style_step(lib, sizes)
+            return mlx_style_step(lib, sizes, compiled)
         name = "jax" if lib.name == "jax" else "torch"
         return importlib.import_module(f"text_model_{name}").step(lib, sizes)
 
     return build
 
 
-def mlx_style_step(lib, sizes):
+def mlx_style_step(lib, sizes, compiled):
     mx, root = lib.xp, lib.name
     if root == "mlx":  # the example runs on MLX under other names
         for name in ("", ".core", ".nn", ".optimizers", ".utils"):
@@ -95,7 +95,8 @@ def mlx_style_step(lib, sizes):
         optimizer.update(model, gradients)
         return loss
 
-    step = mx.compile(step, inputs=state, outputs=state)
+    if compiled:
+        step = mx.compile(step, inputs=state, outputs=state)
 
     def run():
         loss = step(x, y)
@@ -126,5 +127,15 @@ for name, sizes, gate, rest in (
             flops=sizes.flops(),
             peers=PEERS,
             **rest,
+        )
+    )
+    add(
+        Case(
+            f"{name}, eager",
+            (sizes.batch, sizes.context),
+            training_step(sizes, compiled=False),
+            RelativeAtMost(1.15, "compiled"),
+            flops=sizes.flops(),
+            baseline=training_step(sizes),
         )
     )

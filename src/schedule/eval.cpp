@@ -11,6 +11,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "graph/custom_call.h"
 #include "graph/hooks.h"
 #include "runtime/allocator.h"
 #include "runtime/counters.h"
@@ -158,7 +159,7 @@ class TapeReader {
     for (const NodeRef& node : tape_.nodes) {
       if (node->state.load(std::memory_order_acquire) == NodeState::failed)
         std::rethrow_exception(node->error);
-      traced_ |= node->was_traced();
+      traced_ |= node->is_traced();
       tape_.has_calls |= node->call != nullptr && !node->call->is_done();
     }
     if (tape_.has_calls) return;
@@ -204,11 +205,25 @@ class TapeReader {
           visit(input);
           ++input->mark.edges;
         } else {
+          if (const auto* held = std::get_if<CallParams>(&(*top.node)->params))
+            ++custom_calls_[held->call];
           tape_.nodes.push_back(*top.node);
           tape_.stack.pop_back();
         }
       }
     }
+    count_custom_calls();
+  }
+
+  // A custom call that only the tape's nodes refer to holds what it was given and what it gave for no one
+  // else.
+  void count_custom_calls() {
+    for (const auto& [call, nodes] : custom_calls_) {
+      if (call.use_count() != nodes + 1) continue;
+      for (const auto* held : {&call->arguments, &call->outputs})
+        for (const NodeRef& node : *held) ++mark_of(*node).edges;
+    }
+    custom_calls_.clear();
   }
 
   void add(const NodeRef& node) {
@@ -286,6 +301,7 @@ class TapeReader {
   uint64_t reading_ = 0;
   uint32_t next_position_ = 0;
   bool traced_ = false;
+  std::unordered_map<std::shared_ptr<const CustomCall>, int> custom_calls_;  // with the nodes of each
 };
 
 // A program that runs op by op is replaced when it is wanted for the third time.
@@ -415,7 +431,9 @@ void publish(const Tape& tape, const ProgramRun& run) {
     node.layout = std::move(result.layout);
     node.set_pending(0, 0);
     node.state.store(NodeState::ready, std::memory_order_release);
-    if (!node.is_traced()) node.inputs.clear();
+    if (node.is_traced()) continue;
+    node.inputs.clear();
+    if (auto* held = std::get_if<CallParams>(&node.params)) held->call.reset();
   }
 }
 

@@ -127,7 +127,10 @@ void for_each_source(const Node& node, const std::function<void(const NodeRef&)>
   for (const NodeRef& source : sources_of(node)) f(source);
 }
 
-const CallParams* call_of(const Node& node) { return std::get_if<CallParams>(&node.params); }
+const CallParams* call_of(const Node& node) {
+  const auto* params = std::get_if<CallParams>(&node.params);
+  return params != nullptr && params->call != nullptr ? params : nullptr;
+}
 
 Arrays rebuilt(std::span<const NodeRef> roots, std::span<const array> from,
                std::span<const array> to) {

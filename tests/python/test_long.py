@@ -209,3 +209,39 @@ def test_latency(limit, build):
     f()
     us = min(timeit.repeat(f, number=2000, repeat=7)) / 2000 * 1e6
     assert us < 4 * limit  # the bound holds on a machine of its own: see bench/
+
+
+def test_a_long_step_of_training_without_compile():
+    """What evaluations on the way have made is kept for the gradients: results of 2.5 GiB pass the
+    bound on pending results a few times, and nothing is computed twice for it.
+    """
+    layers, rows, size = 48, 1 << 16, 16
+    keys = mx.random.split(mx.random.key(0), layers)
+    ws = [mx.random.normal((size, size), scale=0.3, key=k) for k in keys]
+    x = mx.random.normal((rows, size), key=mx.random.key(1))
+    mx.eval(x, ws)
+
+    def loss(ws):
+        y = x
+        for w in ws:
+            y = y + mx.tanh(mx.sin(y) @ w)
+        return (y * y).mean()
+
+    def step(ws):
+        gradients = mx.grad(loss)(ws)
+        norm = mx.sqrt(sum((g * g).sum() for g in gradients))
+        return [w - 0.1 / norm * g for w, g in zip(ws, gradients, strict=True)]
+
+    def made_by(f):
+        mx.eval(f(ws))
+        mx.reset_peak_memory()
+        mx.counters(reset=True)
+        made = f(ws)
+        mx.eval(made)
+        return made, mx.counters()["kernels_launched"], mx.get_peak_memory()
+
+    plain, launches, peak = made_by(step)
+    compiled, fewest, least = made_by(mx.compile(step))
+    assert launches <= 1.1 * fewest and peak <= 1.25 * least
+    for a, b in zip(plain, compiled, strict=True):
+        np.testing.assert_allclose(np.array(a), np.array(b), rtol=1e-4, atol=1e-6)
