@@ -4,9 +4,9 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "ops/cotangent_sum.h"
 #include "ops/ops.h"
 #include "schedule/patterns.h"
-#include "transform/cotangent_sum.h"
 #include "transform/trace.h"
 #include "transform/transform.h"
 

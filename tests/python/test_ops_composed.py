@@ -632,3 +632,56 @@ def test_division_by_a_complex_zero():
         want = x / np.complex64(0)
     np.testing.assert_array_equal(np.array(mx.array(x) / 0), want)
     np.testing.assert_array_equal(np.array(mx.array(x) / mx.zeros((4,), mx.complex64)), want)
+
+
+def spaced(x, dtype):
+    """Distances to the next numbers of the dtype."""
+    return np.spacing(np.abs(x).astype(dtype)).astype(np.float64)
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 4, -1, -2, 0.5, -0.5, 2.5, -3, True])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "uint8", "complex64"])
+def test_power_of_a_number(rng, dtype, exponent):
+    """As the general power, within its error, at special values, too."""
+    special = [0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 1e-3, 6e4, 1e-7]
+    if dtype in ("float32", "float64"):
+        special += [1e19, 3e19, 1e-20, 1e-39, 1e38]
+    if dtype in ("int32", "uint8", "complex64"):
+        special = [0, 1, 2, 3, 100, 255]
+    x = np.concatenate([rng.standard_normal(200) * 3, special])
+    if dtype == "complex64":
+        x = x + 1j * x[::-1]
+    x = (np.abs(x) if dtype == "uint8" else x).astype(dtype)
+    a = mx.array(x, dtype=getattr(mx, dtype))
+    if dtype == "uint8" and exponent in (-1, -2, -3):
+        with pytest.raises(OverflowError):
+            a**exponent
+        return
+    got, general = np.array(a**exponent), np.array(mx.power(a, mx.array(exponent).astype(a.dtype)))
+    if dtype in ("int32", "uint8") and exponent != int(exponent):
+        general = np.array(mx.power(a.astype(mx.float32), mx.array(exponent)))
+    assert got.dtype == general.dtype
+    if got.dtype.kind in "iu":
+        np.testing.assert_array_equal(got, general)
+        return
+    if dtype == "complex64":
+        np.testing.assert_allclose(got, x.astype(np.complex128) ** exponent, rtol=2e-6, atol=1e-6)
+        return
+    with np.errstate(all="ignore"):
+        want = np.power(x.astype(np.longdouble), np.full(x.shape, exponent, np.longdouble))
+        err = np.abs(got.astype(np.longdouble) - want)
+        largest = np.finfo(got.dtype).max
+        finite = np.abs(want) <= largest
+        close = err <= 4 * spaced(np.where(finite, want, 0), got.dtype)
+    same = np.isnan(got) & np.isnan(want) | (got == want.astype(got.dtype))
+    assert np.all(same | (finite & close)), x[~(same | close)]
+    zero = got == 0
+    np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(want.astype(got.dtype)[zero]))
+
+
+def test_gradient_of_a_power_of_a_number():
+    x = np.array([-2, -0.5, 0, 0.25, 3])
+    for n in (0, 1, 2, 3, 4):
+        g = mx.grad(lambda a, n=n: (a**n).sum())(mx.array(x, dtype=mx.float64))
+        want = n * x ** max(n - 1, 0) if n else 0 * x
+        np.testing.assert_allclose(np.array(g), want, rtol=1e-12)

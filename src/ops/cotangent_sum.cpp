@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "transform/cotangent_sum.h"
+#include "ops/cotangent_sum.h"
 
 #include <algorithm>
 #include <map>
@@ -14,7 +14,7 @@ namespace cermet {
 namespace {
 
 // So many padded blocks are added where they are used, in one kernel.
-constexpr size_t kFewBlocks = 4;
+constexpr size_t kFewBlocks = 8;
 
 bool is_zero_full(const Node& node) {
   const auto* full = std::get_if<FullParams>(&node.params);
@@ -41,8 +41,8 @@ struct Block {
       widths.emplace_back(around.low.dim(axis), around.high.dim(axis));
     return pad(values, widths, full({}, number(0.0), values.dtype()));
   }
-  int64_t begin(int axis) const { return around.low[axis]; }
-  int64_t end(int axis) const { return begin(axis) + values.shape()[axis]; }
+  const Dim& begin(int axis) const { return around.low.dim(axis); }
+  Dim end(int axis) const { return plus(begin(axis), values.shape().dim(axis)); }
   // They differ in where they lie along the axis alone.
   bool is_beside(const Block& other, int axis) const {
     for (int i = 0; i < values.ndim(); ++i)
@@ -57,11 +57,11 @@ struct Block {
 Block joined(const std::vector<Block>& blocks, int axis) {
   if (blocks.size() == 1) return blocks[0];
   Arrays parts;
-  int64_t end = blocks[0].begin(axis);
+  Dim end = blocks[0].begin(axis);
   for (const Block& block : blocks) {
-    if (const int64_t gap = block.begin(axis) - end; gap > 0) {
+    if (is_less(end, block.begin(axis))) {
       Shape shape = block.values.shape();
-      shape.dim(axis) = gap;
+      shape.dim(axis) = minus(block.begin(axis), end);
       parts.push_back(zeros(shape, block.values.dtype()));
     }
     parts.push_back(block.values);
@@ -74,11 +74,13 @@ Block joined(const std::vector<Block>& blocks, int axis) {
 
 // As few blocks as joining along the axis gives: each goes behind the first one that ends before it.
 std::vector<Block> joined_along(std::vector<Block> blocks, int axis) {
-  std::ranges::stable_sort(blocks, {}, [axis](const Block& block) { return block.begin(axis); });
+  std::ranges::stable_sort(blocks, [axis](const Block& a, const Block& b) {
+    return is_less(a.begin(axis), b.begin(axis));
+  });
   std::vector<std::vector<Block>> rows;
   for (Block& block : blocks) {
     const auto row = std::ranges::find_if(rows, [&](const std::vector<Block>& r) {
-      return r.back().end(axis) <= block.begin(axis) && r.back().is_beside(block, axis);
+      return !is_less(block.begin(axis), r.back().end(axis)) && r.back().is_beside(block, axis);
     });
     if (row == rows.end()) rows.push_back({std::move(block)});
     else row->push_back(std::move(block));
