@@ -164,7 +164,10 @@ struct ScanLowering {
                                        std::span<const Lane> elements);
   Lane (*finish)(LowerContext&, const NodeView&, std::span<const ir::ExprId> states);
 };
-struct ContractLowering {};  // matmul: [..., m, k] x [..., k, n]
+// matmul: [..., m, k] x [..., k, n]. few_terms: the graph for a sum so short that no products' kernel pays.
+struct ContractLowering {
+  std::optional<array> (*few_terms)(const OpCall&);
+};
 // The graph the op stands for. kernel: the graph is one kernel, together with those of the row's other
 // calls on the same inputs for which it returns the same (a gradient for each input); nullopt: it is
 // planned op by op.

@@ -390,7 +390,9 @@ Lane Emitter::compute_scan(Id id, const Member& member, ir::ExprId mask) {
 }
 
 ir::Order Emitter::order_of(const std::vector<AxisId>& bound, size_t i) const {
-  return i + 1 == bound.size() && axes_.is_row(bound[i]) ? ir::Order::lanes : ir::Order::serial;
+  const bool is_inner =
+      i + 1 == bound.size() && (axes_.is_row(bound[i]) || axes_.is_innermost(bound[i]));
+  return is_inner ? ir::Order::lanes : ir::Order::serial;
 }
 
 // Folds over the bound axes, innermost first: an outer one merges what the inner one gives.

@@ -685,3 +685,45 @@ def test_gradient_of_a_power_of_a_number():
         g = mx.grad(lambda a, n=n: (a**n).sum())(mx.array(x, dtype=mx.float64))
         want = n * x ** max(n - 1, 0) if n else 0 * x
         np.testing.assert_allclose(np.array(g), want, rtol=1e-12)
+
+
+def matrices(rng, shape, dtype, turned):
+    """As NumPy knows them, and ours."""
+    values = rng.standard_normal(shape) * 3
+    if dtype == "complex64":
+        values = values + 1j * rng.standard_normal(shape)
+    np_dtype = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    values = values.astype(np_dtype)
+    if not turned:
+        return values, mx.array(values)
+    return values, mx.array(np.ascontiguousarray(values.swapaxes(-1, -2))).swapaxes(-1, -2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "int32", "complex64"])
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 8, 9])
+def test_products_of_few_terms(rng, dtype, k):
+    """Points times matrices, batches of small ones: no kernel of products is made for them."""
+    shapes = [
+        ((500, k), (k, k)),
+        ((7, k), (k, 300)),
+        ((3, k), (k, 2)),
+        ((100, 3, k), (100, k, 3)),
+        ((4, 1, 5, k), (1, 6, k, 5)),
+        ((60, k, k), (60, k, 1)),
+        ((60, 1, k), (k, 3)),
+        ((9, k), (k,)),
+    ]
+    for a_shape, b_shape in shapes:
+        for turned in ((False, False), (True, False), (False, True)):
+            x, a = matrices(rng, a_shape, dtype, turned[0])
+            y, b = matrices(rng, b_shape, dtype, turned[1] and len(b_shape) > 1)
+            wide = {"int8": np.int64, "int32": np.int64, "complex64": np.complex128}
+            of = wide.get(dtype, np.float64)
+            want = x.astype(of) @ y.astype(of)
+            scale = np.abs(x).astype(np.float64) @ np.abs(y).astype(np.float64)
+            got = np.array((a @ b).astype(mx.float32) if dtype == "bfloat16" else a @ b)
+            unit = {"float16": 2**-11, "bfloat16": 2**-8, "int8": 0, "int32": 0}.get(dtype, 2**-22)
+            assert got.shape == want.shape
+            assert np.all(
+                np.abs(got - want) <= unit * np.abs(want) + 2**-22 * k * scale * (unit > 0)
+            )
