@@ -156,6 +156,9 @@ struct FoldLowering {
                                        ir::ExprId position);
   Lane (*finish)(LowerContext&, const NodeView&, std::span<const ir::ExprId> states);
   Axes (*axes)(const NodeView&);  // folded axes of the input
+  // The graph of a fold of a few elements, which a vector of results is made by at once; in_memory: the
+  // input is there. The same bits.
+  std::optional<array> (*few_elements)(const OpCall&, bool in_memory) = nullptr;
 };
 // The running fold of its inputs, which have one shape, along the axis of AxisParams; its flag: from the
 // end. The result at a position folds all elements up to it.

@@ -62,6 +62,8 @@ class Maker {
       return add_composite(node, *composite);
     if (const auto* contract = std::get_if<ContractLowering>(&node->row->lowering.value))
       if (const std::optional<Id> sum = add_few_terms(node, *contract)) return *sum;
+    if (const auto* fold = std::get_if<FoldLowering>(&node->row->lowering.value))
+      if (const std::optional<Id> result = add_few_elements(node, *fold)) return *result;
     PlanNode plan{.node = node, .inputs = {}};
     for (const NodeRef& input : node->inputs) plan.inputs.push_back(ids_.at(input.get()));
     if (node->row->effect == Effect::barrier) return add_barrier(std::move(plan));
@@ -98,6 +100,23 @@ class Maker {
     const std::optional<array> sum = contract.few_terms({*node->row, node->params, inputs});
     if (!sum) return std::nullopt;
     return add_graph(node, *sum);
+  }
+
+  std::optional<Id> add_few_elements(const NodeRef& node, const FoldLowering& fold) {
+    if (kernel_ >= 0 || fold.few_elements == nullptr) return std::nullopt;
+    const Arrays inputs = inputs_of(*node);
+    const UnboundedLaziness unbounded;
+    const std::optional<array> result = fold.few_elements(
+        {*node->row, node->params, inputs}, is_in_memory(ids_.at(node->inputs[0].get())));
+    if (!result) return std::nullopt;
+    return add_graph(node, *result);
+  }
+
+  // Moved from a leaf at most.
+  bool is_in_memory(Id id) const {
+    while (graph_.nodes[id].lowering<MoveLowering>() != nullptr && !graph_.nodes[id].inputs.empty())
+      id = graph_.nodes[id].inputs[0];
+    return graph_.nodes[id].leaf;
   }
 
   static Arrays inputs_of(const Node& node) {

@@ -727,3 +727,39 @@ def test_products_of_few_terms(rng, dtype, k):
             assert np.all(
                 np.abs(got - want) <= unit * np.abs(want) + 2**-22 * k * scale * (unit > 0)
             )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "bool"])
+@pytest.mark.parametrize("name", "sum prod max min any all mean".split())
+def test_folds_of_few_elements(rng, name, dtype):
+    """Of an array in memory, and in the kernel that makes it: the same bits, and NumPy's values."""
+    shapes = [
+        ((1000, 2), -1),
+        ((1000, 3), -1),
+        ((1000, 4), -1),
+        ((50, 3, 20), 1),
+        ((3, 400), 0),
+        ((30, 4, 1), 1),
+        ((6, 5, 2, 7, 2), (2, 4)),
+        ((6, 5, 3, 7, 3), (2, 4)),
+        ((6, 2, 5, 4, 8), (1, 3)),
+        ((4, 100, 4), (0, 2)),
+    ]
+    for shape, axes in shapes:
+        x = (rng.standard_normal(shape) * (1 if dtype == "float16" else 4)).astype(dtype)
+        if dtype.startswith("float"):
+            x.flat[7] = np.nan
+        a, zero = mx.array(x), mx.zeros(shape)
+        f = getattr(mx, name)
+        stored = f(a, axis=axes)
+        fused = mx.compile(lambda a, z, f=f, axes=axes: f(mx.where(z == 0, a, a * 0), axis=axes))
+        np.testing.assert_array_equal(np.array(stored), np.array(fused(a, zero)))
+        wide = {"sum": np.int64, "prod": np.int64, "mean": np.float64}.get(name, x.dtype)
+        if dtype.startswith("float"):
+            wide = np.float64
+        want = getattr(np, name)(x.astype(wide), axis=axes)
+        if name == "prod" and dtype == "int8":
+            want = want.astype(np.int32)
+        tolerance = 2e-3 if dtype == "float16" else 1e-5
+        np.testing.assert_allclose(np.array(stored), want, rtol=tolerance, atol=tolerance)
+        assert mx.explain(lambda a, f=f, axes=axes: f(a, axis=axes), a).kernels[0].form == "map"
