@@ -3,6 +3,7 @@
 // Sums and products of narrow integers widen to 32 bits; halves accumulate in float32. NaN wins
 // over numbers in min, max and their arg forms.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <limits>
 
@@ -177,9 +178,10 @@ array merged(Arrays parts, bool in_lanes, Combine combine) {
   return parts[0];
 }
 
-// Of these axes, outer to inner.
-array merged_along(const array& a, std::span<const int> axes, Combine combine) {
-  if (axes.empty()) return a;
+// Of these axes, outer to inner. Parts are cast one by one, so that they are read from where `a` is.
+array merged_along(const array& a, std::span<const Dtype> casts, std::span<const int> axes,
+                   Combine combine) {
+  if (axes.empty()) return astype(astype(a, casts[0]), casts[1]);
   const int axis = axes[0];
   Arrays parts;
   for (int64_t i = 0; i < a.shape()[axis]; ++i) {
@@ -188,7 +190,7 @@ array merged_along(const array& a, std::span<const int> axes, Combine combine) {
     start.dim(axis) = i;
     size.dim(axis) = 1;
     const array part = sized_slice(a, std::move(start), Strides(a.ndim(), 1), std::move(size));
-    parts.push_back(merged_along(part, axes.subspan(1), combine));
+    parts.push_back(merged_along(part, casts, axes.subspan(1), combine));
   }
   bool is_last = true;
   for (int i = axis + 1; i < a.ndim(); ++i) is_last = is_last && a.shape()[i] == 1;
@@ -205,7 +207,6 @@ std::optional<array> few_elements(const OpCall& c, bool in_memory) {
   int64_t count = 1;
   for (int axis : c.get<ReduceParams>().axes)
     if (x.shape()[axis] != 1) axes.push_back(axis), count *= x.shape()[axis];
-  std::ranges::sort(axes);
   bool are_apart = axes.size() > 1;
   for (size_t i = 1; i < axes.size(); ++i) {
     int64_t between = 1;
@@ -217,7 +218,9 @@ std::optional<array> few_elements(const OpCall& c, bool in_memory) {
   if (count <= 1 || !is_few || (!in_memory && !is_window) || is_complex(x.dtype()))
     return std::nullopt;
   const Dtype dtype = c.row.dtype.value(c), wide = is_half(dtype) ? Dtype::float32 : dtype;
-  const array all = merged_along(astype(x, wide), axes, combine);
+  const bool is_cast = std::holds_alternative<CastParams>(x.node()->params) && !x.is_ready();
+  const array source = is_cast ? array(x.node()->inputs[0]) : x;
+  const array all = merged_along(source, std::array{x.dtype(), wide}, axes, combine);
   return make_node(rows::reshape, {astype(all, dtype)}, ShapeParams{c.row.shape.value(c)}, {});
 }
 

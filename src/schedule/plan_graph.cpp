@@ -112,9 +112,13 @@ class Maker {
     return add_graph(node, *result);
   }
 
-  // Moved from a leaf at most.
+  // Moved and cast from a leaf at most.
   bool is_in_memory(Id id) const {
-    while (graph_.nodes[id].lowering<MoveLowering>() != nullptr && !graph_.nodes[id].inputs.empty())
+    const auto is_read = [](const PlanNode& n) {
+      return !n.leaf && (n.lowering<MoveLowering>() != nullptr ||
+                         std::holds_alternative<CastParams>(n.node->params));
+    };
+    while (is_read(graph_.nodes[id]) && !graph_.nodes[id].inputs.empty())
       id = graph_.nodes[id].inputs[0];
     return graph_.nodes[id].leaf;
   }
