@@ -2,7 +2,6 @@
 #include "ops/cotangent_sum.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <utility>
 #include <vector>

@@ -98,11 +98,7 @@ std::optional<array> sum_of_few_terms(const OpCall& call) {
   if (k == 0 || !pays) return std::nullopt;
   const Dtype dtype = matmul_dtype(call), wide = is_half(dtype) ? Dtype::float32 : dtype;
   const auto part = [wide](const array& x, int axis, int64_t at) {
-    PerAxis start(std::vector<Dim>(static_cast<size_t>(x.ndim()), 0));
-    Shape size = x.shape();
-    start.dim(axis) = at;
-    size.dim(axis) = 1;
-    return astype(sized_slice(x, std::move(start), Strides(x.ndim(), 1), std::move(size)), wide);
+    return astype(slice_at(x, axis, at), wide);
   };
   std::optional<array> sum;
   for (int64_t t = 0; t < k; ++t) {

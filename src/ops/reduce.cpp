@@ -184,14 +184,8 @@ array merged_along(const array& a, std::span<const Dtype> casts, std::span<const
   if (axes.empty()) return astype(astype(a, casts[0]), casts[1]);
   const int axis = axes[0];
   Arrays parts;
-  for (int64_t i = 0; i < a.shape()[axis]; ++i) {
-    PerAxis start(std::vector<Dim>(static_cast<size_t>(a.ndim()), 0));
-    Shape size = a.shape();
-    start.dim(axis) = i;
-    size.dim(axis) = 1;
-    const array part = sized_slice(a, std::move(start), Strides(a.ndim(), 1), std::move(size));
-    parts.push_back(merged_along(part, casts, axes.subspan(1), combine));
-  }
+  for (int64_t i = 0; i < a.shape()[axis]; ++i)
+    parts.push_back(merged_along(slice_at(a, axis, i), casts, axes.subspan(1), combine));
   bool is_last = true;
   for (int i = axis + 1; i < a.ndim(); ++i) is_last = is_last && a.shape()[i] == 1;
   return merged(std::move(parts), is_last, combine);

@@ -112,6 +112,14 @@ array binary_in(const OpRow& row, const array& a, const array& b, Dtype dtype, c
 
 }  // namespace
 
+array slice_at(const array& a, int axis, int64_t at) {
+  PerAxis start(std::vector<Dim>(static_cast<size_t>(a.ndim()), 0));
+  Shape size = a.shape();
+  start.dim(axis) = at;
+  size.dim(axis) = 1;
+  return sized_slice(a, std::move(start), Strides(a.ndim(), 1), std::move(size));
+}
+
 array binary(const OpRow& row, const array& a, const array& b, const S& s) {
   return binary_in(row, a, b, promote(a.dtype(), b.dtype()), s);
 }

@@ -103,6 +103,8 @@ PerAxis origin_of(const array& a);
 Arrays broadcast_indices(const char* op, const Arrays& indices, const S& s);
 // The axes of a batch of matrices but the last two.
 Shape batch_of(const array& a);
+// The slice of size 1 of the axis.
+array slice_at(const array& a, int axis, int64_t at);
 // The operands of a product, in its dtype (narrow integers as they are), vectors as matrices; raises [op]
 // value unless they fit. And the product without the axes that stood for those of vectors.
 std::pair<array, array> product_operands(const char* op, const array& a, const array& b,
