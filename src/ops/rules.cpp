@@ -13,6 +13,9 @@ Dtype same_dtype(const OpCall& call) { return call.inputs[0].dtype(); }
 Dtype second_dtype(const OpCall& call) { return call.inputs[1].dtype(); }
 Dtype boolean_dtype(const OpCall&) { return Dtype::boolean; }
 Dtype real_dtype(const OpCall& call) { return real_of(call.inputs[0].dtype()); }
+Dtype complex_dtype(const OpCall& call) {
+  return call.inputs[0].dtype() == Dtype::float64 ? Dtype::complex128 : Dtype::complex64;
+}
 Shape same_shape(const OpCall& call) { return call.inputs[0].shape(); }
 Shape params_shape(const OpCall& call) { return call.get<ShapeParams>().shape; }
 

@@ -30,6 +30,7 @@ RegionCutter::RegionCutter(PlanGraph graph, int max_ops) : max_ops_(max_ops) {
   memory_readers_.resize(n);
   in_memory_.resize(n, false);
   layouts_.resize(n);
+  alignments_.resize(n, kMostAlignment);
   r_.stored_by.resize(n, -1);
   r_.is_view.resize(n, false);
   above_product_.resize(n, false);
@@ -59,11 +60,12 @@ void RegionCutter::find_layouts() {
   for (size_t i = 0; i < layouts_.size(); i++) {
     const Id id = static_cast<Id>(i);
     const PlanNode& n = node(id);
+    layouts_[i] = own_layout(n);
     if (n.leaf && n.node->is_ready()) {
-      layouts_[i] = n.node->layout;
-    } else {
-      layouts_[i] = Layout::contiguous(n.node->shape);
-      if (auto view = view_if_possible(id)) layouts_[i] = *view;
+      alignments_[i] = alignment_of(*n.node);
+    } else if (auto view = view_if_possible(id)) {
+      layouts_[i] = *view;
+      alignments_[i] = alignments_[n.inputs[0]];
     }
   }
 }
@@ -71,6 +73,7 @@ void RegionCutter::find_layouts() {
 std::optional<Layout> RegionCutter::view_if_possible(Id id) {
   const PlanNode& n = node(id);
   if (n.leaf || n.inputs.empty()) return std::nullopt;
+  if (widens(*n.node) && alignments_[n.inputs[0]] < size_of(n.node->dtype)) return std::nullopt;
   return view_layout(r_.graph, id, layouts_[n.inputs[0]]);
 }
 
@@ -142,6 +145,15 @@ void RegionCutter::read_from_memory(Id id, int reader) {
   r_.loads.emplace(id, reader);
 }
 
+// In memory anyway, as itself or as part of what is.
+bool RegionCutter::lies_in_view(Id id) {
+  while (!node(id).leaf && !node(id).needed && !in_memory_[id]) {
+    if (!view_if_possible(id)) return false;
+    id = node(id).inputs[0];
+  }
+  return true;
+}
+
 // False: the region reads the node from memory. (The axes of a contraction stay whole.)
 bool RegionCutter::pull(Id id, const Use& use) {
   const PlanNode& n = node(id);
@@ -153,7 +165,11 @@ bool RegionCutter::pull(Id id, const Use& use) {
     return false;
   if (n.inputs.empty()) r.arguments++;
   const Coords at = r_.axes.normalize(use.at);
-  if (n.lowering<MoveLowering>()->computes) {
+  const bool computes = n.lowering<MoveLowering>()->computes;
+  if (is_other_dtype(r_.graph, id) && view_if_possible(id) &&
+      (computes || lies_in_view(n.inputs[0])))
+    return false;
+  if (computes) {
     for (Id input : n.inputs) read_from_memory(input, r_.find(use.region));
     r.ops += kComputedMoveOps;
     return true;
@@ -452,6 +468,12 @@ int Regions::find(int region) const {
 
 Regions cut_regions(PlanGraph graph, int max_ops) {
   return RegionCutter(std::move(graph), max_ops).cut();
+}
+
+Layout own_layout(const PlanNode& n) {
+  Layout layout = n.leaf && n.node->is_ready() ? n.node->layout : Layout::contiguous(n.node->shape);
+  layout.offset = 0;
+  return layout;
 }
 
 std::optional<Layout> view_layout(const PlanGraph& graph, Id id, const Layout& input) {
