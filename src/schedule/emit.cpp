@@ -241,6 +241,10 @@ Lane Emitter::load(Id id, const Coords& at, ir::ExprId mask) {
     return value(id, at, ir::kNone);
   const Location location = locate(r_, id);
   const Dtype part = real_of(location.dtype);
+  if (mask != ir::kNone && node(id).node->shape.size() == 0) {  // nothing lies there
+    const ir::ExprId zero = builder_.constant(compute_dtype(part), 0);
+    return {zero, is_complex(location.dtype) ? zero : ir::kNone};
+  }
   const int64_t offset = location.layout.offset + constant_offset(at, location.layout.strides);
   const ir::ParamId param =
       buffer_param(location.root, bytes_in(offset, location.dtype), part, ir::Access::in);
