@@ -329,11 +329,21 @@ void LaneAnalysis::note_access(BufferRef buffer, const Index& index, bool masked
   simple_ = simple_ && !masked && access.kind == AccessKind::unit;
   if (masked) return;
   if (access.kind == AccessKind::pair) has_pairs_ = true;
+  if (access.kind == AccessKind::strided && !store) note_strided_load(buffer, index);
   if (access.kind != AccessKind::unit) return;
   if (!access.early) switchable_ = false;
   const size_t number = unit(buffer, index);
   if (number == units_.size()) units_.push_back({buffer, &index});
   (store ? units_[number].stored : units_[number].loaded) = true;
+}
+
+void LaneAnalysis::note_strided_load(BufferRef buffer, const Index& index) {
+  const auto varies = [&](const IndexTerm& term) { return spread(term.expr) == Spread::varying; };
+  const auto along = std::ranges::find_if(index, varies);
+  if (std::ranges::count_if(index, varies) != 1 || kernel_[along->expr].kind != ExprKind::axis ||
+      along->stride == kUnit)
+    return;
+  strided_loads_.push_back({buffer, &index, along->stride});
 }
 
 size_t LaneAnalysis::unit(BufferRef buffer, const Index& index) const {

@@ -36,6 +36,13 @@ struct UnitAccess {
   bool stored = false;
 };
 
+// A load without mask whose elements lie a run-time stride apart.
+struct StridedLoad {
+  ir::BufferRef buffer;
+  const ir::Index* index;
+  int32_t stride;
+};
+
 class LaneAnalysis {
  public:
   LaneAnalysis(const ir::Kernel& kernel, const ir::For& loop);
@@ -61,7 +68,8 @@ class LaneAnalysis {
   // Every unit access without mask can be addressed before the loop.
   bool switchable() const { return switchable_; }
   const std::vector<UnitAccess>& units() const { return units_; }
-  // The number of an access among them, or how many they are.
+  const std::vector<StridedLoad>& strided_loads() const { return strided_loads_; }
+  // The number of an access among the units, or how many they are.
   size_t unit(ir::BufferRef buffer, const ir::Index& index) const;
   const std::set<int>& writes() const { return writes_; }
   int cost() const { return cost_; }  // ops and accesses of one iteration
@@ -86,6 +94,7 @@ class LaneAnalysis {
   void define(ir::ValueId value, Spread spread, ir::ExprId let);
   void visit(ir::ExprId id);
   void note_access(ir::BufferRef buffer, const ir::Index& index, bool masked, bool store);
+  void note_strided_load(ir::BufferRef buffer, const ir::Index& index);
   void note_width(const ir::Expr& expr);
   Spread spread_of(const ir::Expr& expr) const;
   bool counts_lanes(ir::ExprId id) const;
@@ -132,6 +141,7 @@ class LaneAnalysis {
   std::vector<Defined> defined_;
   std::vector<const ir::Fold*> folds_;
   std::vector<UnitAccess> units_;
+  std::vector<StridedLoad> strided_loads_;
   std::vector<bool> visited_;
   mutable Known<Spread> spread_;
   mutable Known<std::optional<int64_t>> coefficient_;
