@@ -145,9 +145,9 @@ void RegionCutter::read_from_memory(Id id, int reader) {
   r_.loads.emplace(id, reader);
 }
 
-// In memory anyway, as itself or as part of what is.
-bool RegionCutter::lies_in_view(Id id) {
-  while (!node(id).leaf && !node(id).needed && !in_memory_[id]) {
+// A view of what is there before the program runs. (What it makes itself, and keeps, need be no border.)
+bool RegionCutter::shows_leaf(Id id) {
+  while (!node(id).leaf) {
     if (!view_if_possible(id)) return false;
     id = node(id).inputs[0];
   }
@@ -166,8 +166,7 @@ bool RegionCutter::pull(Id id, const Use& use) {
   if (n.inputs.empty()) r.arguments++;
   const Coords at = r_.axes.normalize(use.at);
   const bool computes = n.lowering<MoveLowering>()->computes;
-  if (is_other_dtype(r_.graph, id) && view_if_possible(id) &&
-      (computes || lies_in_view(n.inputs[0])))
+  if (is_other_dtype(r_.graph, id) && view_if_possible(id) && (computes || shows_leaf(id)))
     return false;
   if (computes) {
     for (Id input : n.inputs) read_from_memory(input, r_.find(use.region));
@@ -187,6 +186,10 @@ bool RegionCutter::pull(Id id, const Use& use) {
       return true;
     }
   }
+  // Its coordinates would be divided, which takes several times what memory does.
+  const bool is_large = n.kernel < 0 && r.kernel < 0 && bytes(id) >= kLargeBytes;
+  if (n.lowering<MoveLowering>()->row_major && view_if_possible(id) && (is_large || shows_leaf(id)))
+    return false;
   const PlanNodeView view(r_.graph, id);
   AnalysisContext context(view, [&](int k, const Coords& in, bool masked) {
     uses_[n.inputs[k]].push_back(

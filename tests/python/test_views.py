@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Arrays as another dtype: `view` against NumPy's, with the kernels that it takes: none where NumPy
-takes none, one where the bytes of the last axis do not lie side by side."""
+"""Views: `view` as another dtype against NumPy's, with the kernels that it takes (none where NumPy
+takes none, one where the bytes of the last axis do not lie side by side), and reshapes."""
 
 import itertools
 
@@ -224,3 +224,39 @@ def test_explain_tells_of_no_kernel(rng):
     report = mx.explain(lambda x: x.view(mx.int16) + 1, a)
     assert len(report.kernels) == 1
     assert report.kernels[0].bytes_read == a.nbytes
+
+
+LARGE = (512, 1024)
+RESHAPED = {
+    "roll": (lambda a: mx.roll(a, 5), lambda x: np.roll(x, 5)),
+    "flip": (lambda a: a.reshape(-1, 128)[:, ::-1] + 0, lambda x: x.reshape(-1, 128)[:, ::-1]),
+    "pad": (lambda a: mx.pad(a.reshape(-1, 256), 1), lambda x: np.pad(x.reshape(-1, 256), 1)),
+    "concatenate": (
+        lambda a: mx.concatenate([a.reshape(-1, 256), a.reshape(-1, 256)[::-1]], 1),
+        lambda x: np.concatenate([x.reshape(-1, 256), x.reshape(-1, 256)[::-1]], 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RESHAPED)
+def test_reshapes_are_read_where_they_lie(rng, name):
+    """Not by dividing their coordinates; nor is a large one that is made for it."""
+    ours, theirs = RESHAPED[name]
+    x = rng.standard_normal(LARGE).astype(np.float32)
+    for f, want, kernels in (
+        (ours, theirs(x), 1),
+        (lambda a: ours(a * 2), theirs(x * 2), 2),
+        (lambda a: ours(a[::-1]), theirs(x[::-1]), 1),
+    ):
+        report = mx.explain(f, ready(x)).kernels
+        assert len(report) == kernels
+        if f is ours or kernels == 2:
+            assert not any("div(" in kernel.ir for kernel in report)
+        np.testing.assert_array_equal(np.array(f(ready(x))), want)
+
+
+def test_small_reshapes_are_made_where_they_are_read(rng):
+    x = rng.standard_normal((4, 6)).astype(np.float32)
+    got, kernels = launched(lambda a: mx.pad((a * 2).reshape(3, 8), 1), ready(x))
+    assert kernels == 1
+    np.testing.assert_array_equal(np.array(got), np.pad((x * 2).reshape(3, 8), 1))
