@@ -72,7 +72,11 @@ Lane pull_diagonal_matrix(LowerContext& cx, const NodeView& n, const Coords& at)
   from[row].offset -= std::max<int64_t>(-offset, 0);
   Coord across = at.back();
   across.offset -= std::max<int64_t>(offset, 0);
-  const ExprId inside = b.compare(Code::eq, cx.expr(from[row]), cx.expr(across));
+  // Equal, spelled so that a row is three stretches of columns.
+  const ExprId column = cx.expr(across), here = cx.expr(from[row]);
+  const ExprId inside =
+      b.logical_and(b.compare(Code::le, here, column),
+                    b.compare(Code::lt, column, b.add(here, b.integer(Dtype::int64, 1))));
   // Before the diagonal's start both are negative, past its end both are too large.
   const ExprId below = b.compare(Code::le, b.integer(Dtype::int64, 0), cx.expr(from[row]));
   const ExprId length = cx.size(0, static_cast<int>(row));
