@@ -6,6 +6,7 @@ import itertools
 
 import cermet.core as mx
 import numpy as np
+import own_process
 import pytest
 
 DTYPES = (
@@ -260,3 +261,24 @@ def test_small_reshapes_are_made_where_they_are_read(rng):
     got, kernels = launched(lambda a: mx.pad((a * 2).reshape(3, 8), 1), ready(x))
     assert kernels == 1
     np.testing.assert_array_equal(np.array(got), np.pad((x * 2).reshape(3, 8), 1))
+
+
+@pytest.mark.parametrize("level", ["generic", "avx2", "avx512"])
+def test_nothing_is_read_beside_columns_and_empty_arrays(level):
+    """Rows of the edge, and of arrays of nothing, are left out as wholes."""
+    script = """
+        import cermet.core as mx
+        edges = [(2, 2), (2, 2), (0, 1), (1, 0), (2, 2)]
+        for dtype in (mx.int16, mx.float32, mx.complex64):
+            column, nothing = mx.arange(64).astype(dtype), mx.zeros((0, 4, 8, 33), dtype)
+            mx.eval(column, nothing)
+            narrow = mx.broadcast_to(column[:, None], (64, 2))[:, :1]
+            padded = mx.pad(narrow, [(0, 1), (1, 1)])
+            made = mx.pad(mx.expand_dims(nothing, 3), edges)
+            square = mx.diag(column, 3)
+            for a in (padded, made, square):
+                mx.eval(a)
+                print(a.real.sum().item())
+    """
+    printed = own_process.run(script, CERMET_CPU_FEATURES=level, CERMET_ALLOCATOR="guard")
+    assert [float(n) for n in printed.split()] == [2016, 0, 2016] * 3
