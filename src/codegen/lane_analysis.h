@@ -90,12 +90,13 @@ class LaneAnalysis {
   int width(int vector_bytes) const;
 
  private:
+  void find_values();
   void walk(const std::vector<ir::Stmt>& stmts);
   void define(ir::ValueId value, Spread spread, ir::ExprId let);
   void visit(ir::ExprId id);
   void note_access(ir::BufferRef buffer, const ir::Index& index, bool masked, bool store);
   void note_strided_load(ir::BufferRef buffer, const ir::Index& index);
-  void note_width(const ir::Expr& expr);
+  void note_width(const ir::Expr& expr, bool is_value);
   Spread spread_of(const ir::Expr& expr) const;
   bool counts_lanes(ir::ExprId id) const;
   // Of an index: it differs between lanes by these and the axis, and by one of these at least.
@@ -142,6 +143,7 @@ class LaneAnalysis {
   std::vector<const ir::Fold*> folds_;
   std::vector<UnitAccess> units_;
   std::vector<StridedLoad> strided_loads_;
+  std::vector<bool> is_value_;  // computed with, not only to find a place in memory
   std::vector<bool> visited_;
   mutable Known<Spread> spread_;
   mutable Known<std::optional<int64_t>> coefficient_;
@@ -157,7 +159,7 @@ class LaneAnalysis {
   int cost_ = 0;
   int divisions_ = 0;
   int float_bytes_ = 0;    // narrowest of computed floats; 0: none
-  int integer_bytes_ = 0;  // narrowest of computed integers, int64 (indices) left out
+  int integer_bytes_ = 0;  // narrowest of computed integers, but for indices and all of int64
   int memory_bytes_ = 0;   // narrowest of what is loaded, stored or cast
   int widest_ = 1;         // of all that differs between lanes, but for the axis
 };
