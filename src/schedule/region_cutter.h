@@ -42,6 +42,7 @@ class RegionCutter {
   void wait_for(Id id, int waiter);
   int64_t places_in(Id id, int reader);
   void read_from_memory(Id id, int reader);
+  bool is_picked_in_order(Id id);
   bool shows_leaf(Id id);
   bool pull(Id id, const Use& use);
 

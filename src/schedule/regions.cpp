@@ -111,7 +111,7 @@ void RegionCutter::place_move(Id id, bool memory) {
     }
   }
   if (!memory) return;
-  if (view_if_possible(id)) {
+  if (view_if_possible(id) && !is_picked_in_order(id)) {
     const Id input = n.inputs[0];
     r_.is_view[id] = true;
     in_memory_[input] = true;
@@ -143,6 +143,38 @@ void RegionCutter::read_from_memory(Id id, int reader) {
   in_memory_[id] = true;
   memory_readers_[id].push_back(reader);
   r_.loads.emplace(id, reader);
+}
+
+// What it reorders is made for it alone, of elements that are picked one by one along the innermost axis of
+// another array. Where its own innermost axis is that by which they are picked, they lie near each other
+// in its order, else they are rows apart.
+bool RegionCutter::is_picked_in_order(Id id) {
+  const auto is_for_one = [&](Id from) {
+    const PlanNode& n = node(from);
+    return n.lowering<MoveLowering>() != nullptr && n.kernel < 0 && !n.needed && !n.border &&
+           !in_memory_[from] && uses_[from].empty();
+  };
+  Id from = node(id).inputs[0];
+  while (is_for_one(from) && view_if_possible(from)) from = node(from).inputs[0];
+  const Shape &own = shape(id), &made = shape(from);
+  if (!is_for_one(from) || node(from).inputs.size() < 2 || own.size() != made.size() ||
+      is_contiguous(own, layouts_[id]))
+    return false;
+  int last = own.ndim() - 1;
+  while (last > 0 && own[last] == 1) --last;
+  const Strides strides = Layout::contiguous(made).strides;
+  Coords at(strides.size());
+  for (size_t d = 0; d < strides.size(); d++)
+    if (strides[d] == layouts_[id].strides[last] && made[static_cast<int>(d)] > 1)
+      at[d].terms.push_back({0, 1});
+  bool picks = false, by_last = false;
+  const PlanNodeView view(r_.graph, from);
+  AnalysisContext context(view, [&](int k, const Coords& in, bool) {
+    if (k == 0) picks = in.size() > 1 && in.back().expr != ir::kNone;
+    else by_last = by_last || !axes_of(in).empty();
+  });
+  node(from).lowering<MoveLowering>()->pull(context, view, at);
+  return picks && by_last;
 }
 
 // A view of what is there before the program runs. (What it makes itself, and keeps, need be no border.)

@@ -282,3 +282,21 @@ def test_nothing_is_read_beside_columns_and_empty_arrays(level):
     """
     printed = own_process.run(script, CERMET_CPU_FEATURES=level, CERMET_ALLOCATOR="guard")
     assert [float(n) for n in printed.split()] == [2016, 0, 2016] * 3
+
+
+def test_what_is_picked_along_the_innermost_axis_lies_in_its_own_order(rng):
+    """Columns that indices choose are written row by row; rows, as they are read."""
+    x = rng.standard_normal((40, 50)).astype(np.float32)
+    columns, rows = rng.integers(-50, 50, (2, 30)), rng.integers(-40, 40, 60)
+    for make, want, is_in_order in (
+        (lambda a: mx.take(a, mx.array(columns), axis=1), x[:, columns], True),
+        (lambda a: a[:, mx.array(columns[0])], x[:, columns[0]], True),
+        (lambda a: a[:, mx.array(columns[0])].T, x[:, columns[0]].T, False),
+        (lambda a: a[mx.array(rows)], x[rows], True),
+        (lambda a: a[mx.array(rows)].T, x[rows].T, False),
+        (lambda a: a[None, :, mx.array(columns[0])], x[None, :, columns[0]], True),
+    ):
+        got, kernels = launched(make, ready(x))
+        shown = np.array(got, copy=False)
+        np.testing.assert_array_equal(shown, want)
+        assert kernels == 1 and shown.flags.c_contiguous == is_in_order
