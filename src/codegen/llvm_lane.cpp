@@ -189,8 +189,7 @@ class LaneLoop {
         e_.bind_axis(ahead.variable, begin_);
         Value* pointer = e_.address(ahead.buffer, *ahead.index);
         if (ahead.next_row != kNone)
-          pointer = b_.CreateGEP(e_.memory_type(ahead.buffer), pointer,
-                                 b_.CreateMul(e_.stride(ahead.next_row), i64(ahead.rows)));
+          pointer = b_.CreateGEP(e_.memory_type(ahead.buffer), pointer, rows_ahead(ahead));
         Value* step = ahead.step == kUnit ? nullptr : e_.stride(ahead.step);
         if (ahead.next_tile)
           pointer = b_.CreateGEP(e_.memory_type(ahead.buffer), pointer, scaled(count_, step));
@@ -201,6 +200,19 @@ class LaneLoop {
 
   Value* scaled(Value* elements, Value* step) {
     return step == nullptr || is_zero(elements) ? elements : b_.CreateMul(elements, step);
+  }
+
+  // Elements from a row to the one that is fetched. Of rows up to kShortRow bytes, half to once kFewBytes.
+  Value* rows_ahead(const Ahead& ahead) {
+    Value* stride = e_.stride(ahead.next_row);
+    if (ahead.rows != kFewLines) return b_.CreateMul(stride, i64(ahead.rows));
+    const int64_t bytes = static_cast<int64_t>(size_of(e_.dtype_of(ahead.buffer)));
+    constexpr int64_t kShortRow = 1024, kFewBytes = 4096;
+    Value* zeros = b_.CreateBinaryIntrinsic(llvm::Intrinsic::ctlz, stride, b_.getFalse());
+    const int64_t most = std::countl_zero(static_cast<uint64_t>(kFewBytes / bytes));
+    Value* rows = b_.CreateSub(zeros, i64(most));
+    Value* is_short = b_.CreateICmpULE(stride, i64(kShortRow / bytes));
+    return b_.CreateSelect(is_short, b_.CreateShl(stride, rows), i64(0));
   }
 
   void fetch(Value* k) {

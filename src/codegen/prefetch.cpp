@@ -52,6 +52,7 @@ class Planner {
     if (lanes.size() > 1) place_loads(row, lanes);
     else if (lanes.size() == 1 && tile_ > 0) place_tile(row, *lanes[0]);
     else if (lanes.size() == 1 && row.kind == ForKind::serial) place_single(row, *lanes[0]);
+    else if (lanes.size() == 1) place_item(row, *lanes[0]);
     while (!inner_.empty()) {
       const Inner next = inner_.back();
       inner_.pop_back();
@@ -146,6 +147,18 @@ class Planner {
     else if (outer && tiles == row.axes[0]) fetch(*outer, 1);
     else if (tiles != kNone) fetch(kNone, 1, true);
     else if (stride) fetch(*stride, 1);
+  }
+
+  void place_item(const For& row, const For& loop) {
+    passes_.clear();
+    passes_.push_back({&loop, LaneAnalysis(kernel_, loop)});
+    if (passes_[0].analysis.folds().empty()) return;
+    for (const UnitAccess& unit : passes_[0].analysis.units()) {
+      if (!unit.loaded || unit.buffer.local || !passes_[0].analysis.access(*unit.index).early)
+        continue;
+      if (const std::optional<int32_t> stride = row_stride(row.axes[0], 0, *unit.index))
+        ahead_[&loop].push_back({unit.buffer, unit.index, loop.axes[0], *stride, kFewLines});
+    }
   }
 
   // The stride of the loop around that over the tiles of a row.

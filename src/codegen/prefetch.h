@@ -4,8 +4,10 @@
 // leave the memory idle. So each array is fetched by the loop with the most work for it: by one before
 // that which loads it first, or for the next row. Of a row that is made tile by tile, the loop that loads
 // a tile fetches the next one, which comes while the others work; so does a loop that is alone, or it
-// fetches the next row, or a tile of it, where the row is short or far away. The tiles of a transpose have
-// rows too short and far apart for the processor to see: each loop fetches for the next tile.
+// fetches the next row, or a tile of it, where the row is short or far away. Items of a row each fetch
+// rows a few cache lines on, if rows are so short that a few are all that the processor has in hand. The tiles
+// of a transpose have rows too short and far apart for the processor to see: each loop fetches for the next
+// tile.
 #pragma once
 
 #include <map>
@@ -15,13 +17,15 @@
 
 namespace cermet::codegen {
 
+inline constexpr int64_t kFewLines = 0;
+
 struct Ahead {
   ir::BufferRef buffer;
-  const ir::Index* index;          // of the load
-  ir::AxisId variable;             // of the loop that loads
-  int32_t next_row;                // number of the stride to the row wanted; kNone: it is this row
-  int64_t rows = 1;                // how many such rows on that is
-  bool next_tile = false;          // wanted is what follows the elements of `loads`
+  const ir::Index* index;  // of the load
+  ir::AxisId variable;     // of the loop that loads
+  int32_t next_row;        // number of the stride to the row wanted; kNone: it is this row
+  int64_t rows = 1;        // how many such rows on that is; kFewLines: as many as that takes
+  bool next_tile = false;  // wanted is what follows the elements of `loads`
   const ir::For* loads = nullptr;  // of `variable`, for a loop of chains; else the loop itself
   int32_t step = ir::kUnit;        // number of the stride from element to element
 };

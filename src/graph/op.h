@@ -155,6 +155,9 @@ struct FoldLowering {
                                        ir::ExprId position);
   Lane (*finish)(LowerContext&, const NodeView&, std::span<const ir::ExprId> states);
   Axes (*axes)(const NodeView&);  // folded axes of the input
+  // The graph of a fold of a few elements, which a vector of results is made by at once; in_memory: the
+  // input is there. The same bits.
+  std::optional<array> (*few_elements)(const OpCall&, bool in_memory) = nullptr;
 };
 // The running fold of its inputs, which have one shape, along the axis of AxisParams; its flag: from the
 // end. The result at a position folds all elements up to it.
@@ -163,7 +166,10 @@ struct ScanLowering {
                                        std::span<const Lane> elements);
   Lane (*finish)(LowerContext&, const NodeView&, std::span<const ir::ExprId> states);
 };
-struct ContractLowering {};  // matmul: [..., m, k] x [..., k, n]
+// matmul: [..., m, k] x [..., k, n]. few_terms: the graph for a sum so short that no products' kernel pays.
+struct ContractLowering {
+  std::optional<array> (*few_terms)(const OpCall&);
+};
 // The graph the op stands for. kernel: the graph is one kernel, together with those of the row's other
 // calls on the same inputs for which it returns the same (a gradient for each input); nullopt: it is
 // planned op by op.

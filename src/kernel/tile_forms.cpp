@@ -424,20 +424,43 @@ class FormWriter {
     bind_each(outer, at);
     tasks_.open_partials(group, blocks, at[outer.size()]);
     const Bounds rows = bounds_of(blocks, at[outer.size()]);
-    Bounds lanes;
-    if (lane != kNone) {
-      lanes = column_bounds(group, dims, at.back());
-      open_tile(ForKind::lane, columns, lanes);
-      tasks_.init_in_memory(group);
+    if (lane == kNone) {
+      const AxisId row = open_tile(ForKind::serial, blocks, rows);
+      const std::vector<OpenFold> folds = tasks_.run(tasks_.tasks_of(group), row);
       out_.close();
+      tasks_.finish(folds);
+      out_.close();
+      return;
     }
+    Bounds lanes = column_bounds(group, dims, at.back());
+    if (can_be_wide(group, lane))
+      lanes.first = write_narrow_columns(group, blocks, rows, columns, lanes);
+    open_tile(ForKind::lane, columns, lanes);
+    tasks_.init_in_memory(group);
+    out_.close();
+    open_tile(ForKind::serial, blocks, rows);
+    const AxisId variable = open_tile(ForKind::lane, columns, lanes);
+    tasks_.finish(tasks_.run(tasks_.tasks_of(group), variable));
+    out_.close();
+    out_.close();
+    out_.close();
+  }
+
+  // Of few columns each lane goes down the rows with its states in registers; gives where the others begin.
+  ExprId write_narrow_columns(const Group& group, const GridDim& blocks, const Bounds& rows,
+                              const GridDim& columns, const Bounds& lanes) {
+    Builder& to = out_.to();
+    const ExprId narrow = to.compare(Code::le, out_.extent_of(columns.axes), out_.integer(kNarrow));
+    const Bounds few = {lanes.first, out_.let(to.select(narrow, lanes.second, lanes.first))};
+    tasks_.begin(group, 0);
+    open_tile(ForKind::lane, columns, few);
     const AxisId row = open_tile(ForKind::serial, blocks, rows);
-    const AxisId variable = lane == kNone ? row : open_tile(ForKind::lane, columns, lanes);
-    const std::vector<OpenFold> folds = tasks_.run(tasks_.tasks_of(group), variable);
-    if (lane != kNone) out_.close();
+    const std::vector<OpenFold> folds = tasks_.run(tasks_.tasks_of(group), row);
     out_.close();
     tasks_.finish(folds);
     out_.close();
+    tasks_.begin(group, axis_bit(columns.axes[0]));
+    return few.second;
   }
 
   Source& source_;

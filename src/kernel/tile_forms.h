@@ -14,8 +14,9 @@ inline constexpr int64_t kSerialBlock = 256;  // rows of a block in `serial` ord
 inline constexpr int64_t kColumnTile = 2048;  // columns whose accumulators stay in L1
 inline constexpr int64_t kWideTiles = 4;  // or as many of these, where it all still stays there,
 inline constexpr int64_t kWideBytes = 32768;  // with what else is loaded for each column,
-inline constexpr int64_t kManyItems = 128;    // and the array is so large that it comes from memory
-inline constexpr int64_t kMergeTile = 256;    // columns merged by one item
+inline constexpr int64_t kNarrow = 64;  // columns that take the rows one lane each, in registers
+inline constexpr int64_t kManyItems = 128;  // and the array is so large that it comes from memory
+inline constexpr int64_t kMergeTile = 256;  // columns merged by one item
 inline constexpr int64_t kTransposeTile = 64;
 inline constexpr int kRecomputeCost = 6;  // dearer values are kept from pass to pass
 

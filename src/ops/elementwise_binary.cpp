@@ -146,6 +146,44 @@ array power_diff(const OpCall& c, const array& y, int k, const array& g) {
   return g * (cermet::log(cermet::select(a == zero, one, a)) * y);
 }
 
+// For a given power, products of `a`: exponents are mostly 2, and the general power takes ten times as long.
+// IEEE 754's pow of -0 and -inf is not sqrt's.
+std::optional<array> power_of_number(const array& a, double exponent, const S& s) {
+  const auto root_of = [&] {
+    const double infinity = std::numeric_limits<double>::infinity();
+    const array finite = select(equal(a, full_like(a, -infinity), s), full_like(a, infinity), a, s);
+    return add(finite, full_like(a, 0), s);
+  };
+  if (exponent == 0) return full_like(a, 1);
+  if (exponent == 1) return a;
+  if (exponent == 2) return square(a, s);
+  if (is_complex(a.dtype())) return std::nullopt;
+  if (exponent == 3) return multiply(square(a, s), a, s);
+  if (exponent == 4) return square(square(a, s), s);
+  if (is_integer(a.dtype())) return std::nullopt;
+  if (exponent == -1) return reciprocal(a, s);
+  if (exponent == -2) return square(reciprocal(a, s), s);
+  if (exponent == 0.5) return sqrt(root_of(), s);
+  if (exponent == -0.5) return rsqrt(root_of(), s);
+  return std::nullopt;
+}
+
+// Powers of half values are rounded once.
+array binary_power(const OpRow& row, const array& a, const array& b, const S& s) {
+  const Dtype dtype = promote(a.dtype(), b.dtype());
+  const FullParams* given = full_params(b);
+  const bool is_number = given != nullptr && given->value.expr == 0 && dtype != Dtype::boolean &&
+                         (b.ndim() == 0 || b.shape() == a.shape());
+  if (!is_number) return binary(row, a, b, s);
+  const Number& n = given->value;
+  const bool is_integral = n.kind == Number::Kind::integer || n.kind == Number::Kind::boolean;
+  const double exponent = is_integral ? static_cast<double>(n.integer) : n.real_imag.real();
+  if (n.real_imag.imag() != 0) return binary(row, a, b, s);
+  const Dtype wide = is_half(dtype) ? Dtype::float32 : dtype;
+  const std::optional<array> power = power_of_number(astype(a, wide, s), exponent, s);
+  return power ? astype(*power, dtype, s) : binary(row, a, b, s);
+}
+
 array logaddexp_diff(const OpCall& c, const array& y, int k, const array& g) {
   const array& x = c.inputs[k];
   return g * (is_complex(x.dtype()) ? cermet::exp(x - y) : cermet::sigmoid(x - c.inputs[1 - k]));
@@ -179,8 +217,9 @@ array choice_diff(const array& takes_first, int k, const array& g) {
     "a / b; integers are divided as float32.", k == 0 ? g / b : -(g / b) * y)                      \
   X(Remainder, remainder, kReals, binary, 0.1, 4, 0, remainder_lane,                               \
     "The remainder of a / b, with the sign of b.", k == 0 ? g : -g * cermet::floor_divide(a, b))   \
-  X(Power, power, kAny, binary, 0.1, 4, 4, power_lane,                                             \
-    "a to the power b. Integers stay integers: a negative exponent gives 0 unless a is 1 or -1.",  \
+  X(Power, power, kAny, binary_power, 0.1, 4, 4, power_lane,                                       \
+    "a to the power b. Integers stay integers: a negative exponent gives 0 unless a is 1 or -1. "  \
+    "Of the numbers 0 to 4, -1, -2 and +-0.5 for b it is made by products and roots.",             \
     power_diff(c, y, k, g))                                                                        \
   X(Maximum, maximum, kAny, binary, -4, 4, 0, extremum<true>,                                      \
     "The larger of a and b; NaN if either is NaN. Complex values are ordered by (real, imag).",    \

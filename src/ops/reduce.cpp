@@ -2,6 +2,8 @@
 // Reductions that are one fold. Initial states are neutral under merging: the zero of sum is -0.
 // Sums and products of narrow integers widen to 32 bits; halves accumulate in float32. NaN wins
 // over numbers in min, max and their arg forms.
+#include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "ops/complex_math.h"
@@ -156,6 +158,69 @@ Lane finish_arg(LowerContext&, const NodeView&, std::span<const ExprId> states) 
   return {states.back()};
 }
 
+// --- folds of a few elements ---
+
+using Combine = array (*)(const array&, const array&, const S&);
+
+// Parts in the order of a fold: of the last axis as lanes are merged, by halving, else one after another.
+array merged(Arrays parts, bool in_lanes, Combine combine) {
+  if (!in_lanes) {
+    array all = parts[0];
+    for (size_t i = 1; i < parts.size(); ++i) all = combine(all, parts[i], {});
+    return all;
+  }
+  for (size_t half = std::bit_ceil(parts.size()) / 2; half > 0; half /= 2) {
+    for (size_t i = half; i < parts.size(); ++i)
+      parts[i - half] = combine(parts[i - half], parts[i], {});
+    parts.erase(parts.begin() + static_cast<ptrdiff_t>(std::min(half, parts.size())), parts.end());
+  }
+  return parts[0];
+}
+
+// Of these axes, outer to inner.
+array merged_along(const array& a, std::span<const int> axes, Combine combine) {
+  if (axes.empty()) return a;
+  const int axis = axes[0];
+  Arrays parts;
+  for (int64_t i = 0; i < a.shape()[axis]; ++i) {
+    PerAxis start(std::vector<Dim>(static_cast<size_t>(a.ndim()), 0));
+    Shape size = a.shape();
+    start.dim(axis) = i;
+    size.dim(axis) = 1;
+    const array part = sized_slice(a, std::move(start), Strides(a.ndim(), 1), std::move(size));
+    parts.push_back(merged_along(part, axes.subspan(1), combine));
+  }
+  bool is_last = true;
+  for (int i = axis + 1; i < a.ndim(); ++i) is_last = is_last && a.shape()[i] == 1;
+  return merged(std::move(parts), is_last, combine);
+}
+
+// Along one axis, or along several that lie apart, as of a pool's windows: these do not wait for the input to be
+// in memory, since a row or column of a kernel would be as short as a window.
+template <Combine combine>
+std::optional<array> few_elements(const OpCall& c, bool in_memory) {
+  constexpr int64_t kFew = 4, kFewInWindow = 16;
+  const array& x = c.inputs[0];
+  std::vector<int> axes;
+  int64_t count = 1;
+  for (int axis : c.get<ReduceParams>().axes)
+    if (x.shape()[axis] != 1) axes.push_back(axis), count *= x.shape()[axis];
+  std::ranges::sort(axes);
+  bool are_apart = axes.size() > 1;
+  for (size_t i = 1; i < axes.size(); ++i) {
+    int64_t between = 1;
+    for (int axis = axes[i - 1] + 1; axis < axes[i]; ++axis) between *= x.shape()[axis];
+    are_apart = are_apart && between > 1;
+  }
+  const bool is_window = are_apart && axes.back() == x.ndim() - 1;
+  const bool is_few = axes.size() == 1 ? count <= kFew : are_apart && count <= kFewInWindow;
+  if (count <= 1 || !is_few || (!in_memory && !is_window) || is_complex(x.dtype()))
+    return std::nullopt;
+  const Dtype dtype = c.row.dtype.value(c), wide = is_half(dtype) ? Dtype::float32 : dtype;
+  const array all = merged_along(astype(x, wide), axes, combine);
+  return make_node(rows::reshape, {astype(all, dtype)}, ShapeParams{c.row.shape.value(c)}, {});
+}
+
 // --- builders ---
 
 struct Reduction {
@@ -212,7 +277,7 @@ constinit const OpRow rows::sum = {
     .shape = reduce_shape,
     .derivative = Linear{[](auto& c, int, auto& g) { return spread(c, g); }},
     .vmap = AxisShiftVmap{},
-    .lowering = FoldLowering{sum_states, finish_part, folded_axes},
+    .lowering = FoldLowering{sum_states, finish_part, folded_axes, few_elements<cermet::add>},
     .effect = Effect::none,
     .domain = Domain{},
     .max_ulp = 0,
@@ -235,7 +300,7 @@ constinit const OpRow rows::prod = {
         .vjp = [](auto& c, auto& y, int,
                   auto& g) { return spread(c, g) * conjugate_if_complex(prod_of_others(c, y)); }},
     .vmap = AxisShiftVmap{},
-    .lowering = FoldLowering{prod_states, finish_part, folded_axes},
+    .lowering = FoldLowering{prod_states, finish_part, folded_axes, few_elements<cermet::multiply>},
     .effect = Effect::none,
     .domain = Domain{0.5, 1.5},
     .max_ulp = 0,
@@ -244,7 +309,7 @@ constinit const OpRow rows::prod = {
         "bits.",
 };
 
-#define CERMET_REDUCE_ROW(enumerator, row_name, result, rule, states, text)  \
+#define CERMET_REDUCE_ROW(enumerator, row_name, result, rule, states, few, text)  \
   constinit const OpRow rows::row_name = {                                   \
       .id = OpId::enumerator,                                                \
       .name = #row_name,                                                     \
@@ -253,22 +318,24 @@ constinit const OpRow rows::prod = {
       .shape = reduce_shape,                                                 \
       .derivative = rule,                                                    \
       .vmap = AxisShiftVmap{},                                               \
-      .lowering = FoldLowering{states, finish_part, folded_axes},            \
+      .lowering = FoldLowering{states, finish_part, folded_axes, few},            \
       .effect = Effect::none,                                                \
       .domain = Domain{},                                                    \
       .max_ulp = 0,                                                          \
       .doc = text,                                                           \
   };
 CERMET_REDUCE_ROW(Min, min, same_dtype, kExtremumDerivative, extremum_states<false>,
+                  few_elements<cermet::minimum>,
                   "The smallest element over the axes, NaN if there is one. Ties share the "
                   "derivative.")
 CERMET_REDUCE_ROW(Max, max, same_dtype, kExtremumDerivative, extremum_states<true>,
+                  few_elements<cermet::maximum>,
                   "The largest element over the axes, NaN if there is one. Ties share the "
                   "derivative.")
 CERMET_REDUCE_ROW(Any, any, boolean_dtype, Zero{}, truth_states<Code::bit_or>,
-                  "Whether an element over the axes is not zero.")
+                  few_elements<cermet::logical_or>, "Whether an element over the axes is not zero.")
 CERMET_REDUCE_ROW(All, all, boolean_dtype, Zero{}, truth_states<Code::bit_and>,
-                  "Whether no element over the axes is zero.")
+                  few_elements<cermet::logical_and>, "Whether no element over the axes is zero.")
 #undef CERMET_REDUCE_ROW
 
 #define CERMET_ARG_ROW(enumerator, row_name, want_max, text)                                \

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <vector>
 
+#include "runtime/fork.h"
+
 namespace cermet {
 namespace {
 
@@ -37,7 +39,7 @@ struct Handlers {
 };
 
 Handlers& handlers() {
-  static Handlers& handlers = *new Handlers;
+  static Handlers& handlers = make_fork_safe<Handlers>(ForkLevel::leaf);
   return handlers;
 }
 

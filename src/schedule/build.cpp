@@ -271,9 +271,12 @@ class Builder {
           std::find(seen.begin(), seen.end(), o.value) != seen.end())
         continue;
       seen.push_back(o.value);
-      const int64_t bytes = static_cast<int64_t>(program_->values[o.value].bytes);
+      const Program::Value& value = program_->values[o.value];
+      auto bytes = static_cast<int64_t>(value.bytes);
       const bool out =
           std::find(launch.outputs.begin(), launch.outputs.end(), o.value) != launch.outputs.end();
+      if (out && launch.kernel.updated >= 0)
+        bytes = std::min(bytes, launch.kernel.updated * static_cast<int64_t>(size_of(value.dtype)));
       (out ? launch.bytes_written : launch.bytes_read) += bytes;
     }
   }

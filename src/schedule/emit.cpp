@@ -374,7 +374,9 @@ Lane Emitter::compute_scan(Id id, const Member& member, ir::ExprId mask) {
 }
 
 ir::Order Emitter::order_of(const std::vector<AxisId>& bound, size_t i) const {
-  return i + 1 == bound.size() && axes_.is_row(bound[i]) ? ir::Order::lanes : ir::Order::serial;
+  const bool is_inner =
+      i + 1 == bound.size() && (axes_.is_row(bound[i]) || axes_.is_innermost(bound[i]));
+  return is_inner ? ir::Order::lanes : ir::Order::serial;
 }
 
 // Folds over the bound axes, innermost first: an outer one merges what the inner one gives.
@@ -567,6 +569,7 @@ void Emitter::emit_update(Id id) {
   const Lane lane = value(node(id).inputs.back(), at, ir::kNone);
   const Coords target = r_.axes.normalize(update->target(context, view, at));
   if (!node(id).fresh_target) out_.update_target = node(id).inputs[0];
+  out_.updated = node(node(id).inputs.back()).node->shape.size();
   static constexpr ir::Code codes[] = {ir::Code::add, ir::Code::add, ir::Code::mul, ir::Code::max,
                                        ir::Code::min};
   const ScatterReduce reduce = update->reduce(view);
@@ -607,7 +610,8 @@ EmittedKernel Emitter::emit() {
     const NodeRef& n = node(m.node).node;
     const bool contract = std::get_if<ContractLowering>(&n->row->lowering.value) != nullptr;
     const int64_t inner = contract ? n->inputs[0]->shape[n->shape.ndim() - 1] : 1;
-    out_.flops += n->shape.size() * inner * (contract ? 2 : op_cost(r_.graph, m.node));
+    const int64_t elements = m.node == region_.update ? out_.updated : n->shape.size();
+    out_.flops += elements * inner * (contract ? 2 : op_cost(r_.graph, m.node));
   }
   out_.ir = std::make_shared<const ir::Kernel>(builder_.take());
   return std::move(out_);

@@ -40,6 +40,7 @@ struct EmittedKernel {
   std::vector<int64_t> strides;
   std::vector<CheckSite> sites;
   Id update_target = -1;  // update regions: the operand that starts as a copy of this node
+  int64_t updated = -1;   // update regions: elements that are written
   int64_t flops = 0;
   // By node: the loops of its fold, outer to inner, which decide its bits.
   std::map<Id, std::vector<std::pair<ir::Order, int64_t>>> folds;

@@ -34,6 +34,7 @@ class KernelAxes {
   // With the axes that are walked as part of it.
   int64_t size(AxisId axis) const;
   bool is_row(AxisId axis) const;
+  bool is_innermost(AxisId axis) const { return axis == walked(axes_).back(); }
   // The one that short innermost axes are walked as, -1.
   ir::AxisId flat() const { return flat_.empty() ? -1 : in_kernel_.at(flat_.back().axis); }
 

@@ -61,6 +61,10 @@ class Maker {
       return ids_.at(other->second.get());
     if (const auto* composite = std::get_if<CompositeLowering>(&node->row->lowering.value))
       return add_composite(node, *composite);
+    if (const auto* contract = std::get_if<ContractLowering>(&node->row->lowering.value))
+      if (const std::optional<Id> sum = add_few_terms(node, *contract)) return *sum;
+    if (const auto* fold = std::get_if<FoldLowering>(&node->row->lowering.value))
+      if (const std::optional<Id> result = add_few_elements(node, *fold)) return *result;
     PlanNode plan{.node = node, .inputs = {}};
     for (const NodeRef& input : node->inputs) plan.inputs.push_back(ids_.at(input.get()));
     if (node->row->effect == Effect::barrier) return add_barrier(std::move(plan));
@@ -90,22 +94,59 @@ class Maker {
     return id;
   }
 
-  Id add_composite(const NodeRef& node, const CompositeLowering& composite) {
+  std::optional<Id> add_few_terms(const NodeRef& node, const ContractLowering& contract) {
+    if (kernel_ >= 0) return std::nullopt;
+    const Arrays inputs = inputs_of(*node);
+    const UnboundedLaziness unbounded;
+    const std::optional<array> sum = contract.few_terms({*node->row, node->params, inputs});
+    if (!sum) return std::nullopt;
+    return add_graph(node, *sum);
+  }
+
+  std::optional<Id> add_few_elements(const NodeRef& node, const FoldLowering& fold) {
+    if (kernel_ >= 0 || fold.few_elements == nullptr) return std::nullopt;
+    const Arrays inputs = inputs_of(*node);
+    const UnboundedLaziness unbounded;
+    const std::optional<array> result = fold.few_elements(
+        {*node->row, node->params, inputs}, is_in_memory(ids_.at(node->inputs[0].get())));
+    if (!result) return std::nullopt;
+    return add_graph(node, *result);
+  }
+
+  // Moved from a leaf at most.
+  bool is_in_memory(Id id) const {
+    while (graph_.nodes[id].lowering<MoveLowering>() != nullptr && !graph_.nodes[id].inputs.empty())
+      id = graph_.nodes[id].inputs[0];
+    return graph_.nodes[id].leaf;
+  }
+
+  static Arrays inputs_of(const Node& node) {
     Arrays inputs;
-    for (const NodeRef& input : node->inputs) inputs.emplace_back(input);
+    for (const NodeRef& input : node.inputs) inputs.emplace_back(input);
+    return inputs;
+  }
+
+  Id add_composite(const NodeRef& node, const CompositeLowering& composite) {
+    const Arrays inputs = inputs_of(*node);
     const UnboundedLaziness unbounded;
     const array result = composite.graph({*node->row, node->params, inputs});
-    CERMET_INTERNAL_CHECK(result.shape() == node->shape && result.dtype() == node->dtype,
-                          "the graph of {} gives {} {} for {} {}", node->row->name.value,
-                          name_of(result.dtype()), result.shape().to_string(), name_of(node->dtype),
-                          node->shape.to_string());
     const int around = kernel_;
     if (around < 0 && composite.kernel != nullptr) {
       if (auto common = composite.kernel({*node->row, node->params, inputs}))
         kernel_ = number_of(*node, *common);
     }
-    add_tape(tape_to({&result.node(), 1}, node->inputs));
+    const Id id = add_graph(node, result);
     kernel_ = around;
+    return id;
+  }
+
+  // What stands for the node.
+  Id add_graph(const NodeRef& node, const array& result) {
+    CERMET_INTERNAL_CHECK(result.shape() == node->shape && result.dtype() == node->dtype,
+                          "the graph of {} gives {} {} for {} {}", node->row->name.value,
+                          name_of(result.dtype()), result.shape().to_string(), name_of(node->dtype),
+                          node->shape.to_string());
+    add_tape(tape_to({&result.node(), 1}, node->inputs));
     return ids_.at(result.node().get());
   }
 

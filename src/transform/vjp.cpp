@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "ops/cotangent_sum.h"
 #include "ops/ops.h"
 #include "schedule/patterns.h"
 #include "transform/trace.h"
@@ -33,8 +34,8 @@ class Reverse {
 
   void add(const NodeRef& node, const array& cotangent) {
     if (!reaches_.contains(node.get())) return;
-    auto [it, fresh] = cotangents_.try_emplace(node.get(), cotangent);
-    if (!fresh) it->second = cermet::add(it->second, cotangent);
+    const auto [it, fresh] = cotangents_.try_emplace(node.get(), cotangent);
+    if (!fresh) it->second.add(cotangent);
   }
 
   void run() {
@@ -46,7 +47,7 @@ class Reverse {
       }
       auto it = cotangents_.find(node.get());
       if (it == cotangents_.end() || stops_.contains(node.get())) continue;
-      const array cotangent = it->second;
+      const array cotangent = it->second.result();
       cotangents_.erase(it);
       step(node, cotangent);
     }
@@ -54,14 +55,15 @@ class Reverse {
 
   array result(const array& input) {
     auto it = cotangents_.find(input.node().get());
-    return it == cotangents_.end() ? zeros_like(input) : it->second;
+    return it == cotangents_.end() ? zeros_like(input) : it->second.result();
   }
 
  private:
   // A call that gives its own cotangents: once for all its results, when the last of them is reached.
   struct Call {
     int waiting = 0;
-    std::unordered_map<int, array> results, cotangents;  // by output
+    std::unordered_map<int, array> results;  // by output
+    std::unordered_map<int, CotangentSum> cotangents;
   };
 
   const CustomCall* own_call(const Node& node) const {
@@ -75,8 +77,9 @@ class Reverse {
     const int output = call_of(*node)->output;
     call.results.emplace(output, node);
     if (auto it = cotangents_.find(node.get()); it != cotangents_.end()) {
-      auto [sum, fresh] = call.cotangents.try_emplace(output, it->second);
-      if (!fresh) sum->second = cermet::add(sum->second, it->second);
+      const array cotangent = it->second.result();
+      const auto [sum, fresh] = call.cotangents.try_emplace(output, cotangent);
+      if (!fresh) sum->second.add(cotangent);
       cotangents_.erase(it);
     }
     if (--call.waiting > 0 || call.cotangents.empty()) return;
@@ -87,7 +90,7 @@ class Reverse {
                                                      : result->second);
       const auto given = call.cotangents.find(k);
       cotangents.push_back(given == call.cotangents.end() ? zeros_like(results.back())
-                                                          : given->second);
+                                                          : given->second.result());
     }
     const CallRules::Parts parts = from.rules->vjp(from, results, cotangents);
     for (size_t i = 0; i < parts.size(); i++)
@@ -147,7 +150,7 @@ class Reverse {
 
   std::vector<NodeRef> tape_;
   std::unordered_set<const Node*> stops_, reaches_;
-  std::unordered_map<const Node*, array> cotangents_;
+  std::unordered_map<const Node*, CotangentSum> cotangents_;
   std::unordered_map<const CustomCall*, Call> calls_;
 };
 

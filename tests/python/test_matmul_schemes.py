@@ -65,7 +65,7 @@ def test_the_table_chooses_by_dtype_sizes_and_layout():
         (64, 64, 64, False, True): "amx_bf16",
         (4, 2000, 1100, False, False): "panel_long",
         (4, 300, 300, False, False): "amx_bf16",
-        (40, 300, 4, False, False): "fma",
+        (40, 300, 5, False, False): "fma",
         (40, 300, 7, False, False): "amx_bf16",
         (1, 300, 64, False, True): "panel",
     }

@@ -656,3 +656,134 @@ def test_division_by_a_complex_zero():
         want = x / np.complex64(0)
     np.testing.assert_array_equal(np.array(mx.array(x) / 0), want)
     np.testing.assert_array_equal(np.array(mx.array(x) / mx.zeros((4,), mx.complex64)), want)
+
+
+def spaced(x, dtype):
+    """Distances to the next numbers of the dtype."""
+    return np.spacing(np.abs(x).astype(dtype)).astype(np.float64)
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 4, -1, -2, 0.5, -0.5, 2.5, -3, True])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "uint8", "complex64"])
+def test_power_of_a_number(rng, dtype, exponent):
+    """As the general power, within its error, at special values, too."""
+    special = [0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 1e-3, 6e4, 1e-7]
+    if dtype in ("float32", "float64"):
+        special += [1e19, 3e19, 1e-20, 1e-39, 1e38]
+    if dtype in ("int32", "uint8", "complex64"):
+        special = [0, 1, 2, 3, 100, 255]
+    x = np.concatenate([rng.standard_normal(200) * 3, special])
+    if dtype == "complex64":
+        x = x + 1j * x[::-1]
+    x = (np.abs(x) if dtype == "uint8" else x).astype(dtype)
+    a = mx.array(x, dtype=getattr(mx, dtype))
+    if dtype == "uint8" and exponent in (-1, -2, -3):
+        with pytest.raises(OverflowError):
+            a**exponent
+        return
+    got, general = np.array(a**exponent), np.array(mx.power(a, mx.array(exponent).astype(a.dtype)))
+    if dtype in ("int32", "uint8") and exponent != int(exponent):
+        general = np.array(mx.power(a.astype(mx.float32), mx.array(exponent)))
+    assert got.dtype == general.dtype
+    if got.dtype.kind in "iu":
+        np.testing.assert_array_equal(got, general)
+        return
+    if dtype == "complex64":
+        np.testing.assert_allclose(got, x.astype(np.complex128) ** exponent, rtol=2e-6, atol=1e-6)
+        return
+    with np.errstate(all="ignore"):
+        want = np.power(x.astype(np.longdouble), np.full(x.shape, exponent, np.longdouble))
+        err = np.abs(got.astype(np.longdouble) - want)
+        largest = np.finfo(got.dtype).max
+        finite = np.abs(want) <= largest
+        close = err <= 4 * spaced(np.where(finite, want, 0), got.dtype)
+    same = np.isnan(got) & np.isnan(want) | (got == want.astype(got.dtype))
+    assert np.all(same | (finite & close)), x[~(same | close)]
+    zero = got == 0
+    np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(want.astype(got.dtype)[zero]))
+
+
+def test_gradient_of_a_power_of_a_number():
+    x = np.array([-2, -0.5, 0, 0.25, 3])
+    for n in (0, 1, 2, 3, 4):
+        g = mx.grad(lambda a, n=n: (a**n).sum())(mx.array(x, dtype=mx.float64))
+        want = n * x ** max(n - 1, 0) if n else 0 * x
+        np.testing.assert_allclose(np.array(g), want, rtol=1e-12)
+
+
+def matrices(rng, shape, dtype, turned):
+    """As NumPy knows them, and ours."""
+    values = rng.standard_normal(shape) * 3
+    if dtype == "complex64":
+        values = values + 1j * rng.standard_normal(shape)
+    np_dtype = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    values = values.astype(np_dtype)
+    if not turned:
+        return values, mx.array(values)
+    return values, mx.array(np.ascontiguousarray(values.swapaxes(-1, -2))).swapaxes(-1, -2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "int32", "complex64"])
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 8, 9])
+def test_products_of_few_terms(rng, dtype, k):
+    """Points times matrices, batches of small ones: no kernel of products is made for them."""
+    shapes = [
+        ((500, k), (k, k)),
+        ((7, k), (k, 300)),
+        ((3, k), (k, 2)),
+        ((100, 3, k), (100, k, 3)),
+        ((4, 1, 5, k), (1, 6, k, 5)),
+        ((60, k, k), (60, k, 1)),
+        ((60, 1, k), (k, 3)),
+        ((9, k), (k,)),
+    ]
+    for a_shape, b_shape in shapes:
+        for turned in ((False, False), (True, False), (False, True)):
+            x, a = matrices(rng, a_shape, dtype, turned[0])
+            y, b = matrices(rng, b_shape, dtype, turned[1] and len(b_shape) > 1)
+            wide = {"int8": np.int64, "int32": np.int64, "complex64": np.complex128}
+            of = wide.get(dtype, np.float64)
+            want = x.astype(of) @ y.astype(of)
+            scale = np.abs(x).astype(np.float64) @ np.abs(y).astype(np.float64)
+            got = np.array((a @ b).astype(mx.float32) if dtype == "bfloat16" else a @ b)
+            unit = {"float16": 2**-11, "bfloat16": 2**-8, "int8": 0, "int32": 0}.get(dtype, 2**-22)
+            assert got.shape == want.shape
+            assert np.all(
+                np.abs(got - want) <= unit * np.abs(want) + 2**-22 * k * scale * (unit > 0)
+            )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "bool"])
+@pytest.mark.parametrize("name", "sum prod max min any all mean".split())
+def test_folds_of_few_elements(rng, name, dtype):
+    """Of an array in memory, and in the kernel that makes it: the same bits, and NumPy's values."""
+    shapes = [
+        ((1000, 2), -1),
+        ((1000, 3), -1),
+        ((1000, 4), -1),
+        ((50, 3, 20), 1),
+        ((3, 400), 0),
+        ((30, 4, 1), 1),
+        ((6, 5, 2, 7, 2), (2, 4)),
+        ((6, 5, 3, 7, 3), (2, 4)),
+        ((6, 2, 5, 4, 8), (1, 3)),
+        ((4, 100, 4), (0, 2)),
+    ]
+    for shape, axes in shapes:
+        x = (rng.standard_normal(shape) * (1 if dtype == "float16" else 4)).astype(dtype)
+        if dtype.startswith("float"):
+            x.flat[7] = np.nan
+        a, zero = mx.array(x), mx.zeros(shape)
+        f = getattr(mx, name)
+        stored = f(a, axis=axes)
+        fused = mx.compile(lambda a, z, f=f, axes=axes: f(mx.where(z == 0, a, a * 0), axis=axes))
+        np.testing.assert_array_equal(np.array(stored), np.array(fused(a, zero)))
+        wide = {"sum": np.int64, "prod": np.int64, "mean": np.float64}.get(name, x.dtype)
+        if dtype.startswith("float"):
+            wide = np.float64
+        want = getattr(np, name)(x.astype(wide), axis=axes)
+        if name == "prod" and dtype == "int8":
+            want = want.astype(np.int32)
+        tolerance = 2e-3 if dtype == "float16" else 1e-5
+        np.testing.assert_allclose(np.array(stored), want, rtol=tolerance, atol=tolerance)
+        assert mx.explain(lambda a, f=f, axes=axes: f(a, axis=axes), a).kernels[0].form == "map"

@@ -597,3 +597,68 @@ def test_vmap_over_several_composites():
     slope = mx.vmap(mx.grad(lambda v: f(v).sum()))(x)
     one = np.stack([np.array(mx.grad(lambda v: f(v).sum())(row)) for row in x])
     np.testing.assert_allclose(np.array(slope), one, rtol=1e-4, atol=1e-4)
+
+
+def slices_of(x):
+    """Ways to read an array part by part: parts that lie apart, overlap, or repeat."""
+    rows, columns = x.shape
+    return {
+        "rows": [x[i] for i in range(rows)],
+        "every other row": [x[i] for i in range(1, rows, 2)],
+        "rows, some twice": [x[i % 7] for i in range(rows)],
+        "pieces": [x[i : i + 3] for i in range(rows - 3)],
+        "elements": [x[i, j] for i in range(rows) for j in range(0, columns, 2)],
+        "columns from the last": [x[:, -j] for j in range(1, columns)],
+        "rows, and all": [x, *(x[i : i + 1] for i in range(rows))],
+        "rows by number": [x[mx.array([i, -i - 1])] for i in range(rows)],
+        "along an axis": [
+            mx.take_along_axis(x, mx.array([[i, i, 0]] * rows), axis=1) for i in range(columns)
+        ],
+    }
+
+
+SLICES = sorted(slices_of(mx.zeros((12, 5))))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("name", SLICES)
+def test_gradient_of_many_parts(name, compiled):
+    """Against central differences; every part has its own weight."""
+    x = np.random.default_rng(1).standard_normal((12, 5))
+
+    def loss(a):
+        parts = slices_of(a)[name]
+        return sum(mx.sin(p * (k + 1)).sum() for k, p in enumerate(parts))
+
+    def value(v):
+        return float(loss(mx.array(v, dtype=mx.float64)).item())
+
+    gradient = mx.grad(loss)
+    got = np.array((mx.compile(gradient) if compiled else gradient)(mx.array(x, dtype=mx.float64)))
+    h, want = 1e-6, np.zeros_like(x)
+    for at in np.ndindex(x.shape):
+        up, down = x.copy(), x.copy()
+        up[at] += h
+        down[at] -= h
+        want[at] = (value(up) - value(down)) / (2 * h)
+    np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+
+
+def test_gradient_of_a_loop_over_rows_is_linear():
+    """Twice the rows write twice the bytes: no row's cotangent has the size of all."""
+
+    def written(rows):
+        x = mx.ones((rows, 512))
+
+        def loss(x):
+            h = mx.zeros(512)
+            for i in range(rows):
+                h = mx.tanh(x[i] + h)
+            return h.sum()
+
+        mx.eval(mx.grad(loss)(x))
+        mx.counters(reset=True)
+        mx.eval(mx.grad(loss)(x))
+        return mx.counters()["bytes_written"]
+
+    assert written(128) < 2.5 * written(64)
