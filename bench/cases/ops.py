@@ -34,7 +34,7 @@ INTEGER = {
 }
 BOOLEAN = {"logical_not", "logical_and", "logical_or", "logical_xor", "any", "all"}
 DECIDED = {"any": 0, "all": 1}  # so that nobody can stop before the end
-COMPLEX = {"real", "imag", "conjugate"}
+COMPLEX = {"real", "imag", "conjugate", "view_as_real"}
 
 
 @functools.cache
@@ -212,6 +212,17 @@ def halves(lib, x):
     return x.view(getattr(lib.xp, {"f32": "int16", "bf16": "int8"}[dtype_name(x)])) ^ 1
 
 
+def real_pairs(lib, x):
+    parts = lib.xp.view_as_real(x) if lib.name.startswith("torch") else x.view(lib.xp.float32)
+    return parts + 1
+
+
+def complex_pairs(lib, x):
+    if lib.name.startswith("torch"):
+        return lib.xp.view_as_complex(x.reshape(SIDE, SIDE // 2, 2)) + 1
+    return x.view(lib.xp.complex64) + 1
+
+
 def dtype_name(x):
     name = str(x.dtype).rpartition(".")[2]
     return next(short for short, long in DTYPES.items() if long == name)
@@ -257,6 +268,8 @@ STEPS = {
     "as_strided": moved(as_strided),
     "bitcast": of_one(bits),
     "view_bytes": of_one(halves),
+    "view_as_real": of_one(real_pairs),
+    "view_as_complex": of_one(complex_pairs),
     "gather": with_indices(lambda lib, x, i: x[i], SIDE),
     "take_along_axis": with_indices(along_axis, *SHAPE),
     "scatter": with_indices(scatter, SIDE),

@@ -32,7 +32,9 @@ LaneAnalysis::LaneAnalysis(const Kernel& kernel, const For& loop)
     : kernel_(kernel),
       loop_(loop),
       writes_(written_buffers(kernel, loop.body)),
+      is_value_(kernel.exprs.size()),
       visited_(kernel.exprs.size()) {
+  find_values();
   walk(loop.body);
   for (const Stmt& stmt : loop.body)
     if (const Fold* fold = std::get_if<Fold>(&stmt)) folds_.push_back(fold);
@@ -50,6 +52,30 @@ const LaneAnalysis::Defined* LaneAnalysis::defined(ValueId value) const {
 bool LaneAnalysis::varies(ValueId value) const {
   const Defined* d = defined(value);
   return d != nullptr && d->spread == Spread::varying;
+}
+
+void LaneAnalysis::find_values() {
+  std::vector<ExprId> rest;
+  const auto add = [&](ExprId id) {
+    if (id == kNone || is_value_[id]) return;
+    is_value_[id] = true;
+    rest.push_back(id);
+  };
+  for_each_stmt(loop_.body, [&](const Stmt& stmt) {
+    if (const Store* s = std::get_if<Store>(&stmt)) {
+      for (ExprId id : {s->value, s->mask}) add(id);
+    } else if (const Update* s = std::get_if<Update>(&stmt)) {
+      for (ExprId id : {s->value, s->imag, s->mask}) add(id);
+    } else if (!std::holds_alternative<Check>(stmt)) {
+      for_each_expr(stmt, add);
+    }
+  });
+  while (!rest.empty()) {
+    const Expr& e = kernel_[rest.back()];
+    rest.pop_back();
+    if (e.kind == ExprKind::load) std::ranges::for_each(e.operands, add);
+    else for_each_operand(e, add);
+  }
 }
 
 void LaneAnalysis::walk(const std::vector<Stmt>& stmts) {
@@ -92,7 +118,7 @@ void LaneAnalysis::visit(ExprId id) {
   const Expr& e = kernel_[id];
   for_each_operand(e, [&](ExprId operand) { visit(operand); });
   if (spread(id) != Spread::varying) return;
-  note_width(e);
+  note_width(e, is_value_[id]);
   if (e.kind != ExprKind::axis) widest_ = std::max(widest_, static_cast<int>(size_of(e.dtype)));
   if (e.kind == ExprKind::op || e.kind == ExprKind::load) ++cost_;
   if (e.kind == ExprKind::op && e.code == Code::div && is_floating(e.dtype)) ++divisions_;
@@ -147,7 +173,7 @@ const LaneAnalysis::Usual& LaneAnalysis::usual() const {
   return *usual_;
 }
 
-void LaneAnalysis::note_width(const Expr& e) {
+void LaneAnalysis::note_width(const Expr& e, bool is_value) {
   const auto narrow = [](int& bytes, Dtype dtype) {
     const int size = static_cast<int>(size_of(dtype));
     if (bytes == 0 || size < bytes) bytes = size;
@@ -166,7 +192,7 @@ void LaneAnalysis::note_width(const Expr& e) {
     narrow(float_bytes_, dtype);
   } else if (e.code == Code::cast) {
     narrow(memory_bytes_, dtype);
-  } else if (dtype != Dtype::boolean && dtype != Dtype::int64) {
+  } else if (is_value && dtype != Dtype::boolean && dtype != Dtype::int64) {
     narrow(integer_bytes_, dtype);
   }
 }
@@ -329,11 +355,21 @@ void LaneAnalysis::note_access(BufferRef buffer, const Index& index, bool masked
   simple_ = simple_ && !masked && access.kind == AccessKind::unit;
   if (masked) return;
   if (access.kind == AccessKind::pair) has_pairs_ = true;
+  if (access.kind == AccessKind::strided && !store) note_strided_load(buffer, index);
   if (access.kind != AccessKind::unit) return;
   if (!access.early) switchable_ = false;
   const size_t number = unit(buffer, index);
   if (number == units_.size()) units_.push_back({buffer, &index});
   (store ? units_[number].stored : units_[number].loaded) = true;
+}
+
+void LaneAnalysis::note_strided_load(BufferRef buffer, const Index& index) {
+  const auto varies = [&](const IndexTerm& term) { return spread(term.expr) == Spread::varying; };
+  const auto along = std::ranges::find_if(index, varies);
+  if (std::ranges::count_if(index, varies) != 1 || kernel_[along->expr].kind != ExprKind::axis ||
+      along->stride == kUnit)
+    return;
+  strided_loads_.push_back({buffer, &index, along->stride});
 }
 
 size_t LaneAnalysis::unit(BufferRef buffer, const Index& index) const {

@@ -36,6 +36,13 @@ struct UnitAccess {
   bool stored = false;
 };
 
+// A load without mask whose elements lie a run-time stride apart.
+struct StridedLoad {
+  ir::BufferRef buffer;
+  const ir::Index* index;
+  int32_t stride;
+};
+
 class LaneAnalysis {
  public:
   LaneAnalysis(const ir::Kernel& kernel, const ir::For& loop);
@@ -61,7 +68,8 @@ class LaneAnalysis {
   // Every unit access without mask can be addressed before the loop.
   bool switchable() const { return switchable_; }
   const std::vector<UnitAccess>& units() const { return units_; }
-  // The number of an access among them, or how many they are.
+  const std::vector<StridedLoad>& strided_loads() const { return strided_loads_; }
+  // The number of an access among the units, or how many they are.
   size_t unit(ir::BufferRef buffer, const ir::Index& index) const;
   const std::set<int>& writes() const { return writes_; }
   int cost() const { return cost_; }  // ops and accesses of one iteration
@@ -82,11 +90,13 @@ class LaneAnalysis {
   int width(int vector_bytes) const;
 
  private:
+  void find_values();
   void walk(const std::vector<ir::Stmt>& stmts);
   void define(ir::ValueId value, Spread spread, ir::ExprId let);
   void visit(ir::ExprId id);
   void note_access(ir::BufferRef buffer, const ir::Index& index, bool masked, bool store);
-  void note_width(const ir::Expr& expr);
+  void note_strided_load(ir::BufferRef buffer, const ir::Index& index);
+  void note_width(const ir::Expr& expr, bool is_value);
   Spread spread_of(const ir::Expr& expr) const;
   bool counts_lanes(ir::ExprId id) const;
   // Of an index: it differs between lanes by these and the axis, and by one of these at least.
@@ -132,6 +142,8 @@ class LaneAnalysis {
   std::vector<Defined> defined_;
   std::vector<const ir::Fold*> folds_;
   std::vector<UnitAccess> units_;
+  std::vector<StridedLoad> strided_loads_;
+  std::vector<bool> is_value_;  // computed with, not only to find a place in memory
   std::vector<bool> visited_;
   mutable Known<Spread> spread_;
   mutable Known<std::optional<int64_t>> coefficient_;
@@ -147,7 +159,7 @@ class LaneAnalysis {
   int cost_ = 0;
   int divisions_ = 0;
   int float_bytes_ = 0;    // narrowest of computed floats; 0: none
-  int integer_bytes_ = 0;  // narrowest of computed integers, int64 (indices) left out
+  int integer_bytes_ = 0;  // narrowest of computed integers, but for indices and all of int64
   int memory_bytes_ = 0;   // narrowest of what is loaded, stored or cast
   int widest_ = 1;         // of all that differs between lanes, but for the axis
 };

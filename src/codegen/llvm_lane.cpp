@@ -190,10 +190,16 @@ class LaneLoop {
         Value* pointer = e_.address(ahead.buffer, *ahead.index);
         if (ahead.next_row != kNone)
           pointer = b_.CreateGEP(e_.memory_type(ahead.buffer), pointer, rows_ahead(ahead));
-        if (ahead.next_tile) pointer = b_.CreateGEP(e_.memory_type(ahead.buffer), pointer, count_);
-        ahead_.emplace_back(e_.dtype_of(ahead.buffer), pointer);
+        Value* step = ahead.step == kUnit ? nullptr : e_.stride(ahead.step);
+        if (ahead.next_tile)
+          pointer = b_.CreateGEP(e_.memory_type(ahead.buffer), pointer, scaled(count_, step));
+        ahead_.push_back({e_.dtype_of(ahead.buffer), pointer, step});
       });
     }
+  }
+
+  Value* scaled(Value* elements, Value* step) {
+    return step == nullptr || is_zero(elements) ? elements : b_.CreateMul(elements, step);
   }
 
   // Elements from a row to the one that is fetched. Of rows up to kShortRow bytes, half to once kFewBytes.
@@ -210,7 +216,8 @@ class LaneLoop {
   }
 
   void fetch(Value* k) {
-    for (const auto& [dtype, pointer] : ahead_) prefetch(element(dtype, pointer, k), kIntoL2);
+    for (const auto& [dtype, pointer, step] : ahead_)
+      prefetch(element(dtype, pointer, scaled(k, step)), kIntoL2);
   }
   void prefetch(Value* pointer, int locality) {
     b_.CreateIntrinsic(
@@ -698,7 +705,12 @@ class LaneLoop {
   Values pointers_;
   std::vector<size_t> past_;  // units that may be stored past the cache
   Values begins_line_;        // i1, for each of them: the elements of a run begin with a line
-  std::vector<std::pair<Dtype, Value*>> ahead_;
+  struct Fetched {
+    Dtype dtype;
+    Value* pointer;
+    Value* step;  // null: 1
+  };
+  std::vector<Fetched> ahead_;
   std::vector<Accumulator> accumulators_;
   const std::set<int> kNothing;
 };

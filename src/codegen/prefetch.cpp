@@ -127,25 +127,26 @@ class Planner {
   void place_single(const For& row, const For& loop) {
     passes_.clear();
     passes_.push_back({&loop, LaneAnalysis(kernel_, loop)});
-    for (const UnitAccess& unit : passes_[0].analysis.units()) {
-      if (!unit.loaded || unit.buffer.local || !passes_[0].analysis.access(*unit.index).early)
-        continue;
-      const std::optional<int32_t> stride = row_stride(row.axes[0], 0, *unit.index);
-      const std::optional<int32_t> outer = outer_stride(*unit.index);
-      const AxisId tiles = tiles_by(loop);
-      const auto fetch = [&](int32_t next_row, int64_t rows) {
-        ahead_[&loop].push_back({unit.buffer, unit.index, loop.axes[0], next_row, rows});
-      };
-      if (stride && multiplied_.contains(tiles)) {
-        fetch(*stride, kRowsAhead);
-      } else if (outer && tiles == row.axes[0]) {
-        fetch(*outer, 1);
-      } else if (tiles != kNone) {
-        ahead_[&loop].push_back({unit.buffer, unit.index, loop.axes[0], kNone, 1, true});
-      } else if (stride) {
-        fetch(*stride, 1);
-      }
-    }
+    for (const UnitAccess& unit : passes_[0].analysis.units())
+      if (unit.loaded) place_single(row, loop, unit.buffer, *unit.index, kUnit);
+    for (const StridedLoad& load : passes_[0].analysis.strided_loads())
+      place_single(row, loop, load.buffer, *load.index, load.stride);
+  }
+
+  void place_single(const For& row, const For& loop, BufferRef buffer, const Index& index,
+                    int32_t step) {
+    if (buffer.local || !passes_[0].analysis.access(index).early) return;
+    const std::optional<int32_t> stride = row_stride(row.axes[0], 0, index);
+    const std::optional<int32_t> outer = outer_stride(index);
+    const AxisId tiles = tiles_by(loop);
+    const auto fetch = [&](int32_t next_row, int64_t rows, bool next_tile = false) {
+      ahead_[&loop].push_back(
+          {buffer, &index, loop.axes[0], next_row, rows, next_tile, nullptr, step});
+    };
+    if (stride && multiplied_.contains(tiles)) fetch(*stride, kRowsAhead);
+    else if (outer && tiles == row.axes[0]) fetch(*outer, 1);
+    else if (tiles != kNone) fetch(kNone, 1, true);
+    else if (stride) fetch(*stride, 1);
   }
 
   void place_item(const For& row, const For& loop) {

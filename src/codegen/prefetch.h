@@ -27,6 +27,7 @@ struct Ahead {
   int64_t rows = 1;        // how many such rows on that is; kFewLines: as many as that takes
   bool next_tile = false;  // wanted is what follows the elements of `loads`
   const ir::For* loads = nullptr;  // of `variable`, for a loop of chains; else the loop itself
+  int32_t step = ir::kUnit;        // number of the stride from element to element
 };
 
 // By lane loop of the chunk loop.

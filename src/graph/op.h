@@ -111,9 +111,6 @@ class LowerContext {
   // The same where `mask` holds, and any value elsewhere: `at` may then lie outside the input (pad,
   // concatenate); nothing is read there.
   virtual Lane input_where(ir::ExprId mask, int k, const Coords& at) = 0;
-  // What lies in memory where input k does, as an element of a narrower dtype; the last coordinate counts
-  // such elements. nullopt: it does not lie there one element after the other.
-  virtual std::optional<ir::ExprId> input_bytes(int, const Coords&, Dtype) { return {}; }
   virtual ir::ExprId expr(const Coord& c) = 0;                  // int64
   virtual ir::ExprId number(const Number& n, Dtype dtype) = 0;  // a runtime scalar
   // Raises, at run time on the CPU, [op] index out of range unless ok; `index`, `axis`, its `size` and
@@ -142,13 +139,15 @@ struct MapLowering {
   Lane (*expr)(LowerContext&, const NodeView&, std::span<const Lane> args);
 };
 // Pull: the value of the node at `at`; asks inputs where it needs them. `view`: the layout of the result
-// when the (one) input is a buffer of the given layout, or nullopt when data must move.
+// when the (one) input is a buffer of the given layout, or nullopt when data must move. It counts elements
+// of the result's dtype; where these are larger, the schedule sees to it that the buffer is aligned to them.
 struct MoveLowering {
   Lane (*pull)(LowerContext&, const NodeView&, const Coords& at);
   std::optional<Layout> (*view)(const NodeView&, const Shape& in, const Layout& layout);
   bool row_major = false;  // the same elements in row-major order, in other axes: axes may be split
   bool computes =
-      false;  // does arithmetic: its inputs are read from memory, not computed again in it
+      false;  // does arithmetic: its inputs are read from memory, not computed again in it; it
+              // is read from there itself where it is a view
 };
 // A fold of one input over axes: states over the element and its position in the folded range.
 struct FoldLowering {

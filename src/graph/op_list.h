@@ -55,6 +55,7 @@
   X(Flip, flip, node) X(Contiguous, contiguous, node)                                              \
   X(Diagonal, diagonal, node) X(DiagonalMatrix, diagonal_matrix, node)                             \
   X(AsStrided, as_strided, node) X(Bitcast, bitcast, node) X(ViewBytes, view_bytes, node)          \
+  X(ViewAsReal, view_as_real, node) X(ViewAsComplex, view_as_complex, node)                        \
   /* indexing */                                                                                   \
   X(Gather, gather, node) X(TakeAlongAxis, take_along_axis, node)                                  \
   X(Scatter, scatter, node) X(ScatterAlongAxis, scatter_along_axis, node)                          \

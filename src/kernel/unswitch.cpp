@@ -95,7 +95,9 @@ class Unswitcher {
   bool is_same(ExprId id, const Scope& scope) const {
     const Expr& e = to_[id];
     if (e.kind == ExprKind::ref) return !scope.inside.contains(e.id);
-    return e.kind == ExprKind::scalar || e.kind == ExprKind::constant;
+    // There are no loops inside, so an axis is one of those around.
+    return e.kind == ExprKind::scalar || e.kind == ExprKind::constant ||
+           (e.kind == ExprKind::axis && id != scope.variable);
   }
 
   Choice choice_of(ExprId id, const Scope& scope) {
@@ -198,12 +200,30 @@ class Unswitcher {
     const auto truth = [&](bool is) { return to_.integer(Dtype::boolean, is ? 1 : 0); };
     ExprMap memo{{choice.condition, truth(which)}};
     if (choice.opposite != kNone) memo[choice.opposite] = truth(!which);
-    for (Stmt& stmt : loop.body) rewrite(stmt, memo);
+    // Of a loop that may be left out as a whole, what is the same in all lanes may be loaded before it.
+    const ExprId kept = choice.bound == kNone && which ? choice.condition : kNone;
+    std::set<ExprId> inside = {to_.axis_ref(loop.axes[0])};
+    for (Stmt& stmt : loop.body) {
+      if (const Let* let = std::get_if<Let>(&stmt)) inside.insert(to_.ref(let->value));
+      rewrite(stmt, memo, kept, inside);
+    }
   }
 
-  void rewrite(Stmt& stmt, ExprMap& memo) {
+  bool reaches(ExprId id, const std::set<ExprId>& inside) const {
+    bool found = inside.contains(id);
+    for_each_operand(to_[id], [&](ExprId operand) { found = found || reaches(operand, inside); });
+    return found;
+  }
+
+  // kept: what masked loads of one place for all lanes (which depend on nothing inside) stay masked by.
+  void rewrite(Stmt& stmt, ExprMap& memo, ExprId kept = kNone,
+               const std::set<ExprId>& inside = {}) {
     for_each_expr(stmt, [&](ExprId& id) {
-      id = rebuild_expr(to_, to_.kernel(), id, memo, [](Builder& to, ExprId, Expr e) {
+      id = rebuild_expr(to_, to_.kernel(), id, memo, [&](Builder& to, ExprId, Expr e) {
+        if (kept != kNone && e.kind == ExprKind::load && e.operands[0] != kNone &&
+            std::ranges::none_of(e.index,
+                                 [&](const IndexTerm& term) { return reaches(term.expr, inside); }))
+          e.operands[0] = to.logical_and(e.operands[0], kept);
         const auto is_known = [&](int i) { return to[e.operands[i]].kind == ExprKind::constant; };
         const auto is_true = [&](int i) { return to[e.operands[i]].bits != 0; };
         if (e.kind == ExprKind::op && e.code == Code::select && is_known(0))

@@ -122,10 +122,7 @@ constinit const OpRow rows::complex_of = {
     .id = OpId::ComplexOf,
     .name = "complex_of",
     .accepts = dtype_set(Dtype::float32, Dtype::float64),
-    .dtype =
-        [](auto& c) {
-          return c.inputs[0].dtype() == Dtype::float64 ? Dtype::complex128 : Dtype::complex64;
-        },
+    .dtype = complex_dtype,
     .shape = same_shape,
     .derivative =
         Linear{[](auto&, int k, auto& g) { return k == 0 ? cermet::real(g) : cermet::imag(g); }},

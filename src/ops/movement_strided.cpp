@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Ops that read elements by other strides than their axes', or their bytes as another dtype:
-// diagonal and its transpose, as_strided, bitcast and view_bytes. Diagonals and strided arrays are
-// views of any buffer; a change of the element size always moves data.
+// diagonal and its transpose, as_strided, and what view is made of. Diagonals, strided arrays and bits as
+// another dtype are views of any buffer; elements of another size are, where the last axis has no gaps.
 #include <algorithm>
 
 #include "ops/rules.h"
@@ -72,7 +72,11 @@ Lane pull_diagonal_matrix(LowerContext& cx, const NodeView& n, const Coords& at)
   from[row].offset -= std::max<int64_t>(-offset, 0);
   Coord across = at.back();
   across.offset -= std::max<int64_t>(offset, 0);
-  const ExprId inside = b.compare(Code::eq, cx.expr(from[row]), cx.expr(across));
+  // Equal, spelled so that a row is three stretches of columns.
+  const ExprId column = cx.expr(across), here = cx.expr(from[row]);
+  const ExprId inside =
+      b.logical_and(b.compare(Code::le, here, column),
+                    b.compare(Code::lt, column, b.add(here, b.integer(Dtype::int64, 1))));
   // Before the diagonal's start both are negative, past its end both are too large.
   const ExprId below = b.compare(Code::le, b.integer(Dtype::int64, 0), cx.expr(from[row]));
   const ExprId length = cx.size(0, static_cast<int>(row));
@@ -176,9 +180,30 @@ ExprId from_bits(ir::Builder& b, ExprId bits, Dtype dtype) {
 
 Dtype cast_result(const OpCall& call) { return call.get<CastParams>().dtype; }
 
-Lane bitcast_lane(LowerContext& cx, const NodeView& n, std::span<const Lane> a) {
+Lane pull_bitcast(LowerContext& cx, const NodeView& n, const Coords& at) {
   ir::Builder& b = cx.builder();
-  return {from_bits(b, to_bits(b, a[0].re, n.input_dtypes[0]), n.dtype)};
+  return {from_bits(b, to_bits(b, cx.input(0, at).re, n.input_dtypes[0]), n.dtype)};
+}
+
+// Bytes other than 0 and 1 are no bool, so as bools they are written anew.
+std::optional<Layout> view_bits(const NodeView& n, const Shape& in, const Layout& layout) {
+  const auto from = static_cast<int64_t>(size_of(n.input_dtypes[0]));
+  const auto to = static_cast<int64_t>(size_of(n.dtype));
+  if (n.dtype == Dtype::boolean) return {};
+  if (n.shape.size() == 0) return Layout::contiguous(n.shape);
+  if (from == to) return layout;
+  const int last = in.ndim() - 1;
+  Layout view = layout;
+  view.strides[last] = 1;
+  if (in[last] != 1 && layout.strides[last] != 1) return {};
+  const auto rescale = [&](int64_t& elements) {
+    const bool is_whole = elements * from % to == 0;
+    elements = elements * from / to;
+    return is_whole;
+  };
+  for (int axis = 0; axis < last; ++axis)
+    if (!rescale(view.strides[axis]) && in[axis] != 1) return {};
+  return rescale(view.offset) ? std::optional(view) : std::nullopt;
 }
 
 Shape view_bytes_shape(const OpCall& call) {
@@ -199,8 +224,6 @@ Lane pull_view_bytes(LowerContext& cx, const NodeView& n, const Coords& at) {
   const auto integer = [&](size_t v) { return b.integer(Dtype::int64, static_cast<int64_t>(v)); };
   Coords place = at;
   if (in > out) {
-    if (n.dtype != Dtype::boolean)
-      if (const auto narrow = cx.input_bytes(0, at, n.dtype)) return {*narrow};
     const ExprId i = cx.expr(at.back());
     place.back() = {.terms = {}, .offset = 0, .expr = b.div(i, integer(in / out))};
     const ExprId shift = b.cast(b.mul(b.rem(i, integer(in / out)), integer(8 * out)), wide);
@@ -217,6 +240,47 @@ Lane pull_view_bytes(LowerContext& cx, const NodeView& n, const Coords& at) {
     bits = bits == ir::kNone ? piece : b.logical_or(bits, piece);
   }
   return {from_bits(b, bits, n.dtype)};
+}
+
+// --- complex numbers and the pairs of real ones that they are ---
+
+Shape view_as_real_shape(const OpCall& call) {
+  Shape shape = call.inputs[0].shape();
+  Dim& last = shape.dim(shape.ndim() - 1);
+  last = times(last, 2);
+  return shape;
+}
+
+Shape view_as_complex_shape(const OpCall& call) {
+  Shape shape = call.inputs[0].shape();
+  Dim& last = shape.dim(shape.ndim() - 1);
+  last = quotient(last, 2);
+  return shape;
+}
+
+Lane pull_view_as_real(LowerContext& cx, const NodeView&, const Coords& at) {
+  ir::Builder& b = cx.builder();
+  const ExprId i = cx.expr(at.back()), two = b.integer(Dtype::int64, 2);
+  Coords place = at;
+  place.back() = {.terms = {}, .offset = 0, .expr = b.div(i, two)};
+  const Lane z = cx.input(0, place);
+  const ExprId is_real = b.compare(Code::eq, b.rem(i, two), b.integer(Dtype::int64, 0));
+  return {b.select(is_real, z.re, z.im)};
+}
+
+Lane pull_view_as_complex(LowerContext& cx, const NodeView&, const Coords& at) {
+  const int64_t two = 2;
+  Coords re = at, im = at;
+  re.back() = combine(cx, {&at.back(), 1}, {&two, 1});
+  im.back() = combine(cx, {&at.back(), 1}, {&two, 1}, 1);
+  return {cx.input(0, re).re, cx.input(0, im).re};
+}
+
+array real_pairs(const array& a, const S& s) {
+  return make_node(rows::view_as_real, pack(a), NoParams{}, s);
+}
+array complex_of_pairs(const array& a, const S& s) {
+  return make_node(rows::view_as_complex, pack(a), NoParams{}, s);
 }
 
 array view_real(const array& a, Dtype dtype, const S& s) {
@@ -286,7 +350,7 @@ constinit const OpRow rows::bitcast = {
     .shape = same_shape,
     .derivative = Zero{},
     .vmap = BroadcastVmap{},
-    .lowering = MapLowering{bitcast_lane},
+    .lowering = MoveLowering{pull_bitcast, view_bits},
     .effect = Effect::none,
     .domain = Domain{},
     .max_ulp = 0,
@@ -301,11 +365,41 @@ constinit const OpRow rows::view_bytes = {
     .shape = view_bytes_shape,
     .derivative = Zero{},
     .vmap = BroadcastVmap{},
-    .lowering = MoveLowering{pull_view_bytes, no_view, false, true},
+    .lowering = MoveLowering{pull_view_bytes, view_bits, false, true},
     .effect = Effect::none,
     .domain = Domain{},
     .max_ulp = 0,
     .doc = "The bytes along the last axis as elements of another size.",
+};
+
+constinit const OpRow rows::view_as_real = {
+    .id = OpId::ViewAsReal,
+    .name = "view_as_real",
+    .accepts = kComplex,
+    .dtype = real_dtype,
+    .shape = view_as_real_shape,
+    .derivative = Linear{[](auto&, int, auto& g) { return complex_of_pairs(g, {}); }},
+    .vmap = BroadcastVmap{},
+    .lowering = MoveLowering{pull_view_as_real, view_bits, false, true},
+    .effect = Effect::none,
+    .domain = Domain{},
+    .max_ulp = 0,
+    .doc = "The real and imaginary parts in turn along the last axis.",
+};
+
+constinit const OpRow rows::view_as_complex = {
+    .id = OpId::ViewAsComplex,
+    .name = "view_as_complex",
+    .accepts = dtype_set(Dtype::float32, Dtype::float64),
+    .dtype = complex_dtype,
+    .shape = view_as_complex_shape,
+    .derivative = Linear{[](auto&, int, auto& g) { return real_pairs(g, {}); }},
+    .vmap = BroadcastVmap{},
+    .lowering = MoveLowering{pull_view_as_complex, view_bits},
+    .effect = Effect::none,
+    .domain = Domain{},
+    .max_ulp = 0,
+    .doc = "The complex numbers of the pairs of real and imaginary parts along the last axis.",
 };
 
 array diagonal(const array& a, int64_t offset, int64_t axis1, int64_t axis2, const S& s) {
@@ -381,28 +475,11 @@ array view(const array& a, Dtype dtype, const S& s) {
                "the last axis of shape {} has {} bytes, which {} of {} bytes does not divide; it "
                "must",
                a.shape(), bytes.value, dtype, to);
-  // Complex numbers are pairs of real ones.
-  array x = a;
-  if (is_complex(a.dtype())) {
-    x = stack({real(a, s), imag(a, s)}, -1, s);
-    if (a.ndim() > 0) x = flatten(x, -2, -1, s);
-  }
-  const bool is_pair = a.ndim() == 0 && x.ndim() == 1;
-  if (!is_complex(dtype)) {
-    x = view_real(x, dtype, s);
-    return is_pair ? squeeze(x, AxisList{0}, s) : x;
-  }
-  if (x.ndim() == 0) x = reshape(x, {1}, s);
-  x = unflatten(view_real(x, real_of(dtype), s), -1, {-1, 2}, s);
-  const auto part = [&](int64_t i) {
-    PerAxis start = origin_of(x);
-    Shape size = x.shape();
-    start.dim(x.ndim() - 1) = i;
-    size.dim(x.ndim() - 1) = 1;
-    return squeeze(sized_slice(x, start, Strides(x.ndim(), 1), size, s), AxisList{-1}, s);
-  };
-  const array pairs = complex_of(part(0), part(1), s);
-  return a.ndim() == 0 ? squeeze(pairs, AxisList{0}, s) : pairs;
+  if (a.ndim() == 0 && (is_complex(a.dtype()) || is_complex(dtype)))
+    return squeeze(view(reshape(a, {1}, s), dtype, s), AxisList{0}, s);
+  array x = is_complex(a.dtype()) ? real_pairs(a, s) : a;
+  x = view_real(x, real_of(dtype), s);
+  return is_complex(dtype) ? complex_of_pairs(x, s) : x;
 }
 
 }  // namespace cermet

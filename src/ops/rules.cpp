@@ -13,6 +13,9 @@ Dtype same_dtype(const OpCall& call) { return call.inputs[0].dtype(); }
 Dtype second_dtype(const OpCall& call) { return call.inputs[1].dtype(); }
 Dtype boolean_dtype(const OpCall&) { return Dtype::boolean; }
 Dtype real_dtype(const OpCall& call) { return real_of(call.inputs[0].dtype()); }
+Dtype complex_dtype(const OpCall& call) {
+  return call.inputs[0].dtype() == Dtype::float64 ? Dtype::complex128 : Dtype::complex64;
+}
 Shape same_shape(const OpCall& call) { return call.inputs[0].shape(); }
 Shape params_shape(const OpCall& call) { return call.get<ShapeParams>().shape; }
 
@@ -81,15 +84,20 @@ Coord combine(LowerContext& cx, std::span<const Coord> coords,
 Coord index_coord(LowerContext& cx, ir::ExprId index, int axis, int64_t size, int64_t extent) {
   ir::Builder& b = cx.builder();
   const bool is_unsigned = !is_signed(b.dtype(index));
-  const ir::ExprId given = b.cast(index, Dtype::int64);
-  const ir::ExprId zero = b.integer(Dtype::int64, 0);
+  // Places that fit 32 bits are made in them: twice as many at once.
+  const bool is_narrow =
+      size_of(b.dtype(index)) < size_of(Dtype::int32) || b.dtype(index) == Dtype::int32;
+  const Dtype dtype = is_narrow && size <= INT32_MAX ? Dtype::int32 : Dtype::int64;
+  const auto number = [&](int64_t n) { return cx.number({Number::Kind::integer, n, 0}, dtype); };
+  const ir::ExprId given = b.cast(index, dtype);
+  const ir::ExprId zero = b.integer(dtype, 0);
   ir::ExprId at = given;
   if (!is_unsigned)
-    at = b.select(b.compare(ir::Code::lt, given, zero), b.add(given, size_expr(cx, size)), given);
+    at = b.select(b.compare(ir::Code::lt, given, zero), b.add(given, number(size)), given);
   const ir::ExprId ok = b.logical_and(b.compare(ir::Code::le, zero, at),
-                                      b.compare(ir::Code::le, at, size_expr(cx, size - extent)));
-  cx.check_index(ok, given, axis, size, extent);
-  return {.terms = {}, .offset = 0, .expr = b.select(ok, at, zero)};
+                                      b.compare(ir::Code::le, at, number(size - extent)));
+  cx.check_index(ok, b.cast(given, Dtype::int64), axis, size, extent);
+  return {.terms = {}, .offset = 0, .expr = b.cast(b.select(ok, at, zero), Dtype::int64)};
 }
 
 array unary(const OpRow& row, const array& a, const S& s) {

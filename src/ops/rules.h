@@ -37,9 +37,10 @@ inline constexpr DtypeSet kAny = kReals | kComplex;
 Dtype same_dtype(const OpCall& call);    // that of input 0
 Dtype second_dtype(const OpCall& call);  // that of input 1
 Dtype boolean_dtype(const OpCall& call);
-Dtype real_dtype(const OpCall& call);    // real_of input 0
-Shape same_shape(const OpCall& call);    // that of input 0
-Shape params_shape(const OpCall& call);  // ShapeParams
+Dtype real_dtype(const OpCall& call);     // real_of input 0
+Dtype complex_dtype(const OpCall& call);  // whose parts have that of input 0
+Shape same_shape(const OpCall& call);     // that of input 0
+Shape params_shape(const OpCall& call);   // ShapeParams
 
 // Parameters whose axes have moved up by one, for AxisShiftVmap: ReduceParams, AxisParams,
 // AxesParams (as a list of axes, not a permutation).

@@ -52,7 +52,7 @@ class Builder {
     add_launches();
     for (Id output : r_.graph.outputs) {
       const schedule::Location where = schedule::locate(r_, output);
-      program_->outputs.push_back({where.root, where.layout});
+      program_->outputs.push_back({where.root, where.layout, where.dtype});
     }
     order_launches(*program_);
     std::unordered_map<const Node*, int> positions;
@@ -66,7 +66,7 @@ class Builder {
  private:
   void add_values() {
     for (const schedule::PlanNode& n : r_.graph.nodes) {
-      Program::Value value{n.node->dtype, n.node->shape, 0, -1, {}};
+      Program::Value value{.dtype = n.node->dtype, .shape = n.node->shape};
       value.bytes = static_cast<size_t>(n.node->shape.size()) * size_of(n.node->dtype);
       if (n.leaf && n.node->is_ready()) value.constant = n.node;
       program_->values.push_back(std::move(value));
@@ -78,6 +78,12 @@ class Builder {
       if (id < 0) continue;
       program_->values[id].input = static_cast<int>(i);
       program_->values[id].constant = NodeRef();
+    }
+    for (size_t i = 0; i < r_.graph.nodes.size(); i++) {
+      const auto id = static_cast<Id>(i);
+      if (!r_.is_view[i] || !schedule::widens(*r_.graph.nodes[i].node)) continue;
+      size_t& alignment = program_->values[schedule::locate(r_, id).root].alignment;
+      alignment = std::max(alignment, size_of(r_.graph.nodes[i].node->dtype));
     }
   }
 

@@ -64,7 +64,6 @@ class Emitter {
   bool is_of_innermost(ir::ExprId id) const;
   bool lies_in_memory(Id id, const Member* member) const;
   Lane load(Id id, const Coords& at, ir::ExprId mask);
-  std::optional<ir::ExprId> load_bytes(Id id, const Coords& given, Dtype dtype, ir::ExprId mask);
   ir::ExprId load_part(ir::ParamId param, ir::Index index, Dtype dtype, ir::ExprId mask);
   ir::Index index_of(const Coords& at, const Strides& strides, int64_t unit);
   ir::ParamId buffer_param(Id root, int64_t offset, Dtype dtype, ir::Access access);
@@ -103,9 +102,6 @@ class Emitter::Context : public LowerContext {
   Lane input_where(ir::ExprId mask, int k, const Coords& at) override {
     if (mask_ != ir::kNone) mask = e_.builder_.logical_and(mask_, mask);
     return e_.value(e_.node(id_).inputs[k], at, mask);
-  }
-  std::optional<ir::ExprId> input_bytes(int k, const Coords& at, Dtype dtype) override {
-    return e_.load_bytes(e_.node(id_).inputs[k], at, dtype, mask_);
   }
   ir::ExprId expr(const Coord& c) override { return e_.coordinate(c); }
   ir::ExprId number(const Number& n, Dtype dtype) override {
@@ -176,11 +172,12 @@ ir::ExprId Emitter::number(const Number& n, Dtype dtype, int scalar, bool is_fix
   return builder_.scalar_ref(param);
 }
 
+// offset: bytes.
 ir::ParamId Emitter::buffer_param(Id root, int64_t offset, Dtype dtype, ir::Access access) {
   auto [it, fresh] = buffers_.try_emplace({root, offset, access != ir::Access::in, dtype}, -1);
   if (fresh) {
     it->second = builder_.buffer(dtype, access);
-    out_.operands.push_back({Operand::Kind::buffer, root, offset, -1, {}, r_.stored_dtype(root)});
+    out_.operands.push_back({Operand::Kind::buffer, root, offset, -1, {}, dtype});
   }
   return it->second;
 }
@@ -214,6 +211,10 @@ int64_t constant_offset(const Coords& at, const Strides& strides) {
   return offset;
 }
 
+int64_t bytes_in(int64_t elements, Dtype dtype) {
+  return elements * static_cast<int64_t>(size_of(dtype));
+}
+
 ir::ExprId Emitter::load_part(ir::ParamId param, ir::Index index, Dtype dtype, ir::ExprId mask) {
   const ir::ExprId otherwise = mask == ir::kNone ? ir::kNone : builder_.constant_bits(dtype, 0);
   const ir::ExprId loaded = builder_.load({false, param}, std::move(index), mask, otherwise);
@@ -239,37 +240,20 @@ Lane Emitter::load(Id id, const Coords& at, ir::ExprId mask) {
       stays_within(r_.axes, at, node(id).node->shape))
     return value(id, at, ir::kNone);
   const Location location = locate(r_, id);
-  const Dtype dtype = r_.stored_dtype(id);
-  const Dtype part = real_of(dtype);
+  const Dtype part = real_of(location.dtype);
+  if (mask != ir::kNone && node(id).node->shape.size() == 0) {  // nothing lies there
+    const ir::ExprId zero = builder_.constant(compute_dtype(part), 0);
+    return {zero, is_complex(location.dtype) ? zero : ir::kNone};
+  }
   const int64_t offset = location.layout.offset + constant_offset(at, location.layout.strides);
-  const ir::ParamId param = buffer_param(location.root, offset, part, ir::Access::in);
-  if (!is_complex(dtype))
+  const ir::ParamId param =
+      buffer_param(location.root, bytes_in(offset, location.dtype), part, ir::Access::in);
+  if (!is_complex(location.dtype))
     return {load_part(param, index_of(at, location.layout.strides, 1), part, mask), ir::kNone};
   ir::Index re = index_of(at, location.layout.strides, 2);
   ir::Index im = re;
   im.push_back({builder_.integer(Dtype::int64, 1), ir::kUnit});
   return {load_part(param, std::move(re), part, mask), load_part(param, std::move(im), part, mask)};
-}
-
-// A buffer's elements in parts, each an element of a narrower dtype.
-std::optional<ir::ExprId> Emitter::load_bytes(Id id, const Coords& given, Dtype dtype,
-                                              ir::ExprId mask) {
-  const Dtype stored = r_.stored_dtype(id);
-  const bool is_member = std::ranges::binary_search(by_node_, id, {}, &Member::node);
-  if (is_member || !lies_in_memory(id, nullptr) || stored != node(id).node->dtype) return {};
-  const Location location = locate(r_, id);
-  Strides strides = location.layout.strides;
-  if (strides.empty() || strides.back() != 1) return {};
-  const auto parts = static_cast<int64_t>(size_of(stored) / size_of(dtype));
-  for (size_t d = 0; d + 1 < strides.size(); d++) strides[d] *= parts;
-  const Coords at = r_.axes.normalize(given);
-  const int64_t constant = constant_offset(at, strides);
-  const int64_t within = (constant % parts + parts) % parts;
-  const int64_t offset = location.layout.offset + (constant - within) / parts;
-  ir::Index index = index_of(at, strides, 1);
-  if (within != 0) index.push_back({builder_.integer(Dtype::int64, within), ir::kUnit});
-  const ir::ParamId param = buffer_param(location.root, offset, dtype, ir::Access::in);
-  return load_part(param, std::move(index), dtype, mask);
 }
 
 // Wanted at a computed place, a constant is not found as a member there, and lies nowhere.
@@ -552,7 +536,8 @@ void Emitter::store_lane(Id id, const Lane& lane, const Coords& at, const Coords
   const Strides strides = Layout::contiguous(node(id).node->shape).strides;
   const std::vector<ir::AxisId> axes = axes_.stage(r_.axes.normalize(at));
   const int64_t unit = is_complex(dtype) ? 2 : 1;
-  const ir::ParamId param = buffer_param(id, constant_offset(target, strides), part, access);
+  const ir::ParamId param =
+      buffer_param(id, bytes_in(constant_offset(target, strides), dtype), part, access);
   if (update) {
     const ir::ExprId imag = unit == 1 ? ir::kNone : builder_.cast(lane.im, part);
     ir::Update made{{false, param}, index_of(target, strides, unit),
@@ -636,16 +621,12 @@ EmittedKernel Emitter::emit() {
 
 Location locate(const Regions& regions, Id id) {
   const PlanNode& n = regions.graph.nodes[id];
-  if (!regions.is_view[id]) {
-    Layout layout =
-        n.leaf && n.node->is_ready() ? n.node->layout : Layout::contiguous(n.node->shape);
-    layout.offset = 0;  // counted from where the memory's own layout starts
-    return {id, layout};
-  }
+  if (!regions.is_view[id]) return {id, own_layout(n), regions.stored_dtype(id)};
   Location location = locate(regions, n.inputs[0]);
   const auto view = view_layout(regions.graph, id, location.layout);
   CERMET_INTERNAL_CHECK(view.has_value(), "{} is no view", n.row().name.value);
   location.layout = *view;
+  if (is_other_dtype(regions.graph, id)) location.dtype = n.node->dtype;
   return location;
 }
 

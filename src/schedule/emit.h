@@ -18,11 +18,11 @@ namespace cermet::schedule {
 // A parameter of the kernel, in the order of ir::Kernel::params.
 struct Operand {
   enum class Kind : uint8_t { buffer, scalar, constant, status } kind = Kind::buffer;
-  Id value = -1;       // buffer: the node whose memory it is (never a view)
-  int64_t offset = 0;  // buffer: elements from that memory's layout start
-  int scalar = -1;     // scalar: position among the program's scalars
-  Number number;       // constant
-  Dtype dtype = Dtype::float32;
+  Id value = -1;                 // buffer: the node whose memory it is (never a view)
+  int64_t offset = 0;            // buffer: bytes from that memory's layout start
+  int scalar = -1;               // scalar: position among the program's scalars
+  Number number;                 // constant
+  Dtype dtype = Dtype::float32;  // scalar, constant
 };
 
 // What a failed Check means.
@@ -46,10 +46,12 @@ struct EmittedKernel {
   std::map<Id, std::vector<std::pair<ir::Order, int64_t>>> folds;
 };
 
-// Where a node lies: the node whose memory holds it, and its layout in that memory.
+// Where a node lies: the node whose memory holds it, its layout in that memory, and the dtype that it has
+// there, of which the layout counts elements.
 struct Location {
   Id root;
   Layout layout;
+  Dtype dtype;
 };
 Location locate(const Regions& regions, Id id);
 

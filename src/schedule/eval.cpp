@@ -165,6 +165,8 @@ class TapeReader {
     if (tape_.has_calls) return;
     for (const NodeRef& node : tape_.nodes) add(node);
     tape_.equal_scalars.find(tape_.nodes, tape_.graph.scalars, next_position_, tape_.graph.equal);
+    if (widens_)
+      for (const NodeRef& input : tape_.graph.inputs) tape_.key.add(schedule::alignment_of(*input));
     for (const auto& [scalar, other] : tape_.graph.equal) {
       tape_.key.add(scalar->mark.position);
       tape_.key.add(other->mark.position);
@@ -251,6 +253,7 @@ class TapeReader {
     const bool wanted = node->is_held() || shared || node->mark.is_wanted;
     tape_.key.add(wanted);
     if (wanted) tape_.graph.outputs.push_back(node);
+    widens_ = widens_ || schedule::widens(*node);
     node->mark.position = next_position_++;
   }
 
@@ -301,7 +304,9 @@ class TapeReader {
   uint64_t reading_ = 0;
   uint32_t next_position_ = 0;
   bool traced_ = false;
-  std::unordered_map<std::shared_ptr<const CustomCall>, int> custom_calls_;  // with the nodes of each
+  bool widens_ = false;
+  std::unordered_map<std::shared_ptr<const CustomCall>, int>
+      custom_calls_;  // with the nodes of each
 };
 
 // A program that runs op by op is replaced when it is wanted for the third time.

@@ -92,10 +92,9 @@ class Joiner {
       if (other.access == ir::Access::in && param.access == ir::Access::in) continue;
       if (other.dtype != param.dtype) return false;
       other.access = ir::Access::inout;
-      const int64_t unit = is_complex(operand.dtype) ? 2 : 1;
       if (known.offset != operand.offset)
         shifts_[static_cast<ir::ParamId>(params_.size())] =
-            shift(unit * (operand.offset - known.offset));
+            shift((operand.offset - known.offset) / static_cast<int64_t>(size_of(param.dtype)));
       params_.push_back(static_cast<ir::ParamId>(i));
       return true;
     }

@@ -44,7 +44,10 @@ class KernelAxes {
   void mark_store() { stores_.push_back(walks_.back()); }
   // The kernel's axes of a stage over these coordinates (normalised), outer to inner. Notes the stage.
   std::vector<ir::AxisId> stage(const Coords& coords);
-  void mark_scanned(const std::vector<AxisId>& axes) { scanned_ = axes; }
+  // None for a scan along an axis of one element, which may lie beside another.
+  void mark_scanned(const std::vector<AxisId>& axes) {
+    if (!axes.empty()) scanned_ = axes;
+  }
 
   // Of what was noted: the axes that every access walks as one with the next inner axis, and short ones.
   Collapse find_collapse() const;

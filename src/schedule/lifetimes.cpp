@@ -200,7 +200,7 @@ class TakeOvers {
 
   bool is_alike(const Program::Launch& launch, int output, int dying) const {
     const Program::Value &out = program_.values[output], &in = program_.values[dying];
-    return out.bytes == in.bytes && !in.constant && size_of(out.dtype) == size_of(in.dtype) &&
+    return out.bytes == in.bytes && !in.constant &&
            std::ranges::find(launch.outputs, dying) == launch.outputs.end();
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "schedule/plan_graph.h"
 
+#include <bit>
 #include <map>
 #include <memory_resource>
 #include <unordered_map>
@@ -231,6 +232,22 @@ PlanGraph make_plan_graph(const TracedGraph& graph) {
   PlanGraph made = Maker(graph).make();
   find_fresh_targets(made);
   return made;
+}
+
+bool is_other_dtype(const PlanGraph& graph, Id id) {
+  const PlanNode& n = graph.nodes[id];
+  return n.inputs.size() == 1 && n.node->dtype != graph.nodes[n.inputs[0]].node->dtype;
+}
+
+bool widens(const Node& node) {
+  return node.inputs.size() == 1 && size_of(node.dtype) > size_of(node.inputs[0]->dtype) &&
+         std::holds_alternative<MoveLowering>(node.row->lowering.value);
+}
+
+size_t alignment_of(const Node& node) {
+  const auto offset = static_cast<uint64_t>(node.layout.offset) * size_of(node.dtype);
+  const uint64_t place = std::bit_cast<uint64_t>(node.buffer->data()) + offset;
+  return size_t{1} << std::countr_zero(place | offset | kMostAlignment);
 }
 
 PlanNodeView::PlanNodeView(const PlanGraph& graph, Id id)

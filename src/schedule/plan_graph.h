@@ -54,6 +54,15 @@ struct PlanGraph {
 
 PlanGraph make_plan_graph(const TracedGraph& graph);
 
+// A node of one input, whose elements have another dtype.
+bool is_other_dtype(const PlanGraph& graph, Id id);
+// Movement that reads bytes as elements of a larger size.
+bool widens(const Node& node);
+// Of which the place of a ready node's first element is a multiple, in memory and in its buffer: the
+// largest power of two up to the size of the largest dtype.
+size_t alignment_of(const Node& node);
+inline constexpr size_t kMostAlignment = 16;
+
 // A node as the rules of its row see it, with the lists that the view looks at.
 class PlanNodeView {
  public:

@@ -33,7 +33,8 @@ struct Program {
     Shape shape;
     size_t bytes = 0;  // of a value made by a launch
     int input = -1;
-    NodeRef constant;
+    size_t alignment = 1;  // an input's: what the place of its first element must be a multiple of
+    NodeRef constant = {};
   };
   struct Launch {
     schedule::EmittedKernel kernel;
@@ -58,7 +59,8 @@ struct Program {
   };
   struct Output {
     int value;
-    Layout layout;  // from the start of the value's layout
+    Layout layout;  // from the start of the value's layout, in elements of ...
+    Dtype dtype;    // ... the output, which the value's may be read as
   };
   std::vector<Value> values;
   std::vector<Launch> launches;

@@ -42,6 +42,8 @@ class RegionCutter {
   void wait_for(Id id, int waiter);
   int64_t places_in(Id id, int reader);
   void read_from_memory(Id id, int reader);
+  bool is_picked_in_order(Id id);
+  bool shows_leaf(Id id);
   bool pull(Id id, const Use& use);
 
   // --- anchors: nodes that compute ---
@@ -90,7 +92,8 @@ class RegionCutter {
   std::vector<std::vector<Use>> uses_;
   std::vector<std::vector<int>> memory_readers_;
   std::vector<bool> in_memory_;
-  std::vector<Layout> layouts_;
+  std::vector<Layout> layouts_;            // from the start of the memory's own
+  std::vector<size_t> alignments_;         // of that start
   std::vector<std::pair<Id, int>> waits_;  // (value, region that runs after it is made)
   std::map<int, int> kernels_;             // of composites: their regions
   std::vector<bool> above_product_;  // nodes of composites' kernels that need one of its products

@@ -108,6 +108,7 @@ bool RegionCutter::add_scan(Id id, int into, const Coords& at) {
                             before = r_.axes.normalize(r.scan_axes);
   if (!before.empty() && before != scanned) return false;
   if (!r.column_axes.empty() || (!row.empty() && row != scanned)) return false;
+  if (!holds_in_order(axes, scanned)) return false;
   r.scan_axes = scanned;
   return true;
 }

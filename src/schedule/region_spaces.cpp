@@ -60,14 +60,23 @@ bool unify_rest(AxisTable& axes, const Region& a, const Region& b) {
   return true;
 }
 
-// Scans are along one axis, which is that of the row folds if there are any.
+bool holds_in_order(const std::vector<AxisId>& all, const std::vector<AxisId>& some) {
+  std::vector<AxisId> found;
+  std::ranges::copy_if(all, std::back_inserter(found),
+                       [&](AxisId axis) { return contains(some, axis); });
+  return found == some;
+}
+
+// Scans are along one axis, which is that of the row folds if there are any. Where it has become several,
+// they are walked in their order.
 static bool scans_fit(const AxisTable& axes, const Region& a, const Region& b,
-                      const std::vector<AxisId>& row, const std::vector<AxisId>& column) {
+                      const std::vector<AxisId>& all, const std::vector<AxisId>& row,
+                      const std::vector<AxisId>& column) {
   const auto scan_a = axes.normalize(a.scan_axes), scan_b = axes.normalize(b.scan_axes);
   if (scan_a.empty() && scan_b.empty()) return true;
   if (!scan_a.empty() && !scan_b.empty() && scan_a != scan_b) return false;
   const auto& scan = scan_a.empty() ? scan_b : scan_a;
-  return column.empty() && (row.empty() || row == scan);
+  return column.empty() && (row.empty() || row == scan) && holds_in_order(all, scan);
 }
 
 bool spaces_fit(const AxisTable& axes, const Region& a, const Region& b) {
@@ -82,7 +91,7 @@ bool spaces_fit(const AxisTable& axes, const Region& a, const Region& b) {
   const auto& col = col_a.empty() ? col_b : col_a;
   const auto rest = without(all, some);
   if (!without(some, all).empty()) return false;
-  if (!scans_fit(axes, a, b, row, col)) return false;
+  if (!scans_fit(axes, a, b, all, row, col)) return false;
   if (!rest.empty() && rest != row) return false;
   if (!row.empty() && !ends_with(all, row)) return false;
   if (!col.empty() && !row.empty() && !same_set(without(all, row), col)) return false;

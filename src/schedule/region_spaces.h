@@ -12,6 +12,8 @@ bool contains(const std::vector<AxisId>& set, AxisId axis);
 bool same_set(const std::vector<AxisId>& a, const std::vector<AxisId>& b);
 std::vector<AxisId> without(const std::vector<AxisId>& a, const std::vector<AxisId>& b);
 bool ends_with(const std::vector<AxisId>& a, const std::vector<AxisId>& tail);
+// `some` are in `all`, one after the other as there.
+bool holds_in_order(const std::vector<AxisId>& all, const std::vector<AxisId>& some);
 std::vector<int64_t> sizes_of(const AxisTable& table, const std::vector<AxisId>& axes);
 
 // The region's axes stay in the order of the dims: the new one comes before those of the dims behind it.

@@ -30,6 +30,7 @@ RegionCutter::RegionCutter(PlanGraph graph, int max_ops) : max_ops_(max_ops) {
   memory_readers_.resize(n);
   in_memory_.resize(n, false);
   layouts_.resize(n);
+  alignments_.resize(n, kMostAlignment);
   r_.stored_by.resize(n, -1);
   r_.is_view.resize(n, false);
   above_product_.resize(n, false);
@@ -59,11 +60,12 @@ void RegionCutter::find_layouts() {
   for (size_t i = 0; i < layouts_.size(); i++) {
     const Id id = static_cast<Id>(i);
     const PlanNode& n = node(id);
+    layouts_[i] = own_layout(n);
     if (n.leaf && n.node->is_ready()) {
-      layouts_[i] = n.node->layout;
-    } else {
-      layouts_[i] = Layout::contiguous(n.node->shape);
-      if (auto view = view_if_possible(id)) layouts_[i] = *view;
+      alignments_[i] = alignment_of(*n.node);
+    } else if (auto view = view_if_possible(id)) {
+      layouts_[i] = *view;
+      alignments_[i] = alignments_[n.inputs[0]];
     }
   }
 }
@@ -71,6 +73,7 @@ void RegionCutter::find_layouts() {
 std::optional<Layout> RegionCutter::view_if_possible(Id id) {
   const PlanNode& n = node(id);
   if (n.leaf || n.inputs.empty()) return std::nullopt;
+  if (widens(*n.node) && alignments_[n.inputs[0]] < size_of(n.node->dtype)) return std::nullopt;
   return view_layout(r_.graph, id, layouts_[n.inputs[0]]);
 }
 
@@ -108,7 +111,7 @@ void RegionCutter::place_move(Id id, bool memory) {
     }
   }
   if (!memory) return;
-  if (view_if_possible(id)) {
+  if (view_if_possible(id) && !is_picked_in_order(id)) {
     const Id input = n.inputs[0];
     r_.is_view[id] = true;
     in_memory_[input] = true;
@@ -142,6 +145,47 @@ void RegionCutter::read_from_memory(Id id, int reader) {
   r_.loads.emplace(id, reader);
 }
 
+// What it reorders is made for it alone, of elements that are picked one by one along the innermost axis of
+// another array. Where its own innermost axis is that by which they are picked, they lie near each other
+// in its order, else they are rows apart.
+bool RegionCutter::is_picked_in_order(Id id) {
+  const auto is_for_one = [&](Id from) {
+    const PlanNode& n = node(from);
+    return n.lowering<MoveLowering>() != nullptr && n.kernel < 0 && !n.needed && !n.border &&
+           !in_memory_[from] && uses_[from].empty();
+  };
+  Id from = node(id).inputs[0];
+  while (is_for_one(from) && view_if_possible(from)) from = node(from).inputs[0];
+  const Shape &own = shape(id), &made = shape(from);
+  if (!is_for_one(from) || node(from).inputs.size() < 2 || own.size() != made.size() ||
+      is_contiguous(own, layouts_[id]))
+    return false;
+  int last = own.ndim() - 1;
+  while (last > 0 && own[last] == 1) --last;
+  const Strides strides = Layout::contiguous(made).strides;
+  Coords at(strides.size());
+  for (size_t d = 0; d < strides.size(); d++)
+    if (strides[d] == layouts_[id].strides[last] && made[static_cast<int>(d)] > 1)
+      at[d].terms.push_back({0, 1});
+  bool picks = false, by_last = false;
+  const PlanNodeView view(r_.graph, from);
+  AnalysisContext context(view, [&](int k, const Coords& in, bool) {
+    if (k == 0) picks = in.size() > 1 && in.back().expr != ir::kNone;
+    else by_last = by_last || !axes_of(in).empty();
+  });
+  node(from).lowering<MoveLowering>()->pull(context, view, at);
+  return picks && by_last;
+}
+
+// A view of what is there before the program runs. (What it makes itself, and keeps, need be no border.)
+bool RegionCutter::shows_leaf(Id id) {
+  while (!node(id).leaf) {
+    if (!view_if_possible(id)) return false;
+    id = node(id).inputs[0];
+  }
+  return true;
+}
+
 // False: the region reads the node from memory. (The axes of a contraction stay whole.)
 bool RegionCutter::pull(Id id, const Use& use) {
   const PlanNode& n = node(id);
@@ -153,7 +197,10 @@ bool RegionCutter::pull(Id id, const Use& use) {
     return false;
   if (n.inputs.empty()) r.arguments++;
   const Coords at = r_.axes.normalize(use.at);
-  if (n.lowering<MoveLowering>()->computes) {
+  const bool computes = n.lowering<MoveLowering>()->computes;
+  if (is_other_dtype(r_.graph, id) && view_if_possible(id) && (computes || shows_leaf(id)))
+    return false;
+  if (computes) {
     for (Id input : n.inputs) read_from_memory(input, r_.find(use.region));
     r.ops += kComputedMoveOps;
     return true;
@@ -171,6 +218,10 @@ bool RegionCutter::pull(Id id, const Use& use) {
       return true;
     }
   }
+  // Its coordinates would be divided, which takes several times what memory does.
+  const bool is_large = n.kernel < 0 && r.kernel < 0 && bytes(id) >= kLargeBytes;
+  if (n.lowering<MoveLowering>()->row_major && view_if_possible(id) && (is_large || shows_leaf(id)))
+    return false;
   const PlanNodeView view(r_.graph, id);
   AnalysisContext context(view, [&](int k, const Coords& in, bool masked) {
     uses_[n.inputs[k]].push_back(
@@ -452,6 +503,12 @@ int Regions::find(int region) const {
 
 Regions cut_regions(PlanGraph graph, int max_ops) {
   return RegionCutter(std::move(graph), max_ops).cut();
+}
+
+Layout own_layout(const PlanNode& n) {
+  Layout layout = n.leaf && n.node->is_ready() ? n.node->layout : Layout::contiguous(n.node->shape);
+  layout.offset = 0;
+  return layout;
 }
 
 std::optional<Layout> view_layout(const PlanGraph& graph, Id id, const Layout& input) {

@@ -72,8 +72,9 @@ struct Regions {
 // max_ops 1: each op alone.
 Regions cut_regions(PlanGraph graph, int max_ops = kMaxRegionOps);
 
-// Layout of a node in memory: a leaf's own, a view's derived, else contiguous. nullopt: a movement whose
-// input's layout cannot express it.
+// The layout of a node that has memory of its own, counted from where that layout starts.
+Layout own_layout(const PlanNode& node);
+// That of a view, in elements of its dtype, given its input's; nullopt where that cannot express it.
 std::optional<Layout> view_layout(const PlanGraph& graph, Id id, const Layout& input);
 
 }  // namespace cermet::schedule

@@ -93,7 +93,9 @@ ProgramResult ProgramRun::result(size_t number) const {
   const Program::Output& output = program_->outputs[number];
   const Memory& memory = memory_[output.value];
   Layout layout = output.layout;  // relative to the start of the value's own layout
-  layout.offset += memory.offset;
+  const Dtype dtype = program_->values[output.value].dtype;
+  layout.offset += memory.offset * static_cast<int64_t>(size_of(dtype)) /
+                   static_cast<int64_t>(size_of(output.dtype));
   return {memory.buffer, std::move(layout)};
 }
 
@@ -225,9 +227,10 @@ void ProgramRun::prepare_output(const Step& step, const Steps::Output& output) {
 
 void ProgramRun::copy_target(const Step& step, const Steps::Output& output) {
   const Memory& from = memory_[step.target];
+  const Program::Value& target = program_->values[step.target];
   const Program::Value& value = program_->values[output.value];
   const auto* start = static_cast<const char*>(from.buffer->data()) +
-                      from.offset * static_cast<int64_t>(size_of(value.dtype));
+                      from.offset * static_cast<int64_t>(size_of(target.dtype));
   schedule::copy_to_contiguous(start, launches_of({&step, 1})[0].target_layout,
                                memory_[output.value].buffer->data(), value.shape, value.dtype);
 }

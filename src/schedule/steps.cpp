@@ -27,12 +27,12 @@ void Steps::add(const Program& program, size_t number) {
   std::vector<ScalarWord> numbers;
   for (const Operand& operand : kernel.operands) {
     const auto word = static_cast<int32_t>(record.size());
-    const auto item_size = static_cast<uint32_t>(size_of(operand.dtype));
     record.push_back(operand.kind == Operand::Kind::constant
                          ? schedule::number_bits(operand.number, operand.dtype)
                          : 0);
     if (operand.kind == Operand::Kind::buffer)
-      pointers.push_back({operand.offset * item_size, word, operand.value, item_size});
+      pointers.push_back({operand.offset, word, operand.value,
+                          static_cast<uint32_t>(size_of(program.values[operand.value].dtype))});
     else if (operand.kind == Operand::Kind::scalar)
       numbers.push_back({word, program.scalar_positions[operand.scalar], operand.dtype});
   }

@@ -40,7 +40,7 @@ class Steps {
   struct BufferWord {  // of a record: a pointer
     int64_t offset;    // bytes from the start of the value's own layout
     int32_t word, value;
-    uint32_t item_size;  // of the value's own offset
+    uint32_t item_size;  // of the value's dtype
   };
   struct ScalarWord {
     int32_t word, scalar;

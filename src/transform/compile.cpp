@@ -22,9 +22,11 @@ std::vector<NodeRef> nodes_of(const Arrays& arrays) {
   return nodes;
 }
 
-// Programs are planned for contiguous inputs.
-ProgramInput contiguous_value(const Node& node) {
-  if (is_contiguous(node.shape, node.layout)) return {node.buffer, node.layout.offset, false};
+// Programs are planned for contiguous inputs, some of them aligned.
+ProgramInput contiguous_value(const Node& node, size_t alignment) {
+  if (is_contiguous(node.shape, node.layout) &&
+      (alignment == 1 || alignment <= schedule::alignment_of(node)))
+    return {node.buffer, node.layout.offset, false};
   const size_t bytes = static_cast<size_t>(node.shape.size()) * size_of(node.dtype);
   BufferRef buffer = allocator().allocate(bytes, "compile");
   schedule::copy_to_contiguous(node.buffer->data(), node.layout, buffer->data(), node.shape,
@@ -54,7 +56,7 @@ array placeholder(const Shape& shape, Dtype dtype) {
 struct CompiledGraph::Instance {
   std::vector<int64_t> key;                // values of the structural symbols
   std::shared_ptr<const Program> program;  // null: the trace does not hold for them
-  std::vector<bool> used;
+  std::vector<size_t> used;                // 0: not; else how the program wants the input aligned
   std::vector<std::pair<Dtype, Shape>> outputs;
   std::vector<uint32_t> scalar_exprs;
   std::vector<Number> values;  // of all expressions
@@ -87,9 +89,9 @@ CompiledGraph::InstancePtr CompiledGraph::make(std::span<const array> inputs,
   auto replayed = replay(*symbols_, placeholders_, outputs_, shapes, symbols);
   if (!replayed) return instance;
   instance->program = build_program(replayed->graph, fused ? Sight::settled : Sight::usual);
-  instance->used.resize(inputs.size(), false);
+  instance->used.resize(inputs.size(), 0);
   for (const Program::Value& value : instance->program->values) {
-    if (value.input >= 0) instance->used[static_cast<size_t>(value.input)] = true;
+    if (value.input >= 0) instance->used[static_cast<size_t>(value.input)] = value.alignment;
   }
   for (const NodeRef& output : replayed->graph.outputs)
     instance->outputs.emplace_back(output->dtype, output->shape);
@@ -173,7 +175,7 @@ class CompiledGraph::PendingRun final : public ProgramCall {
   PendingRun(Call& call, std::span<const array* const> arrays)
       : instance_(std::move(call.instance_)), scalars_(std::move(call.scalars_)) {
     for (size_t i = 0; i < arrays.size(); i++)
-      if (instance_->used[i]) inputs.push_back(arrays[i]->node());
+      if (instance_->used[i] > 0) inputs.push_back(arrays[i]->node());
   }
   const Instance& instance() const { return *instance_; }
 
@@ -187,9 +189,9 @@ class CompiledGraph::PendingRun final : public ProgramCall {
   // f(position among all inputs, input)
   template <typename F>
   void for_each_input(F f) {
-    const std::vector<bool>& used = instance_->used;
+    const std::vector<size_t>& used = instance_->used;
     for (size_t i = 0, next = 0; i < used.size(); i++)
-      if (used[i]) f(i, *inputs[next++]);
+      if (used[i] > 0) f(i, *inputs[next++]);
   }
 
   ProgramRun start() override {
@@ -197,7 +199,7 @@ class CompiledGraph::PendingRun final : public ProgramCall {
     values.resize(instance_->used.size());
     for_each_input([&](size_t i, Node& input) {
       const bool donated = is_donated(input);
-      values[i] = contiguous_value(input);
+      values[i] = contiguous_value(input, instance_->used[i]);
       values[i].donated |= donated;
     });
     // Taken from the nodes when no copy can fail any more.

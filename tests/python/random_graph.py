@@ -504,6 +504,18 @@ def product(g):
     )
 
 
+def view(g):
+    """The bytes of known integers as integers of any size."""
+    i = g.pick(lambda v: v.dtype in INTEGERS and v.shape and not v.err.any())
+    if i is None:
+        return
+    x = g.values[i].ref
+    dtype = g.one_of(INTEGERS)
+    if x.shape[-1] * x.itemsize % np.dtype(dtype).itemsize == 0:
+        value = Bounded(np.ascontiguousarray(x).view(dtype), dtype)
+        g.step(f"view {dtype}", lambda a: a.view(ours(dtype)), [i], value)
+
+
 def wait(g):
     """A value once more, after others are made; what comes of it is in regions of its own."""
     i, *others = (g.pick() for _ in range(2 + g.below(2)))
@@ -528,6 +540,7 @@ MOVES = [
     scatter,
     *[write] * 2,
     product,
+    *[view] * 2,
     wait,
 ]
 

@@ -139,6 +139,30 @@ def test_long_scans(rng, name, shape, axis):
             np.testing.assert_array_equal(to_numpy(-fused), to_numpy(alone))
 
 
+@pytest.mark.parametrize("axes", [(1, 0), (0, 1), (2, 0), (0, 2)])
+def test_scans_along_an_axis_of_one_element(rng, axes):
+    """They change nothing, and nothing of the scans beside them."""
+    x = rng.integers(-9, 9, (1, 5, 64)).astype(np.int32)
+    want = np.cumsum(x, axis=max(axes))
+    got = mx.cumsum(mx.cumsum(mx.array(x), axis=axes[0]), axis=axes[1])
+    np.testing.assert_array_equal(to_numpy(got), want)
+    first = mx.cumsum(mx.array(x), axis=max(axes))
+    results = first + 1, mx.cummin(first, axis=0, reverse=True)
+    mx.eval(results)
+    np.testing.assert_array_equal(to_numpy(results[0]), want + 1)
+    np.testing.assert_array_equal(to_numpy(results[1]), want)
+
+
+def test_scans_of_several_axes_as_one_beside_their_transpose(rng):
+    """The order of the scan is its own, whatever else the kernel makes of the elements."""
+    x = rng.integers(-9, 9, (33, 8)).astype(np.int32)
+    a = mx.array(x) * 3
+    results = mx.cumsum(a.flatten()), mx.contiguous(a.T), mx.concatenate([a.flatten(), a.flatten()])
+    mx.eval(results)
+    np.testing.assert_array_equal(to_numpy(results[0]), np.cumsum(x * 3))
+    np.testing.assert_array_equal(to_numpy(results[1]), x.T * 3)
+
+
 def test_scans_of_special_values():
     nan, inf = np.nan, np.inf
     x = np.array([-inf, -inf, 1, inf, inf, 2, nan, 3], np.float32)

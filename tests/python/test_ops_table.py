@@ -498,10 +498,16 @@ ANY = {
         lambda x: x[..., :70].view(OF_SIZE[1 if x.itemsize > 1 else 2]),
         lambda x: np.ascontiguousarray(x[..., :70]).view(f"u{1 if x.itemsize > 1 else 2}"),
     ),
+    "view_as_real": (
+        lambda x: x.view(mx.float32 if x.dtype == mx.complex64 else mx.float64),
+        lambda x: np.ascontiguousarray(x).view(x.real.dtype),
+    ),
+    "view_as_complex": (
+        lambda x: pairs(x[..., :70]),
+        lambda x: x[..., :70:2] + 1j * x[..., 1:70:2],
+    ),
     "complex_of": (
-        lambda x: mx.stack([x, x[::-1]], -1).view(
-            mx.complex64 if x.dtype == mx.float32 else mx.complex128
-        )[..., 0],
+        lambda x: mx.nan_to_num(pairs(mx.stack([x, x[::-1]], -1))[..., 0]),
         lambda x: x + 1j * x[::-1],
     ),
 }
@@ -532,6 +538,10 @@ SPECIAL = {
 
 
 OF_SIZE = {1: mx.uint8, 2: mx.uint16, 4: mx.uint32, 8: mx.uint64}
+
+
+def pairs(x):
+    return x.view(mx.complex64 if x.dtype == mx.float32 else mx.complex128)
 
 
 def strided(x, shape, strides, offset):
