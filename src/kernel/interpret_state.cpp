@@ -295,6 +295,7 @@ void Evaluator::micro(const Micro& s) {
   switch (s.kind) {
     case MicroKind::gemm: return gemm(GemmMicro::of(s));
     case MicroKind::transpose: return transpose(TransposeMicro::of(s));
+    case MicroKind::turn: return turn(TurnMicro::of(s));
     case MicroKind::pack: return pack(PackMicro::of(s));
     case MicroKind::panel_n:
     case MicroKind::panel_k: return panel(PanelMicro::of(s));
@@ -423,6 +424,18 @@ void Evaluator::transpose(const TransposeMicro& m) {
       write(m.to, number(m.to_at) + j / g * m.to_row + i * g + j % g,
             i < rows && j < round_up(columns, g) ? cell : undefined(m.to));
     }
+}
+
+void Evaluator::turn(const TurnMicro& m) {
+  const auto number = [&](ExprId id) { return static_cast<int64_t>(cells_[id]); };
+  const int64_t rows = number(m.rows), columns = number(m.columns);
+  const auto size = static_cast<int64_t>(cermet::size_of(kernel_.params[m.from.id].dtype));
+  CERMET_INTERNAL_CHECK(rows * size >= kTurnedRows && columns * size >= kTurnedColumns,
+                        "kernel '{}' turns {} x {} elements", kernel_.name, rows, columns);
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; ++j)
+      write(m.to, number(m.to_at) + j * number(m.to_row) + i,
+            read(m.from, number(m.from_at) + i * number(m.from_row) + j));
 }
 
 void Evaluator::pack(const PackMicro& m) {

@@ -2,8 +2,8 @@
 // What each template (Micro) means: its constants, buffers and operands by name. The one place that
 // knows their order; tiler, verifier, interpreter and code generators go through it.
 //
-// All buffers are thread or kernel Locals of one dtype, but for b of a panel, a of a product and what is
-// packed; strides and offsets count elements. Operands of a product may be narrow: bfloat16 beside a float32
+// All buffers are thread or kernel Locals of one dtype, but for b of a panel, a of a product, what is packed
+// and what is turned; strides and offsets count elements. Operands of a product may be narrow: bfloat16 beside a float32
 // c, int16, or int8 and uint8, beside a c of 4-byte integers. Packed, g of them that follow each other in k
 // lie side by side (group_of: 4 bytes; else g = 1). A target may take subnormal ones as zeros; integers wrap.
 // A template works in tiles: what it computes past the wanted rows and columns, up to the next whole tile,
@@ -51,6 +51,21 @@ struct TransposeMicro {
 
   Micro micro() const;
   static TransposeMicro of(const Micro& micro);
+};
+
+// Straight from one array into another, a parameter each, of one dtype: for i < rows, j < columns:
+//   to[to_at + j·to_row + i] = from[from_at + i·from_row + j].
+// Rows make up at least kTurnedRows bytes and columns kTurnedColumns; no other element is written or read,
+// but what begins at next_at may be fetched into the cache.
+inline constexpr int64_t kTurnedRows = 64, kTurnedColumns = 16;
+struct TurnMicro {
+  // Buffers.
+  BufferRef to, from;
+  // Operands, int64.
+  ExprId rows, columns, to_at, from_at, to_row, from_row, next_at;
+
+  Micro micro() const;
+  static TurnMicro of(const Micro& micro);
 };
 
 // For k < rows, j < columns:
