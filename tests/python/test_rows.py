@@ -171,7 +171,7 @@ def test_transposes(dtype, shape):
         same(a[:, ::-1].T + b[::-1], x[:, ::-1].T + x.T[::-1])
 
 
-# Rows of the result are whole lines, or not; those of the operand lie in one set of the cache, or not.
+# Rows of the result are whole lines, or not; the operand's lie in one set of the cache, or not.
 @pytest.mark.parametrize(
     "dtype, shape",
     [
