@@ -89,11 +89,14 @@ struct PackMicro {
 // For i < rows, j < columns:
 //   c[c_at + (j / kPanelColumns)·rows·kPanelColumns + i·kPanelColumns + j % kPanelColumns] =
 //       (add ? c[...] : 0)
-//       + Σ_k<depth a[a_at + (k / kPanelDepth)·rows·kPanelDepth + i·kPanelDepth + k % kPanelDepth]
-//                   · b[b_at + k·b_k + j·b_n]
-// with b_n = 1 and b_k = b_stride (along n), or b_k = 1 and b_n = b_stride (along k; a is defined up to
-// the next multiple of kPanelDepth, and 0 past depth). The order of the sum, and fma in it, are free.
+//       + Σ_k<depth a[a_at + (k / d)·rows·d + i·d + k % d] · b[b_at + k·b_k + j·b_n]
+// with d = panel_depth_of(a), and b_n = 1 and b_k = b_stride (along n), or b_k = 1 and b_n = b_stride (along k; a
+// is defined up to the next multiple of d, and 0 past depth; a and b may both be bfloat16). The order of the
+// sum, and fma in it, are free.
 inline constexpr int64_t kPanelColumns = 64, kPanelDepth = 16;
+inline int64_t panel_depth_of(Dtype a) {
+  return a == Dtype::bfloat16 ? 2 * kPanelDepth : kPanelDepth;
+}
 struct PanelMicro {
   bool along_k;  // the template: panel_n or panel_k
   int64_t rows;  // constant

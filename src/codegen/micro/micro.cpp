@@ -167,7 +167,7 @@ void emit_micro(Emitter& emitter, const ir::Micro& micro) {
                   emitter.natural(m.depth), emitter.natural(m.a_row), emitter.natural(m.add)});
   } else {
     const ir::PanelMicro m = ir::PanelMicro::of(micro);
-    b.CreateCall(panel_function(target, m, emitter.dtype_of(m.b)),
+    b.CreateCall(panel_function(target, m, emitter.dtype_of(m.a), emitter.dtype_of(m.b)),
                  {element(m.c, m.c_at), element(m.a, m.a_at), element(m.b, m.b_at),
                   emitter.natural(m.columns), emitter.natural(m.depth), emitter.natural(m.b_stride),
                   emitter.natural(m.add)});

@@ -36,8 +36,9 @@ llvm::Function* turn_function(const MicroTarget& target);
 // void(to, from, rows, columns, from_row)
 llvm::Function* pack_function(const MicroTarget& target, const ir::PackMicro& micro);
 
-// void(c, a, b, columns, depth, b_stride, add), b of dtype `given`.
-llvm::Function* panel_function(const MicroTarget& target, const ir::PanelMicro& micro, Dtype given);
+// void(c, a, b, columns, depth, b_stride, add); dtypes of a and b.
+llvm::Function* panel_function(const MicroTarget& target, const ir::PanelMicro& micro, Dtype a,
+                               Dtype given);
 
 // void(c, a, b, next b, rows, columns, depth, a_row, add); dtypes of a and b; fixed_row as above.
 llvm::Function* tile_gemm_function(const MicroTarget& target, const ir::TileGemmMicro& micro,
