@@ -8,6 +8,7 @@
 //          whole rows of it, one after another.
 // panel_k  lanes along k. Sums of all rows and some columns, added up at the end: of a single row over
 //          the whole depth, else over a part of it, of which A stays in L1, for some groups of columns.
+//          Of bfloat16 a dot instruction takes pairs as they lie there.
 #include <fmt/format.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
