@@ -212,14 +212,15 @@ class FormWriter {
 
   // Of rows along `unit`, one for each index of `row`, if all else is the same for a tile of them.
   std::optional<int32_t> row_stride(const Index& index, AxisId unit, AxisId row) {
+    const AxisSet both = axis_bit(unit) | axis_bit(row);
     std::optional<int32_t> stride;
     int units = 0;
     for (const IndexTerm& term : index) {
       const Expr& e = source_[source_.behind(term.expr)];
-      const AxisId axis = e.kind == ExprKind::axis ? e.id : kNone;
-      if (axis == unit && term.stride == kUnit) ++units;
-      else if (axis == row && term.stride != kUnit && !stride) stride = term.stride;
-      else if ((source_.axes(term.expr) & (axis_bit(unit) | axis_bit(row))) != 0) return {};
+      const auto is = [&](AxisId axis) { return e.kind == ExprKind::axis && e.id == axis; };
+      if (is(unit) && term.stride == kUnit) ++units;
+      else if (is(row) && term.stride != kUnit && !stride) stride = term.stride;
+      else if ((source_.axes(term.expr) & both) != 0) return {};
     }
     return units == 1 ? stride : std::nullopt;
   }
