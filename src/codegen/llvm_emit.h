@@ -22,13 +22,13 @@
 #include "codegen/llvm_op.h"
 #include "codegen/llvm_short.h"
 #include "codegen/prefetch.h"
+#include "kernel/tile.h"
 
 namespace cermet::codegen {
 
 // The symbol that a failed Check calls: (status, item, site, index), see runtime/loader.h.
 inline constexpr const char* kCheckSymbol = "cermet_check_failed";
-inline constexpr uint64_t kLineBytes = 64;                // of the cache
-inline constexpr int64_t kPastBytes = int64_t{32} << 20;  // larger results do not stay in it
+inline constexpr uint64_t kLineBytes = 64;  // of the cache
 
 struct Scope;
 
@@ -102,11 +102,13 @@ class Emitter {
   llvm::Value* address(ir::BufferRef buffer, const ir::Index& index);
   llvm::Value* extent(ir::AxisId axis);
   llvm::Value* stride(int32_t number);
-  // Iterations of an inner loop in all rounds of the loops around it and in all items.
+  // Iterations of an inner loop in all rounds of the loops around it and in all items; points of the chunk loop.
   llvm::Value* elements_of(const ir::For& loop);
   const std::vector<Ahead>& ahead(const ir::For& loop) { return ahead_[&loop]; }
   bool is_made(ir::ExprId id) const;         // every value in it is defined
   bool is_read(ir::BufferRef buffer) const;  // somewhere in the kernel
+  const ir::For& chunk() const { return *chunk_; }
+  void set_stores_past() { stores_past_ = true; }  // the function stores past the cache
 
   ir::ExprId behind(ir::ExprId id) const;               // refs to Lets: what these are of
   std::optional<int64_t> most_of(ir::ExprId id) const;  // of a constant or minimum; of others: none
@@ -249,7 +251,7 @@ class Emitter {
   llvm::IRBuilder<> b_;
   OpEmitter ops_;
   llvm::Function* function_ = nullptr;
-  bool stores_past_ = false;  // the function stores past the cache
+  bool stores_past_ = false;
   const ir::For* chunk_ = nullptr;
   std::map<const ir::For*, std::vector<Ahead>> ahead_;
   llvm::BasicBlock* entry_block_ = nullptr;
@@ -289,5 +291,7 @@ std::pair<Scope*, llvm::Value*> Emitter::at(Scope* home, F&& compute) {
 
 // The code of a template: raises an internal error for one that the processor has no code for.
 void emit_micro(Emitter& emitter, const ir::Micro& micro);
+// Past the cache; to a multiple of the value's size, of a line's at most.
+void store_past(llvm::IRBuilder<>& b, llvm::Value* value, llvm::Value* pointer);
 
 }  // namespace cermet::codegen

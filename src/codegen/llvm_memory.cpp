@@ -396,12 +396,16 @@ void Emitter::store_vector(Value* value, Value* pointer, Value* past) {
 }
 
 void Emitter::store_past(Value* value, Value* pointer) {
+  codegen::store_past(b_, value, pointer);
+  set_stores_past();
+}
+
+void store_past(llvm::IRBuilder<>& b, llvm::Value* value, llvm::Value* pointer) {
   const auto bytes = static_cast<uint64_t>(value->getType()->getPrimitiveSizeInBits() / 8);
   llvm::StoreInst* store =
-      b_.CreateAlignedStore(value, pointer, llvm::Align(std::min(bytes, kLineBytes)));
-  llvm::Metadata* one = llvm::ConstantAsMetadata::get(b_.getInt32(1));
-  store->setMetadata(llvm::LLVMContext::MD_nontemporal, llvm::MDNode::get(b_.getContext(), {one}));
-  stores_past_ = true;
+      b.CreateAlignedStore(value, pointer, llvm::Align(std::min(bytes, kLineBytes)));
+  llvm::Metadata* one = llvm::ConstantAsMetadata::get(b.getInt32(1));
+  store->setMetadata(llvm::LLVMContext::MD_nontemporal, llvm::MDNode::get(b.getContext(), {one}));
 }
 
 // One element: in a lane loop the last lane that wants it has the last word.

@@ -53,7 +53,9 @@ class Estimator {
   // A template's vector operations: one for each row and point of its counts.
   void product(const Micro& micro, double factor, std::vector<WorkTrip> trips) {
     const auto [rows, counts] = counts_of(micro);
-    const size_t size = size_of(kernel_.locals[micro.buffers[0].id].dtype);
+    const BufferRef made = micro.buffers[0];
+    const size_t size =
+        size_of(made.local ? kernel_.locals[made.id].dtype : kernel_.params[made.id].dtype);
     factor *= kVectorOpNs * static_cast<double>(rows) * static_cast<double>(size) / vector_bytes_;
     if (micro.kind == MicroKind::tile_gemm) {
       const TileGemmMicro m = TileGemmMicro::of(micro);
@@ -77,6 +79,10 @@ class Estimator {
     }
     if (micro.kind == MicroKind::transpose) {
       const TransposeMicro m = TransposeMicro::of(micro);
+      return {1, {m.rows, m.columns}};
+    }
+    if (micro.kind == MicroKind::turn) {
+      const TurnMicro m = TurnMicro::of(micro);
       return {1, {m.rows, m.columns}};
     }
     if (micro.kind == MicroKind::pack) {

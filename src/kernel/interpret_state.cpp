@@ -295,6 +295,7 @@ void Evaluator::micro(const Micro& s) {
   switch (s.kind) {
     case MicroKind::gemm: return gemm(GemmMicro::of(s));
     case MicroKind::transpose: return transpose(TransposeMicro::of(s));
+    case MicroKind::turn: return turn(TurnMicro::of(s));
     case MicroKind::pack: return pack(PackMicro::of(s));
     case MicroKind::panel_n:
     case MicroKind::panel_k: return panel(PanelMicro::of(s));
@@ -425,6 +426,18 @@ void Evaluator::transpose(const TransposeMicro& m) {
     }
 }
 
+void Evaluator::turn(const TurnMicro& m) {
+  const auto number = [&](ExprId id) { return static_cast<int64_t>(cells_[id]); };
+  const int64_t rows = number(m.rows), columns = number(m.columns);
+  const auto size = static_cast<int64_t>(cermet::size_of(kernel_.params[m.from.id].dtype));
+  CERMET_INTERNAL_CHECK(rows * size >= kTurnedRows && columns * size >= kTurnedColumns,
+                        "kernel '{}' turns {} x {} elements", kernel_.name, rows, columns);
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; ++j)
+      write(m.to, number(m.to_at) + j * number(m.to_row) + i,
+            read(m.from, number(m.from_at) + i * number(m.from_row) + j));
+}
+
 void Evaluator::pack(const PackMicro& m) {
   const auto number = [&](ExprId id) { return static_cast<int64_t>(cells_[id]); };
   const int64_t g = group_of(kernel_.locals[m.to.id].dtype), rows = number(m.rows);
@@ -439,10 +452,12 @@ void Evaluator::pack(const PackMicro& m) {
 void Evaluator::panel(const PanelMicro& m) {
   const auto number = [&](ExprId id) { return static_cast<int64_t>(cells_[id]); };
   const Dtype acc = wide(kernel_.locals[m.c.id].dtype);
+  const Dtype of_a = wide(kernel_.locals[m.a.id].dtype);
   const Dtype given = wide(m.b.local ? kernel_.locals[m.b.id].dtype : kernel_.params[m.b.id].dtype);
   const int64_t columns = number(m.columns), depth = number(m.depth);
+  const int64_t d = panel_depth_of(kernel_.locals[m.a.id].dtype);
   const int64_t b_k = m.along_k ? 1 : number(m.b_stride), b_n = m.along_k ? number(m.b_stride) : 1;
-  const int64_t steps = m.along_k ? round_up(depth, kPanelDepth) : depth;
+  const int64_t steps = m.along_k ? round_up(depth, d) : depth;
   for (int64_t i = 0; i < m.rows; ++i)
     for (int64_t j = 0; j < round_up(columns, kPanelColumns); ++j) {
       const int64_t at = number(m.c_at) + j / kPanelColumns * m.rows * kPanelColumns +
@@ -453,9 +468,8 @@ void Evaluator::panel(const PanelMicro& m) {
       }
       ContractSum sum(acc);
       for (int64_t k = 0; k < steps; ++k) {
-        const uint64_t a = read(m.a, number(m.a_at) + k / kPanelDepth * m.rows * kPanelDepth +
-                                         i * kPanelDepth + k % kPanelDepth);
-        sum.add(acc, a, given, k < depth ? read(m.b, number(m.b_at) + k * b_k + j * b_n) : 0);
+        const uint64_t a = read(m.a, number(m.a_at) + k / d * m.rows * d + i * d + k % d);
+        sum.add(of_a, a, given, k < depth ? read(m.b, number(m.b_at) + k * b_k + j * b_n) : 0);
       }
       const uint64_t terms[2] = {number(m.add) != 0 ? read(m.c, at) : 0, sum.result()};
       write(m.c, at, number(m.add) != 0 ? apply(Code::add, acc, acc, terms) : terms[1]);

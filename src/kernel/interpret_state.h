@@ -96,6 +96,7 @@ class Evaluator {
   void tile_gemm(const TileGemmMicro& m);
   uint64_t tile_sum(const TileGemmMicro& m, int64_t a, int64_t b, uint64_t start) const;
   void transpose(const TransposeMicro& m);
+  void turn(const TurnMicro& m);
   void pack(const PackMicro& m);
   void panel(const PanelMicro& m);
   void constants();

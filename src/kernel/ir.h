@@ -194,7 +194,7 @@ enum class Emit : uint8_t { last, each };
 // block; fma_split_k does so, too, and sums pieces of k apart; panels leave B where it is.
 enum class ForKind : uint8_t { stage, chunk, serial, lane, block, thread };
 enum class LocalScope : uint8_t { kernel, thread };
-enum class MicroKind : uint8_t { gemm, transpose, pack, panel_n, panel_k, tile_gemm };
+enum class MicroKind : uint8_t { gemm, transpose, turn, pack, panel_n, panel_k, tile_gemm };
 
 struct FoldState {
   Dtype dtype;

@@ -17,6 +17,7 @@ Counts counts_of(MicroKind kind) {
   switch (kind) {
     case MicroKind::gemm: return {6, 3, 8};
     case MicroKind::transpose: return {4, 2, 4};
+    case MicroKind::turn: return {0, 2, 7};
     case MicroKind::pack: return {2, 2, 5};
     case MicroKind::panel_n:
     case MicroKind::panel_k: return {1, 3, 7};
@@ -50,6 +51,16 @@ Micro TransposeMicro::micro() const {
 TransposeMicro TransposeMicro::of(const Micro& m) {
   const auto& [k, b, e] = std::tie(m.constants, m.buffers, m.operands);
   return {k[0], k[1], k[2], k[3], b[0], b[1], e[0], e[1], e[2], e[3]};
+}
+
+Micro TurnMicro::micro() const {
+  return {
+      MicroKind::turn, {}, {to, from}, {rows, columns, to_at, from_at, to_row, from_row, next_at}};
+}
+
+TurnMicro TurnMicro::of(const Micro& m) {
+  const auto& [b, e] = std::tie(m.buffers, m.operands);
+  return {b[0], b[1], e[0], e[1], e[2], e[3], e[4], e[5], e[6]};
 }
 
 Micro PackMicro::micro() const {
@@ -124,6 +135,7 @@ std::string fault_of_groups(const Micro& micro, int64_t group) {
     case MicroKind::transpose: distances = {micro.constants[1], micro.constants[2]}; break;
     case MicroKind::pack: distances = {micro.constants[1]}; break;
     case MicroKind::tile_gemm: distances = {micro.constants[3], micro.constants[4]}; break;
+    case MicroKind::turn:
     case MicroKind::panel_n:
     case MicroKind::panel_k: break;
   }
@@ -142,6 +154,14 @@ std::string fault_of_panel(const Kernel& kernel, BufferRef b, Dtype dtype) {
   return "";
 }
 
+std::string fault_of_turn(const Kernel& kernel, const TurnMicro& m) {
+  if (m.to.local || m.from.local) return "what is turned goes from array to array";
+  const Param &to = kernel.params[m.to.id], &from = kernel.params[m.from.id];
+  if (to.access != Access::out || from.access != Access::in)
+    return "what is turned goes from a buffer `in` to one `out`";
+  return to.dtype != from.dtype ? "what is turned keeps its dtype" : "";
+}
+
 }  // namespace
 
 std::string fault_of(const Kernel& kernel, const Micro& micro) {
@@ -149,6 +169,9 @@ std::string fault_of(const Kernel& kernel, const Micro& micro) {
   if (micro.constants.size() != counts.constants || micro.buffers.size() != counts.buffers ||
       micro.operands.size() != counts.operands)
     return "a micro with another number of constants, buffers or operands";
+  for (ExprId id : micro.operands)
+    if (kernel.exprs[id].dtype != Dtype::int64) return "a micro's operands are int64";
+  if (micro.kind == MicroKind::turn) return fault_of_turn(kernel, TurnMicro::of(micro));
   const bool gemm = micro.kind == MicroKind::gemm;
   // The zero point of a product stands last.
   if (std::ranges::any_of(std::span(micro.constants).first(counts.constants - (gemm ? 1 : 0)),
@@ -183,6 +206,11 @@ std::string fault_of(const Kernel& kernel, const Micro& micro) {
   for (size_t i = 0; i < micro.buffers.size(); ++i) {
     const BufferRef b = micro.buffers[i];
     if (panel && i == 2) continue;
+    if (panel && i == 1 && b.local && dtype_of(b) == Dtype::bfloat16) {
+      if (micro.kind == MicroKind::panel_k && own == Dtype::bfloat16 && dtype == Dtype::float32)
+        continue;
+      return "a panel multiplies bfloat16 by bfloat16, along k, to float32";
+    }
     const bool reads = i == 1 && micro.kind != MicroKind::transpose && !panel;
     if (!b.local && !reads) return "a micro works on locals";
     if (!b.local && kernel.params[b.id].access != Access::in) return "a micro reads a buffer `in`";
@@ -197,8 +225,6 @@ std::string fault_of(const Kernel& kernel, const Micro& micro) {
   const int64_t group = moves ? micro.constants[3] : narrow ? group_of(own) : 1;
   if (moves && group != 1 && group != group_of(own)) return "a group of so many elements";
   if (const std::string fault = fault_of_groups(micro, group); !fault.empty()) return fault;
-  for (ExprId id : micro.operands)
-    if (kernel.exprs[id].dtype != Dtype::int64) return "a micro's operands are int64";
   if (product && micro.buffers[1].local &&
       kernel.exprs[tiles ? TileGemmMicro::of(micro).a_row : GemmMicro::of(micro).a_row].kind !=
           ExprKind::constant)

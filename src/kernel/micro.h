@@ -2,8 +2,8 @@
 // What each template (Micro) means: its constants, buffers and operands by name. The one place that
 // knows their order; tiler, verifier, interpreter and code generators go through it.
 //
-// All buffers are thread or kernel Locals of one dtype, but for b of a panel, a of a product and what is
-// packed; strides and offsets count elements. Operands of a product may be narrow: bfloat16 beside a float32
+// All buffers are thread or kernel Locals of one dtype, but for b of a panel, a of a product, what is packed
+// and what is turned; strides and offsets count elements. Operands of a product may be narrow: bfloat16 beside a float32
 // c, int16, or int8 and uint8, beside a c of 4-byte integers. Packed, g of them that follow each other in k
 // lie side by side (group_of: 4 bytes; else g = 1). A target may take subnormal ones as zeros; integers wrap.
 // A template works in tiles: what it computes past the wanted rows and columns, up to the next whole tile,
@@ -53,6 +53,21 @@ struct TransposeMicro {
   static TransposeMicro of(const Micro& micro);
 };
 
+// Straight from one array into another, a parameter each, of one dtype: for i < rows, j < columns:
+//   to[to_at + j·to_row + i] = from[from_at + i·from_row + j].
+// Rows make up at least kTurnedRows bytes and columns kTurnedColumns; no other element is written or read,
+// but what begins at next_at may be fetched into the cache.
+inline constexpr int64_t kTurnedRows = 64, kTurnedColumns = 16;
+struct TurnMicro {
+  // Buffers.
+  BufferRef to, from;
+  // Operands, int64.
+  ExprId rows, columns, to_at, from_at, to_row, from_row, next_at;
+
+  Micro micro() const;
+  static TurnMicro of(const Micro& micro);
+};
+
 // For k < rows, j < columns:
 //   to[to_at + (j / tile_columns)·to_panel + (k / g)·g·tile_columns + (j % tile_columns)·g + k % g]
 //       = from[from_at + k·from_row + j]; 0 for k from rows up to a multiple of g.
@@ -74,11 +89,14 @@ struct PackMicro {
 // For i < rows, j < columns:
 //   c[c_at + (j / kPanelColumns)·rows·kPanelColumns + i·kPanelColumns + j % kPanelColumns] =
 //       (add ? c[...] : 0)
-//       + Σ_k<depth a[a_at + (k / kPanelDepth)·rows·kPanelDepth + i·kPanelDepth + k % kPanelDepth]
-//                   · b[b_at + k·b_k + j·b_n]
-// with b_n = 1 and b_k = b_stride (along n), or b_k = 1 and b_n = b_stride (along k; a is defined up to
-// the next multiple of kPanelDepth, and 0 past depth). The order of the sum, and fma in it, are free.
+//       + Σ_k<depth a[a_at + (k / d)·rows·d + i·d + k % d] · b[b_at + k·b_k + j·b_n]
+// with d = panel_depth_of(a), and b_n = 1 and b_k = b_stride (along n), or b_k = 1 and b_n = b_stride (along k; a
+// is defined up to the next multiple of d, and 0 past depth; a and b may both be bfloat16). The order of the
+// sum, and fma in it, are free.
 inline constexpr int64_t kPanelColumns = 64, kPanelDepth = 16;
+inline int64_t panel_depth_of(Dtype a) {
+  return a == Dtype::bfloat16 ? 2 * kPanelDepth : kPanelDepth;
+}
 struct PanelMicro {
   bool along_k;  // the template: panel_n or panel_k
   int64_t rows;  // constant

@@ -34,7 +34,9 @@
 // Merges      stand in a lane loop (at = an expression linear in the variable with factor 1; count and
 //             stride invariant) or are scalar.
 // Transposes  pass two 64 x 64 thread Locals (rows 64 + one cache line's worth of elements apart): stored
-//             along one axis, transposed by a Micro, loaded along the other.
+//             along one axis, transposed by a Micro, loaded along the other. What is only copied a Micro
+//             moves from array to array, but for tiles too small for that, and where their rows fall into
+//             one set of the cache.
 // Updates     in a lane loop touch distinct elements in distinct lanes; those that may collide stand in
 //             serial loops. Stores that may collide stand there or in a lane loop whose last lane holds.
 // Spans       a chunk loop of two variables, first and past, is one iteration: what is done for the items
@@ -48,6 +50,8 @@
 #include "kernel/passes.h"
 
 namespace cermet::ir {
+
+inline constexpr int64_t kPastBytes = int64_t{32} << 20;  // larger results do not stay in the cache
 
 bool has_contract(const Kernel& kernel);
 

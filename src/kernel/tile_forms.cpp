@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "kernel/micro.h"
+#include "kernel/tile.h"
 #include "kernel/tile_passes.h"
 #include "kernel/tile_scan.h"
 #include "kernel/tile_tasks.h"
@@ -26,6 +27,11 @@ std::vector<GridDim> each_of(const std::vector<AxisId>& axes) {
   return dims;
 }
 
+constexpr int64_t kOneSet = 4096;  // rows at a multiple of so many bytes fall into one set of L1
+constexpr int64_t kInOneSet = 8;   // lines that it holds
+// A result of so many bytes for each of the lines waits longer for memory than for reading them again.
+constexpr int64_t kLargeForLine = 1 << 20;
+
 class FormWriter {
  public:
   FormWriter(Source& source, const Plan& plan, const TargetFacts& target)
@@ -34,7 +40,8 @@ class FormWriter {
         out_(source),
         tasks_(source, plan, out_),
         scans_(source, plan, out_, tasks_),
-        updates_(source, plan, out_, tasks_, target.name == "cpu") {}
+        updates_(source, plan, out_, tasks_, target.name == "cpu"),
+        is_cpu_(target.name == "cpu") {}
 
   Kernel run() {
     for (size_t i = 0; i < plan_.groups.size(); ++i) {
@@ -164,11 +171,141 @@ class FormWriter {
     const std::vector<AxisId> outer = without(group.axes, {lane, crossing.axis});
     std::vector<GridDim> dims = each_of(outer);
     const GridDim rows{{crossing.axis}, kTransposeTile}, columns{{lane}, kTransposeTile};
+    const std::optional<Turned> turned = turned_of(group, lane, crossing);
     dims.push_back(rows);
     dims.push_back(columns);
     const std::vector<ExprId> at = open_chunk("transpose", dims);
     bind_each(outer, at);
-    const Bounds row = bounds_of(rows, at[outer.size()]), column = bounds_of(columns, at.back());
+    const ExprId row_at = at[outer.size()], column_at = at.back();
+    if (turned) {
+      write_turned(group, lane, crossing, *turned, row_at, column_at);
+    } else {
+      const Bounds row = bounds_of(rows, row_at), column = bounds_of(columns, column_at);
+      write_tile(group, lane, crossing, row, column);
+    }
+    out_.close();
+  }
+
+  // Of a task that only copies: the distance of rows of what it loads and of what it stores.
+  struct Turned {
+    const Store* store;
+    int32_t from_row, to_row;
+  };
+
+  // On other targets the threads of a block share a tile.
+  std::optional<Turned> turned_of(const Group& group, AxisId lane, const Crossing& crossing) {
+    if (!is_cpu_ || group.tasks.size() != 1 || crossing.loads.size() != 1) return std::nullopt;
+    const Store* store = std::get_if<Store>(plan_.tasks[group.tasks[0]].line.stmt);
+    const Expr load = source_[crossing.loads[0]];
+    if (store == nullptr || store->mask != kNone || load.operands[0] != kNone) return std::nullopt;
+    if (source_.behind(store->value) != crossing.loads[0]) return std::nullopt;
+    const auto is_plain = [&](BufferRef buffer, Access access) {
+      return !buffer.local && source_.kernel().params[buffer.id].access == access;
+    };
+    if (!is_plain(load.buffer, Access::in) || !is_plain(store->buffer, Access::out))
+      return std::nullopt;
+    const std::optional<int32_t> from_row = row_stride(load.index, crossing.axis, lane);
+    const std::optional<int32_t> to_row = row_stride(store->index, lane, crossing.axis);
+    if (!from_row || !to_row) return std::nullopt;
+    return Turned{store, *from_row, *to_row};
+  }
+
+  // Of rows along `unit`, one for each index of `row`, if all else is the same for a tile of them.
+  std::optional<int32_t> row_stride(const Index& index, AxisId unit, AxisId row) {
+    const AxisSet both = axis_bit(unit) | axis_bit(row);
+    std::optional<int32_t> stride;
+    int units = 0;
+    for (const IndexTerm& term : index) {
+      const Expr& e = source_[source_.behind(term.expr)];
+      const auto is = [&](AxisId axis) { return e.kind == ExprKind::axis && e.id == axis; };
+      if (is(unit) && term.stride == kUnit) ++units;
+      else if (is(row) && term.stride != kUnit && !stride) stride = term.stride;
+      else if ((source_.axes(term.expr) & both) != 0) return {};
+    }
+    return units == 1 ? stride : std::nullopt;
+  }
+
+  // What is turned is read row by row of tiles, all else written so.
+  void write_turned(const Group& group, AxisId lane, const Crossing& crossing, const Turned& turned,
+                    ExprId row_at, ExprId column_at) {
+    Builder& to = out_.to();
+    const ExprId pays = turning_pays(group, crossing, turned);
+    const auto tiles = [&](AxisId axis) { return out_.ceil_div(to.extent(axis), kTransposeTile); };
+    const ExprId tile = to.add(to.mul(row_at, tiles(lane)), column_at);
+    const auto choice = [&](Code code, ExprId otherwise) {
+      const ExprId other = to.op(code, Dtype::int64, {tile, tiles(crossing.axis)});
+      return out_.let(to.select(pays, other, otherwise));
+    };
+    const Bounds row = bounds_of({{crossing.axis}, kTransposeTile}, choice(Code::rem, row_at));
+    const Bounds column = bounds_of({{lane}, kTransposeTile}, choice(Code::div, column_at));
+    const ExprId turns = write_turn(lane, crossing, turned, pays, row, column);
+    const Bounds row_left = unless(turns, row), column_left = unless(turns, column);
+    write_tile(group, lane, crossing, row_left, column_left);
+  }
+
+  // Lines of which a piece is read at a time stay in L1 until all is, or there is more to wait for.
+  ExprId turning_pays(const Group& group, const Crossing& crossing, const Turned& turned) {
+    Builder& to = out_.to();
+    const auto size = static_cast<int64_t>(size_of(source_[crossing.loads[0]].dtype));
+    const int64_t lines = kTurnedRows / size;
+    if (lines <= kInOneSet) return to.integer(Dtype::boolean, 1);
+    const ExprId apart = to.rem(to.stride_ref(turned.from_row), out_.integer(kOneSet / size));
+    const ExprId spread = to.compare(Code::ne, apart, out_.integer(0));
+    const ExprId large = to.compare(Code::le, out_.integer(lines * kLargeForLine / size),
+                                    out_.extent_of(group.axes));
+    return out_.let(to.logical_or(spread, large));
+  }
+
+  Bounds unless(ExprId flag, const Bounds& bounds) {
+    return {bounds.first, out_.let(out_.to().select(flag, bounds.first, bounds.second))};
+  }
+
+  // The tile straight from array to array, if it is not too small for that: whether it was. The next one
+  // along the rows that are read, or that below this row of tiles, is fetched meanwhile.
+  ExprId write_turn(AxisId lane, const Crossing& crossing, const Turned& turned, ExprId pays,
+                    const Bounds& row, const Bounds& column) {
+    Builder& to = out_.to();
+    const Expr load = source_[crossing.loads[0]];
+    const auto size = static_cast<int64_t>(size_of(load.dtype));
+    const ExprId height = out_.let(to.sub(row.second, row.first));
+    const ExprId width = out_.let(to.sub(column.second, column.first));
+    const auto at_least = [&](ExprId count, int64_t bytes) {
+      return to.compare(Code::le, out_.integer(bytes / size), count);
+    };
+    const ExprId fits =
+        to.logical_and(at_least(width, kTurnedRows), at_least(height, kTurnedColumns));
+    const ExprId turns = out_.let(to.logical_and(pays, fits));
+    out_.open_loop(ForKind::serial, out_.integer(0), to.cast(turns, Dtype::int64), "turn");
+    out_.bind(lane, column.first);
+    out_.bind(crossing.axis, row.first);
+    const auto place = [&](const Index& index) {
+      ExprId sum = out_.integer(0);
+      for (const IndexTerm& term : out_.index(index))
+        sum = to.add(
+            sum, term.stride == kUnit ? term.expr : to.mul(term.expr, to.stride_ref(term.stride)));
+      return out_.let(sum);
+    };
+    const ExprId from_at = place(load.index), from_row = to.stride_ref(turned.from_row);
+    const ExprId below = to.sub(to.mul(from_row, out_.integer(kTransposeTile)), row.first);
+    const ExprId is_last = to.compare(Code::le, to.extent(crossing.axis), row.second);
+    const TurnMicro micro{
+        .to = turned.store->buffer,
+        .from = load.buffer,
+        .rows = width,
+        .columns = height,
+        .to_at = place(turned.store->index),
+        .from_at = from_at,
+        .to_row = to.stride_ref(turned.to_row),
+        .from_row = from_row,
+        .next_at = to.add(from_at, to.select(is_last, below, out_.integer(kTransposeTile)))};
+    out_.append(micro.micro());
+    out_.close();
+    return turns;
+  }
+
+  void write_tile(const Group& group, AxisId lane, const Crossing& crossing, const Bounds& row,
+                  const Bounds& column) {
+    const GridDim rows{{crossing.axis}, kTransposeTile}, columns{{lane}, kTransposeTile};
     Builder& to = out_.to();
     const auto locals = [&] {
       std::vector<LocalId> tiles;
@@ -210,7 +347,6 @@ class FormWriter {
       out_.append(micro.micro());
     }
     read_transposed(group, lane, crossing, transposed, row, column);
-    out_.close();
   }
 
   void read_transposed(const Group& group, AxisId lane, const Crossing& crossing,
@@ -469,6 +605,7 @@ class FormWriter {
   TaskWriter tasks_;
   ScanWriter scans_;
   UpdateWriter updates_;
+  const bool is_cpu_;
   std::string suffix_;
 };
 

@@ -585,7 +585,10 @@ void take_operands(Source& source, ProductAnalysis& analysis, const TargetFacts&
     if (target.amx_bf16) return analysis.take_parts();
     scheme = fused;
   }
-  if (is_panel(scheme)) return;
+  if (is_panel(scheme)) {
+    if (target.dot_bf16 && panels_take_pairs(source, analysis)) analysis.take_bfloat16();
+    return;
+  }
   if (target.dot_bf16 || target.amx_bf16) analysis.take_bfloat16();
   analysis.take_integers(target);
 }
@@ -610,8 +613,8 @@ std::string_view scheme_of(const Kernel& kernel, const TargetFacts& target) {
   }
   take_operands(source, analysis, target);
   const Dtype acc = analysis.products[0].contract->acc;
-  const bool as_chosen =
-      analysis.packed == acc || analysis.operand_parts > 1 || analysis.scheme == Scheme::amx_panel;
+  const bool as_chosen = analysis.packed == acc || analysis.operand_parts > 1 ||
+                         is_panel(analysis.scheme) || analysis.scheme == Scheme::amx_panel;
   return text_of(as_chosen ? analysis.scheme : scheme_of_packed(acc, analysis.packed, target));
 }
 

@@ -27,6 +27,12 @@ constexpr int64_t kEndColumns = 512;  // items of the end
 
 constexpr int64_t kMostRows = 8;  // of A side by side
 
+bool is_contiguous(const Place& place, bool along_k) {
+  const auto [unit, other] =
+      along_k ? std::pair(place.k, place.free) : std::pair(place.free, place.k);
+  return unit == kUnit && other != kNoTerm;
+}
+
 class PanelWriter : ProductWriter {
  public:
   PanelWriter(Source& source, const ProductAnalysis& analysis, Emitter& out)
@@ -52,7 +58,7 @@ class PanelWriter : ProductWriter {
     LocalId made = kNone;
   };
 
-  int64_t a_tile() const { return rows_ * kPanelDepth; }
+  int64_t a_tile() const { return rows_ * unit_; }
   int64_t c_tile() const { return rows_ * kPanelColumns; }
 
   void find_operands() {
@@ -61,6 +67,7 @@ class PanelWriter : ProductWriter {
       if (std::ranges::find(b_, p.b, &OperandB::expr) == b_.end()) b_.push_back({p.b});
       a_axes_ |= source_.axes(p.a);
     }
+    unit_ = panel_depth_of(source_[a_[0].expr].dtype);
     for (AxisId axis : roles_.b_batch) batch_.push_back(axis);
     for (AxisId axis : roles_.a_batch) batch_.push_back(axis);
     for (AxisId axis : batch_)
@@ -76,9 +83,7 @@ class PanelWriter : ProductWriter {
     const Dtype dtype = source_[b.expr].dtype, given = source_[place->load].dtype;
     if (given != dtype && !(is_half(given) && dtype == Dtype::float32)) return false;
     b.place = *place;
-    const auto [unit, other] =
-        along_k_ ? std::pair(place->k, place->free) : std::pair(place->free, place->k);
-    return unit == kUnit && other != kNoTerm;
+    return is_contiguous(*place, along_k_);
   }
 
   void choose_sizes() {
@@ -111,10 +116,10 @@ class PanelWriter : ProductWriter {
     for (AxisId axis : batch_) sums.terms.push_back({axis, 1});
     for (AxisId axis : roles_.rows())
       for (Size* size : {&packed, &sums}) size->terms.push_back({axis, rows_});
-    packed.terms.push_back({roles_.k, kPanelDepth});
+    packed.terms.push_back({roles_.k, unit_});
     sums.terms.push_back({roles_.k, depth_});
     sums.terms.push_back({roles_.n, kPanelColumns});
-    for (OperandA& a : a_) a.local = to_.local(acc(), packed, LocalScope::kernel);
+    for (OperandA& a : a_) a.local = to_.local(source_[a.expr].dtype, packed, LocalScope::kernel);
     for (size_t i = 0; i < analysis_.products.size(); ++i)
       c_.push_back(to_.local(acc(), sums, LocalScope::kernel));
     if (in_place_) return;
@@ -126,13 +131,13 @@ class PanelWriter : ProductWriter {
   // One cache line more than a power of two.
   int64_t made_row() const { return (along_k_ ? kMadeDepth : kMadeColumns) + kPanelDepth; }
 
-  // Where in the packed A the eight rows `m_block` begin, at k / kPanelDepth = unit.
+  // Where in the packed A the eight rows `m_block` begin, at k / unit_ = unit.
   ExprId packed_at(const std::vector<ExprId>& batch, ExprId m_block, ExprId unit) {
     std::vector<Digit> digits;
     for (size_t i = 0; i < batch.size(); ++i)
       if ((a_axes_ & axis_bit(batch_[i])) != 0) digits.push_back({batch[i], to_.extent(batch_[i])});
     for (AxisId axis : roles_.rows()) digits.push_back({m_block, tiles(axis, rows_)});
-    digits.push_back({unit, tiles(roles_.k, kPanelDepth)});
+    digits.push_back({unit, tiles(roles_.k, unit_)});
     return to_.mul(number(digits), integer(a_tile()));
   }
 
@@ -160,9 +165,9 @@ class PanelWriter : ProductWriter {
       batch.push_back(found == packed_batch_.end() ? kNone : at[found - packed_batch_.begin()]);
     }
     const Range k = range_of(k_block, kPackDepth, roles_.k);
-    const ExprId first_unit = out_.let(to_.mul(k_block, integer(kPackDepth / kPanelDepth)));
+    const ExprId first_unit = out_.let(to_.mul(k_block, integer(kPackDepth / unit_)));
     const ExprId base = out_.let(packed_at(batch, m_block, first_unit));
-    const ExprId units = out_.let(out_.ceil_div(to_.sub(k.end, k.begin), kPanelDepth));
+    const ExprId units = out_.let(out_.ceil_div(to_.sub(k.end, k.begin), unit_));
     const ExprId last_row =
         roles_.m == kNone ? kNone : out_.let(to_.sub(to_.extent(roles_.m), integer(1)));
     const ExprId first_row = out_.let(to_.mul(m_block, integer(rows_)));
@@ -171,12 +176,11 @@ class PanelWriter : ProductWriter {
     // Rows that are not there repeat the last one.
     for (AxisId axis : roles_.rows())
       out_.bind(axis, out_.let(to_.min(to_.add(first_row, variable(i)), last_row)));
-    const ExprId begin = out_.let(to_.add(k.begin, to_.mul(variable(unit), integer(kPanelDepth))));
-    const ExprId full = out_.let(to_.add(begin, integer(kPanelDepth)));
+    const ExprId begin = out_.let(to_.add(k.begin, to_.mul(variable(unit), integer(unit_))));
+    const ExprId full = out_.let(to_.add(begin, integer(unit_)));
     const ExprId end = out_.let(to_.min(full, k.end));
     const ExprId row = to_.add(to_.mul(variable(unit), integer(rows_)), variable(i));
-    const ExprId place =
-        out_.let(to_.sub(to_.add(base, to_.mul(row, integer(kPanelDepth))), begin));
+    const ExprId place = out_.let(to_.sub(to_.add(base, to_.mul(row, integer(unit_))), begin));
     for (const OperandA& a : a_) {
       const AxisId j = open(ForKind::lane, roles_.k, {begin, end});
       const ExprId value = out_.expr(a.expr);
@@ -191,8 +195,9 @@ class PanelWriter : ProductWriter {
   void pad(ExprId place, ExprId begin, ExprId end) {
     const AxisId j = out_.open_loop(ForKind::lane, begin, end, "rest");
     for (const OperandA& a : a_)
-      out_.append(
-          Store{{true, a.local}, {{place, kUnit}, {variable(j), kUnit}}, to_.constant(acc(), 0)});
+      out_.append(Store{{true, a.local},
+                        {{place, kUnit}, {variable(j), kUnit}},
+                        to_.constant_bits(source_[a.expr].dtype, 0)});
     out_.close();
   }
 
@@ -209,7 +214,7 @@ class PanelWriter : ProductWriter {
     const Range k = range_of(k_block, depth_, roles_.k);
     const ExprId n_tile = out_.let(to_.mul(n_block, integer(columns_ / kPanelColumns)));
     const ExprId c_at = out_.let(sums_at(at, m_block, k_block, n_tile));
-    const ExprId unit = out_.let(to_.mul(k_block, integer(depth_ / kPanelDepth)));
+    const ExprId unit = out_.let(to_.mul(k_block, integer(depth_ / unit_)));
     const ExprId a_at = out_.let(packed_at(at, m_block, unit));
     if (in_place_) {
       multiply_in_place(n, k, c_at, a_at);
@@ -346,10 +351,21 @@ class PanelWriter : ProductWriter {
   AxisSet a_axes_ = 0;      // of all A
   std::vector<AxisId> batch_, packed_batch_;
   bool along_k_ = false, in_place_ = false;
+  int64_t unit_ = kPanelDepth;  // of k, in which the rows of A lie side by side
   int64_t columns_ = 0, depth_ = 0;
 };
 
 }  // namespace
+
+bool panels_take_pairs(Source& source, const ProductAnalysis& analysis) {
+  const Roles& roles = analysis.roles;
+  if (roles.m == kNone || !lies_along(source, analysis.products[0].b, roles.k, roles.n))
+    return false;
+  return std::ranges::all_of(analysis.products, [&](const Product& p) {
+    const std::optional<Place> place = place_of(source, p.b, roles.n, roles.k);
+    return place && is_contiguous(*place, true);
+  });
+}
 
 void write_panels(Source& source, const ProductAnalysis& analysis, Emitter& out) {
   PanelWriter(source, analysis, out).run();

@@ -289,6 +289,7 @@ class ProductWriter : protected BlockWriter {
 // Appends the products' entry points.
 void write_gemm(Source& source, const ProductAnalysis& analysis, const TargetFacts& target,
                 Emitter& out);
+bool panels_take_pairs(Source& source, const ProductAnalysis& analysis);  // for a dot instruction
 void write_panels(Source& source, const ProductAnalysis& analysis, Emitter& out);
 
 // Products of products (tile_attention.cpp); nullopt: the kernel is not such.

@@ -300,6 +300,8 @@ void check_few(GemmShape shape) {
   check(shape);
   GemmCase product(shape);
   expect_as_interpreted(simplify(tile(product.kernel, kTargets[2])), {product.input()});
+  const Kernel dots = simplify(tile(product.kernel, kDots));
+  expect_as_interpreted(dots, {product.input()}, CpuLevel::avx512_bf16);
 }
 
 TEST(Gemm, FewRows) {
@@ -318,6 +320,25 @@ TEST(Gemm, OneRow) {
   check_few({.batch = 3, .n = 70, .k = 33, .prologue = true, .epilogue = true});
   check_few(
       {.batch = 3, .n = 70, .k = 33, .b_transposed = true, .a_shared = true, .is_complex = true});
+}
+
+TEST(Gemm, FewRowsOfBfloat16) {
+  for (int64_t m : {2, 9})
+    for (int64_t n : {1, 65})
+      for (int64_t k : {1, 31, 64, 1101})
+        for (bool transposed : {false, true})
+          check_few({.m = m, .n = n, .k = k, .b_transposed = transposed, .in = Dtype::bfloat16});
+  for (bool transposed : {false, true})
+    check_few({.batch = 3,
+               .m = 5,
+               .n = 35,
+               .k = 21,
+               .b_transposed = transposed,
+               .b_shared = true,
+               .padding = 3,
+               .in = Dtype::bfloat16,
+               .out = Dtype::bfloat16,
+               .epilogue = true});
 }
 
 TEST(Gemm, FewRowsSeveralItems) {

@@ -171,6 +171,27 @@ def test_transposes(dtype, shape):
         same(a[:, ::-1].T + b[::-1], x[:, ::-1].T + x.T[::-1])
 
 
+# Rows of the result are whole lines, or not; the operand's lie in one set of the cache, or not.
+@pytest.mark.parametrize(
+    "dtype, shape",
+    [
+        ("float32", (2064, 4100)),
+        ("float32", (2049, 4096)),
+        ("float64", (1032, 4099)),
+        ("float16", (4096, 4096)),
+        ("float16", (70, 2048)),
+        ("int8", (8192, 4096)),
+        ("int8", (130, 4096)),
+    ],
+)
+def test_large_transposes(dtype, shape):
+    x = np.random.default_rng(2).integers(-99, 99, shape, dtype=np.int8).astype(dtype)
+    a = mx.array(x)
+    same(mx.contiguous(a.T), np.ascontiguousarray(x.T))
+    same(mx.contiguous(a[1:, 3:].T), np.ascontiguousarray(x[1:, 3:].T))
+    same(mx.contiguous(a[::-1].T), np.ascontiguousarray(x[::-1].T))
+
+
 @pytest.mark.parametrize("features", ["generic", "avx2"])
 def test_on_lesser_processors(features):
     code = f"""
@@ -183,6 +204,8 @@ t.test_large_results_of_two_widths()
 for dtype in ("int8", "float16", "float32", "float64"):
     for shape in t.SHAPES:
         t.test_transposes(dtype, shape)
+t.test_large_transposes("float32", (2064, 4100))
+t.test_large_transposes("float16", (4096, 4096))
 """
     values = {**os.environ, "CERMET_CPU_FEATURES": features}
     subprocess.run([sys.executable, "-c", code], env=values, check=True)

@@ -47,6 +47,10 @@ void MicroFunction::store(llvm::Value* value, llvm::Value* pointer) {
   b_.CreateAlignedStore(value, pointer, llvm::Align(element_->getScalarSizeInBits() / 8));
 }
 
+void MicroFunction::store_past(llvm::Value* value, llvm::Value* pointer) {
+  codegen::store_past(b_, value, pointer);
+}
+
 MicroValues MicroFunction::loop(llvm::Value* end, int64_t step, const MicroValues& carried,
                                 const Body& body) {
   llvm::BasicBlock* before = b_.GetInsertBlock();
@@ -91,6 +95,26 @@ llvm::Function* MicroFunction::finish() {
   return function_;
 }
 
+namespace {
+
+// Whether what a tile goes to is large, and lies in whole lines.
+llvm::Value* turns_past(Emitter& emitter, const MicroTarget& target, llvm::Value* to,
+                        llvm::Value* to_row) {
+  llvm::IRBuilder<>& b = emitter.builder();
+  if (!target.features.x86) return b.getInt64(0);
+  emitter.set_stores_past();
+  const auto bytes = static_cast<int64_t>(size_of(target.dtype));
+  llvm::Value* row = b.CreateMul(to_row, b.getInt64(static_cast<uint64_t>(bytes)));
+  llvm::Value* place = b.CreateOr(b.CreatePtrToInt(to, b.getInt64Ty()), row);
+  llvm::Value* whole =
+      b.CreateICmpEQ(b.CreateAnd(place, b.getInt64(kLineBytes - 1)), b.getInt64(0));
+  llvm::Value* large = b.CreateICmpSGE(emitter.elements_of(emitter.chunk()),
+                                       b.getInt64(static_cast<uint64_t>(ir::kPastBytes / bytes)));
+  return b.CreateZExt(b.CreateAnd(whole, large), b.getInt64Ty());
+}
+
+}  // namespace
+
 void emit_micro(Emitter& emitter, const ir::Micro& micro) {
   llvm::IRBuilder<>& b = emitter.builder();
   const MicroTarget target{*b.GetInsertBlock()->getModule(), emitter.ops().features(),
@@ -122,6 +146,13 @@ void emit_micro(Emitter& emitter, const ir::Micro& micro) {
     b.CreateCall(
         transpose_function(whole, of_groups),
         {element(m.to, m.to_at), element(m.from, m.from_at), emitter.natural(m.rows), columns});
+  } else if (micro.kind == ir::MicroKind::turn) {
+    const ir::TurnMicro m = ir::TurnMicro::of(micro);
+    llvm::Value *to = element(m.to, m.to_at), *to_row = emitter.natural(m.to_row);
+    b.CreateCall(turn_function(target),
+                 {to, element(m.from, m.from_at), element(m.from, m.next_at),
+                  emitter.natural(m.rows), emitter.natural(m.columns), to_row,
+                  emitter.natural(m.from_row), turns_past(emitter, target, to, to_row)});
   } else if (micro.kind == ir::MicroKind::pack) {
     const ir::PackMicro m = ir::PackMicro::of(micro);
     b.CreateCall(pack_function(target, m),
@@ -136,7 +167,7 @@ void emit_micro(Emitter& emitter, const ir::Micro& micro) {
                   emitter.natural(m.depth), emitter.natural(m.a_row), emitter.natural(m.add)});
   } else {
     const ir::PanelMicro m = ir::PanelMicro::of(micro);
-    b.CreateCall(panel_function(target, m, emitter.dtype_of(m.b)),
+    b.CreateCall(panel_function(target, m, emitter.dtype_of(m.a), emitter.dtype_of(m.b)),
                  {element(m.c, m.c_at), element(m.a, m.a_at), element(m.b, m.b_at),
                   emitter.natural(m.columns), emitter.natural(m.depth), emitter.natural(m.b_stride),
                   emitter.natural(m.add)});

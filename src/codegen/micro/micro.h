@@ -29,12 +29,16 @@ llvm::Function* gemm_function(const MicroTarget& target, const ir::GemmMicro& mi
                               std::optional<int64_t> fixed_row);
 // void(to, from, rows, columns)
 llvm::Function* transpose_function(const MicroTarget& target, const ir::TransposeMicro& micro);
+// void(to, from, next, rows, columns, to_row, from_row, past); past: not 0 where each row of `to` begins a line
+// and is to be stored past the cache.
+llvm::Function* turn_function(const MicroTarget& target);
 
 // void(to, from, rows, columns, from_row)
 llvm::Function* pack_function(const MicroTarget& target, const ir::PackMicro& micro);
 
-// void(c, a, b, columns, depth, b_stride, add), b of dtype `given`.
-llvm::Function* panel_function(const MicroTarget& target, const ir::PanelMicro& micro, Dtype given);
+// void(c, a, b, columns, depth, b_stride, add); dtypes of a and b.
+llvm::Function* panel_function(const MicroTarget& target, const ir::PanelMicro& micro, Dtype a,
+                               Dtype given);
 
 // void(c, a, b, next b, rows, columns, depth, a_row, add); dtypes of a and b; fixed_row as above.
 llvm::Function* tile_gemm_function(const MicroTarget& target, const ir::TileGemmMicro& micro,
@@ -83,6 +87,8 @@ class MicroFunction {
   llvm::Type* vector(int64_t lanes) const { return with_width(element_, static_cast<int>(lanes)); }
   llvm::Value* load(llvm::Type* type, llvm::Value* pointer);
   void store(llvm::Value* value, llvm::Value* pointer);
+  // Past the cache, to a multiple of its size.
+  void store_past(llvm::Value* value, llvm::Value* pointer);
 
   // body(i, carried) for i = 0, step, ... < end gives what the next round, and the end, gets.
   using Body = std::function<MicroValues(llvm::Value*, const MicroValues&)>;

@@ -8,7 +8,9 @@
 //          whole rows of it, one after another.
 // panel_k  lanes along k. Sums of all rows and some columns, added up at the end: of a single row over
 //          the whole depth, else over a part of it, of which A stays in L1, for some groups of columns.
+//          Of bfloat16 a dot instruction takes pairs as they lie there.
 #include <fmt/format.h>
+#include <llvm/IR/IntrinsicsX86.h>
 
 #include <tuple>
 
@@ -30,9 +32,13 @@ constexpr int64_t kWhole = int64_t{1} << 30;
 
 class PanelCode {
  public:
-  PanelCode(const MicroTarget& target, const ir::PanelMicro& micro, Dtype given, MicroFunction& f)
+  PanelCode(const MicroTarget& target, const ir::PanelMicro& micro, Dtype a, Dtype given,
+            MicroFunction& f)
       : dtype_(target.dtype),
         given_(given),
+        of_a_(a),
+        pairs_(a == Dtype::bfloat16),
+        unit_(ir::panel_depth_of(a)),
         lanes_(target.lanes()),
         rows_(micro.rows),
         many_(target.features.vector_bytes >= 64),
@@ -117,25 +123,43 @@ class PanelCode {
     return b_.CreateGEP(ops_.memory_type(given_), pointer, elements);
   }
 
-  // Elements of the matrix as vectors of the sums' dtype; count: so many only, the rest 0.
+  // Of k, in a vector of a column.
+  int64_t at_once() const { return pairs_ ? 2 * lanes_ : lanes_; }
+  Value* in_a(Value* pointer, Value* elements) {
+    return b_.CreateGEP(ops_.memory_type(of_a_), pointer, elements);
+  }
+  // A vector of a row of A.
+  Value* row_of_a(Value* pointer) {
+    if (!pairs_) return f_.load(f_.vector(lanes_), pointer);
+    return as_pairs(b_.CreateAlignedLoad(
+        with_width(ops_.memory_type(of_a_), static_cast<int>(at_once())), pointer, llvm::Align(2)));
+  }
+  Value* as_pairs(Value* stored) {
+    return b_.CreateBitCast(stored, with_width(b_.getBFloatTy(), static_cast<int>(at_once())));
+  }
+
+  // Elements of the matrix as vectors of the sums' dtype, or pairs of them as they are; count: so many only,
+  // the rest 0.
   Value* wide(Value* pointer, Value* count) {
-    llvm::Type* type = with_width(ops_.memory_type(given_), static_cast<int>(lanes_));
+    llvm::Type* type = with_width(ops_.memory_type(given_), static_cast<int>(at_once()));
     const llvm::Align align(size_of(given_));
     Value* stored = count == nullptr ? b_.CreateAlignedLoad(type, pointer, align)
                                      : first(type, pointer, count, align);
+    if (pairs_) return as_pairs(stored);
     Value* value = ops_.from_memory(given_, stored);
     return given_ == dtype_ ? value : ops_.op(ir::Code::cast, dtype_, given_, {&value, 1});
   }
 
   Value* first(llvm::Type* type, Value* pointer, Value* count, llvm::Align align) {
     Value* some = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, count, f_.word(0));
-    Value* taken = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, some, f_.word(lanes_));
+    Value* taken = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, some, f_.word(at_once()));
     Value* zero = llvm::Constant::getNullValue(type);
     if (ops_.features().avx512) {
       std::vector<uint64_t> numbers;
-      for (int64_t lane = 0; lane < lanes_; ++lane) numbers.push_back(static_cast<uint64_t>(lane));
+      for (int64_t lane = 0; lane < at_once(); ++lane)
+        numbers.push_back(static_cast<uint64_t>(lane));
       Value* lane = llvm::ConstantDataVector::get(b_.getContext(), numbers);
-      Value* mask = b_.CreateICmpULT(lane, ops_.splat(taken, static_cast<int>(lanes_)));
+      Value* mask = b_.CreateICmpULT(lane, ops_.splat(taken, static_cast<int>(at_once())));
       return b_.CreateMaskedLoad(type, pointer, align, mask, zero);
     }
     Value* scratch = ops_.slot(type);
@@ -158,6 +182,8 @@ class PanelCode {
   }
 
   Value* product(Value* x, Value* y, Value* sum) {
+    if (pairs_)
+      return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512bf16_dpbf16ps_512, {}, {sum, x, y});
     if (fma_) return b_.CreateIntrinsic(llvm::Intrinsic::fma, {sum->getType()}, {x, y, sum});
     return b_.CreateFAdd(sum, b_.CreateFMul(x, y));
   }
@@ -292,25 +318,25 @@ class PanelCode {
       columns.push_back(
           b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(j, f_.word(v)), last));
     MicroValues carried = fetched;
-    carried.push_back(f_.at(f_.argument(1), b_.CreateMul(begin, f_.word(rows_))));
+    carried.push_back(in_a(f_.argument(1), b_.CreateMul(begin, f_.word(rows_))));
     for (Value* column : columns)
       carried.push_back(
           matrix(f_.argument(2), b_.CreateAdd(begin, b_.CreateMul(column, stride()))));
     carried.append(columns.size() * rows_ * chains(),
                    llvm::Constant::getNullValue(f_.vector(lanes_)));
     Value* ahead = stream_ahead(depth, group());
-    const int64_t line = std::max(kDepth, kLineBytes / static_cast<int64_t>(size_of(given_)));
-    const int64_t round = std::max(line, chains() * kDepth);
+    const int64_t line = std::max(unit_, kLineBytes / static_cast<int64_t>(size_of(given_)));
+    const int64_t round = std::max(line, chains() * unit_);
     Value* whole = b_.CreateAnd(depth, f_.word(-round));
     carried = f_.loop(whole, round, carried, [&](Value*, MicroValues in) {
-      for (int64_t k = 0; k < round; k += kDepth) {
+      for (int64_t k = 0; k < round; k += unit_) {
         if (prefetch_ && k % line == 0) fetch_columns(in, ahead, line);
         in = unit(in, nullptr, k);
       }
       return in;
     });
     Value* rest = b_.CreateSub(depth, whole);
-    carried = f_.loop(rest, kDepth, carried, [&](Value* k, const MicroValues& in) {
+    carried = f_.loop(rest, unit_, carried, [&](Value* k, const MicroValues& in) {
       return unit(in, b_.CreateSub(rest, k), 0);
     });
     add_chains(carried);
@@ -330,21 +356,21 @@ class PanelCode {
     for (int64_t v = 0; v < group(); ++v) prefetch(matrix(in[1 + v], ahead), kIntoL1);
   }
 
-  // kDepth of k, the first at `from` of a round, or the first `count` of them.
+  // unit_ of k, the first at `from` of a round, or the first `count` of them.
   MicroValues unit(const MicroValues& in, Value* count, int64_t from) {
     MicroValues out = in;
     Value* a = in[place_of_a()];
     const auto column = [&](int64_t v) { return place_of_a() + 1 + v; };
-    out[place_of_a()] = f_.at(a, rows_ * kDepth);
-    for (int64_t v = 0; v < group(); ++v) out[column(v)] = matrix(in[column(v)], f_.word(kDepth));
-    for (int64_t k = 0; k < kDepth; k += lanes_) {
+    out[place_of_a()] = in_a(a, f_.word(rows_ * unit_));
+    for (int64_t v = 0; v < group(); ++v) out[column(v)] = matrix(in[column(v)], f_.word(unit_));
+    for (int64_t k = 0; k < unit_; k += at_once()) {
       MicroValues row;
       Value* left = count == nullptr ? nullptr : b_.CreateSub(count, f_.word(k));
       for (int64_t v = 0; v < group(); ++v)
         row.push_back(wide(matrix(in[column(v)], f_.word(k)), left));
-      const int64_t chain = (from + k) / lanes_ % chains();
+      const int64_t chain = (from + k) / at_once() % chains();
       for (int64_t i = 0; i < rows_; ++i) {
-        Value* x = f_.load(f_.vector(lanes_), f_.at(a, i * kDepth + k));
+        Value* x = row_of_a(in_a(a, f_.word(i * unit_ + k)));
         for (int64_t v = 0; v < group(); ++v) {
           Value*& sum = out[place_of_sums() + (chain * rows_ + i) * group() + v];
           sum = product(x, row[v], sum);
@@ -383,7 +409,9 @@ class PanelCode {
     for (size_t s = 0; s < sums.size(); ++s) f_.store(sums[s], places[s]);
   }
 
-  const Dtype dtype_, given_;
+  const Dtype dtype_, given_, of_a_;
+  const bool pairs_;    // of elements are multiplied at once
+  const int64_t unit_;  // of k, in which the rows of A lie side by side
   const int64_t lanes_;
   const int64_t rows_;
   const bool many_, prefetch_;
@@ -395,12 +423,14 @@ class PanelCode {
 
 }  // namespace
 
-llvm::Function* panel_function(const MicroTarget& target, const ir::PanelMicro& m, Dtype given) {
-  const std::string name = fmt::format("panel_{}{}_{}_{}_{}", m.along_k ? 'k' : 'n', m.rows,
-                                       name_of(target.dtype), name_of(given), m.b.local ? 1 : 0);
+llvm::Function* panel_function(const MicroTarget& target, const ir::PanelMicro& m, Dtype a,
+                               Dtype given) {
+  const std::string name =
+      fmt::format("panel_{}{}_{}_{}_{}_{}", m.along_k ? 'k' : 'n', m.rows, name_of(target.dtype),
+                  name_of(a), name_of(given), m.b.local ? 1 : 0);
   if (llvm::Function* known = target.module.getFunction(name)) return known;
   MicroFunction f(target, name, 3, 4);
-  PanelCode code(target, m, given, f);
+  PanelCode code(target, m, a, given, f);
   if (m.along_k) {
     code.along_k();
   } else {
