@@ -95,7 +95,7 @@ std::optional<array> sum_of_few_terms(const OpCall& call) {
   const bool are_small = rank > 2 && std::max(m, n) <= kSome;
   const bool pays = ((m > 1 && n > 1) || are_small) &&
                     (k <= kFew ? !turned || n <= kSome : k <= kSome && is_small && !turned);
-  if (k == 0 || !pays) return std::nullopt;
+  if (k == 0 || !pays || matmul_shape(call).size() < kLeastResults) return std::nullopt;
   const Dtype dtype = matmul_dtype(call), wide = is_half(dtype) ? Dtype::float32 : dtype;
   const auto part = [wide](const array& x, int axis, int64_t at) {
     return astype(slice_at(x, axis, at), wide);

@@ -209,7 +209,8 @@ std::optional<array> few_elements(const OpCall& c, bool in_memory) {
   }
   const bool is_window = are_apart && axes.back() == x.ndim() - 1;
   const bool is_few = axes.size() == 1 ? count <= kFew : are_apart && count <= kFewInWindow;
-  if (count <= 1 || !is_few || (!in_memory && !is_window) || is_complex(x.dtype()))
+  const bool is_large = x.shape().size() >= kLeastResults * count;
+  if (count <= 1 || !is_few || !is_large || (!in_memory && !is_window) || is_complex(x.dtype()))
     return std::nullopt;
   const Dtype dtype = c.row.dtype.value(c), wide = is_half(dtype) ? Dtype::float32 : dtype;
   const bool is_cast = std::holds_alternative<CastParams>(x.node()->params) && !x.is_ready();

@@ -104,6 +104,8 @@ PerAxis origin_of(const array& a);
 Arrays broadcast_indices(const char* op, const Arrays& indices, const S& s);
 // The axes of a batch of matrices but the last two.
 Shape batch_of(const array& a);
+// What the element-wise graph of a short sum is for; fewer results are made by the kernels of the seed.
+inline constexpr int64_t kLeastResults = 4096;
 // The slice of size 1 of the axis.
 array slice_at(const array& a, int axis, int64_t at);
 // The operands of a product, in its dtype (narrow integers as they are), vectors as matrices; raises [op]

@@ -196,7 +196,7 @@ CASES = [
     ("broadcast row, column", 1, lambda a, r, c: a * r + c, M, ROW, "f32[64,1]"),
     ("outer", 1, lambda c, r: mx.exp(c - r), "f32[64,1]", "f32[1,96]"),
     ("broadcast inside", 1, lambda c, a: mx.broadcast_to(mx.sin(c), (64, 96)) * a, "f32[64,1]", M),
-    ("points by a matrix", 1, lambda p, w: p @ w * 2 + p, "f32[96,3]", "f32[3,3]"),
+    ("points by a matrix", 1, lambda p, w: p @ w * 2 + p, "f32[2000,3]", "f32[3,3]"),
     ("scalar array", 1, lambda a, s: a * s + 1, M, "f32[]"),
     ("scan of an expression, chain", 1, lambda a, b: mx.cumsum(a * b, 1) * 2 + b, M, M),
     ("scan of columns, chain", 1, lambda a, b: mx.exp(mx.cummax(a - b, 0)), M, M),

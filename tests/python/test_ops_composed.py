@@ -728,13 +728,13 @@ def matrices(rng, shape, dtype, turned):
 def test_products_of_few_terms(rng, dtype, k):
     """Points times matrices, batches of small ones: no kernel of products is made for them."""
     shapes = [
-        ((500, k), (k, k)),
-        ((7, k), (k, 300)),
+        ((5000, k), (k, k)),
+        ((7, k), (k, 600)),
         ((3, k), (k, 2)),
-        ((100, 3, k), (100, k, 3)),
-        ((4, 1, 5, k), (1, 6, k, 5)),
-        ((60, k, k), (60, k, 1)),
-        ((60, 1, k), (k, 3)),
+        ((500, 3, k), (500, k, 3)),
+        ((20, 1, 5, k), (1, 10, k, 5)),
+        ((5000, k, k), (5000, k, 1)),
+        ((2000, 1, k), (k, 3)),
         ((9, k), (k,)),
     ]
     for a_shape, b_shape in shapes:
@@ -758,16 +758,16 @@ def test_products_of_few_terms(rng, dtype, k):
 def test_folds_of_few_elements(rng, name, dtype):
     """Of an array in memory, and in the kernel that makes it: the same bits, and NumPy's values."""
     shapes = [
-        ((1000, 2), -1),
-        ((1000, 3), -1),
-        ((1000, 4), -1),
-        ((50, 3, 20), 1),
-        ((3, 400), 0),
-        ((30, 4, 1), 1),
-        ((6, 5, 2, 7, 2), (2, 4)),
-        ((6, 5, 3, 7, 3), (2, 4)),
-        ((6, 2, 5, 4, 8), (1, 3)),
-        ((4, 100, 4), (0, 2)),
+        ((5000, 2), -1),
+        ((5000, 3), -1),
+        ((5000, 4), -1),
+        ((50, 3, 100), 1),
+        ((3, 5000), 0),
+        ((5000, 4, 1), 1),
+        ((30, 5, 2, 32, 2), (2, 4)),
+        ((30, 5, 3, 32, 3), (2, 4)),
+        ((60, 2, 5, 4, 16), (1, 3)),
+        ((4, 5000, 4), (0, 2)),
     ]
     for shape, axes in shapes:
         x = (rng.standard_normal(shape) * (1 if dtype == "float16" else 4)).astype(dtype)
