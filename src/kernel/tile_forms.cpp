@@ -569,7 +569,7 @@ class FormWriter {
       return;
     }
     Bounds lanes = column_bounds(group, dims, at.back());
-    if (can_be_wide(group, lane))
+    if (is_cpu_ && can_be_wide(group, lane))
       lanes.first = write_narrow_columns(group, blocks, rows, columns, lanes);
     open_tile(ForKind::lane, columns, lanes);
     tasks_.init_in_memory(group);
