@@ -792,7 +792,7 @@ def remainder(a: object, b: object, stream: object | None = None) -> array:
 
 def power(a: object, b: object, stream: object | None = None) -> array:
     """
-    a to the power b. Integers stay integers: a negative exponent gives 0 unless a is 1 or -1.
+    a to the power b. Integers stay integers: a negative exponent gives 0 unless a is 1 or -1. Of the numbers 0 to 4, -1, -2 and +-0.5 for b it is made by products and roots.
     """
 
 def maximum(a: object, b: object, stream: object | None = None) -> array:
