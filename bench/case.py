@@ -39,13 +39,15 @@ class Result:
 
 @dataclass
 class PeerResult:
-    """`ratio`: ours over theirs, median of `pairs`. `absent`: why there is no time."""
+    """`ratio`: ours over theirs, median of `pairs`. `absent`: why there is no time; `failed`: an
+    error is why, so that nothing was compared."""
 
     milliseconds: float | None = None
     ratio: float | None = None
     pairs: int = 0
     peak_mb: float | None = None
     absent: str | None = None
+    failed: bool = False
 
 
 # --- cases ---

@@ -287,7 +287,7 @@ class Bench:
             return PeerResult(absent=str(reason))
         except Failed as error:
             self.forget(peer)
-            return PeerResult(absent=f"failed: {error}"[:200])
+            return PeerResult(absent=f"failed: {error}"[:200], failed=True)
 
     def measure_scaling(self, case):
         one, two = self.worker("cermet", 1), self.worker("cermet")

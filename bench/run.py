@@ -77,6 +77,9 @@ def row_of(case, result):
     if result.times:
         row["min_ms"], row["median_ms"] = result.best * 1e3, median(result.times) * 1e3
     row["peers"] = {name: vars(peer) for name, peer in result.peers.items()}
+    failures = [f"{name} {peer.absent}" for name, peer in result.peers.items() if peer.failed]
+    if failures:
+        return {**row, "verdict": "MISS", "error": "; ".join(failures)}
     return row
 
 

@@ -193,7 +193,8 @@ class LaneLoop {
         Value* step = ahead.step == kUnit ? nullptr : e_.stride(ahead.step);
         if (ahead.next_tile)
           pointer = b_.CreateGEP(e_.memory_type(ahead.buffer), pointer, scaled(count_, step));
-        ahead_.push_back({e_.dtype_of(ahead.buffer), pointer, step});
+        ahead_.push_back(
+            {e_.dtype_of(ahead.buffer), pointer, step, ahead.at_once ? kIntoL1 : kIntoL2});
       });
     }
   }
@@ -205,19 +206,20 @@ class LaneLoop {
   // Elements from a row to the one that is fetched. Of rows up to kShortRow bytes, half to once kFewBytes.
   Value* rows_ahead(const Ahead& ahead) {
     Value* stride = e_.stride(ahead.next_row);
-    if (ahead.rows != kFewLines) return b_.CreateMul(stride, i64(ahead.rows));
+    Value* usual = b_.CreateMul(stride, i64(ahead.rows));
+    if (!ahead.few_lines) return usual;
     const int64_t bytes = static_cast<int64_t>(size_of(e_.dtype_of(ahead.buffer)));
     constexpr int64_t kShortRow = 1024, kFewBytes = 4096;
     Value* zeros = b_.CreateBinaryIntrinsic(llvm::Intrinsic::ctlz, stride, b_.getFalse());
     const int64_t most = std::countl_zero(static_cast<uint64_t>(kFewBytes / bytes));
     Value* rows = b_.CreateSub(zeros, i64(most));
     Value* is_short = b_.CreateICmpULE(stride, i64(kShortRow / bytes));
-    return b_.CreateSelect(is_short, b_.CreateShl(stride, rows), i64(0));
+    return b_.CreateSelect(is_short, b_.CreateShl(stride, rows), usual);
   }
 
   void fetch(Value* k) {
-    for (const auto& [dtype, pointer, step] : ahead_)
-      prefetch(element(dtype, pointer, scaled(k, step)), kIntoL2);
+    for (const auto& [dtype, pointer, step, locality] : ahead_)
+      prefetch(element(dtype, pointer, scaled(k, step)), locality);
   }
   void prefetch(Value* pointer, int locality) {
     b_.CreateIntrinsic(
@@ -709,6 +711,7 @@ class LaneLoop {
     Dtype dtype;
     Value* pointer;
     Value* step;  // null: 1
+    int locality;
   };
   std::vector<Fetched> ahead_;
   std::vector<Accumulator> accumulators_;

@@ -90,10 +90,36 @@ class Planner {
       }
       const std::optional<int32_t> stride = row_stride(row.axes[0], pass, *unit.index);
       if (!stride) continue;
+      if (are_parts()) {
+        fetch_rows(*loop, unit.buffer, *unit.index, *stride, kUnit);
+        continue;
+      }
       const size_t by = fetcher(pass);
       ahead_[passes_[by].loop].push_back(
           {unit.buffer, unit.index, loop->axes[0], by < pass ? kNone : *stride});
     }
+  }
+
+  // Loops without folds take a part of the row each, as those of a concatenation do.
+  bool are_parts() const {
+    return std::ranges::all_of(passes_, [](const Pass& p) { return p.analysis.folds().empty(); });
+  }
+
+  // Rows of what has all the axes: what lacks one is read again for it, from a cache.
+  void fetch_rows(const For& loop, BufferRef buffer, const Index& index, int32_t stride,
+                  int32_t step) {
+    size_t most = 0;
+    for (const Pass& pass : passes_)
+      for (const UnitAccess& unit : pass.analysis.units())
+        most = std::max(most, unit.index->size());
+    if (index.size() < most) return;
+    ahead_[&loop].push_back({.buffer = buffer,
+                             .index = &index,
+                             .variable = loop.axes[0],
+                             .next_row = stride,
+                             .step = step,
+                             .few_lines = true,
+                             .at_once = are_parts()});
   }
 
   // Lanes that step along chains.
@@ -146,7 +172,7 @@ class Planner {
     if (stride && multiplied_.contains(tiles)) fetch(*stride, kRowsAhead);
     else if (outer && tiles == row.axes[0]) fetch(*outer, 1);
     else if (tiles != kNone) fetch(kNone, 1, true);
-    else if (stride) fetch(*stride, 1);
+    else if (stride) fetch_rows(loop, buffer, index, *stride, step);
   }
 
   void place_item(const For& row, const For& loop) {
@@ -157,7 +183,12 @@ class Planner {
       if (!unit.loaded || unit.buffer.local || !passes_[0].analysis.access(*unit.index).early)
         continue;
       if (const std::optional<int32_t> stride = row_stride(row.axes[0], 0, *unit.index))
-        ahead_[&loop].push_back({unit.buffer, unit.index, loop.axes[0], *stride, kFewLines});
+        ahead_[&loop].push_back({.buffer = unit.buffer,
+                                 .index = unit.index,
+                                 .variable = loop.axes[0],
+                                 .next_row = *stride,
+                                 .rows = 0,
+                                 .few_lines = true});
     }
   }
 

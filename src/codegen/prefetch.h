@@ -17,17 +17,17 @@
 
 namespace cermet::codegen {
 
-inline constexpr int64_t kFewLines = 0;
-
 struct Ahead {
   ir::BufferRef buffer;
-  const ir::Index* index;  // of the load
-  ir::AxisId variable;     // of the loop that loads
-  int32_t next_row;        // number of the stride to the row wanted; kNone: it is this row
-  int64_t rows = 1;        // how many such rows on that is; kFewLines: as many as that takes
-  bool next_tile = false;  // wanted is what follows the elements of `loads`
+  const ir::Index* index;          // of the load
+  ir::AxisId variable;             // of the loop that loads
+  int32_t next_row;                // number of the stride to the row wanted; kNone: it is this row
+  int64_t rows = 1;                // how many such rows on that is
+  bool next_tile = false;          // wanted is what follows the elements of `loads`
   const ir::For* loads = nullptr;  // of `variable`, for a loop of chains; else the loop itself
   int32_t step = ir::kUnit;        // number of the stride from element to element
+  bool few_lines = false;          // of short rows it is as many on as lie in a few lines
+  bool at_once = false;            // into L1
 };
 
 // By lane loop of the chunk loop.

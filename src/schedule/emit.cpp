@@ -65,7 +65,8 @@ class Emitter {
   bool lies_in_memory(Id id, const Member* member) const;
   Lane load(Id id, const Coords& at, ir::ExprId mask);
   ir::ExprId load_part(ir::ParamId param, ir::Index index, Dtype dtype, ir::ExprId mask);
-  ir::Index index_of(const Coords& at, const Strides& strides, int64_t unit);
+  ir::Index index_of(Id root, const Coords& at, const Strides& strides, int64_t unit);
+  int32_t stride_of(Id root, ir::ExprId place, int64_t stride);
   ir::ParamId buffer_param(Id root, int64_t offset, Dtype dtype, ir::Access access);
   ir::ExprId number(const Number& n, Dtype dtype, int scalar, bool is_fixed = false);
   void store_lane(Id id, const Lane& lane, const Coords& at, const Coords& target,
@@ -87,6 +88,7 @@ class Emitter {
   std::vector<const Member*> by_node_;
   std::unordered_map<Id, std::vector<Known>> known_;
   std::map<std::tuple<Id, int64_t, bool, Dtype>, ir::ParamId> buffers_;
+  std::map<std::tuple<Id, ir::ExprId, int64_t>, int32_t> strides_;
   bool has_status_ = false;
 };
 
@@ -182,8 +184,18 @@ ir::ParamId Emitter::buffer_param(Id root, int64_t offset, Dtype dtype, ir::Acce
   return it->second;
 }
 
+// One number for views of a buffer that walk along an axis alike: the loops then step once for all.
+int32_t Emitter::stride_of(Id root, ir::ExprId place, int64_t stride) {
+  const auto [it, fresh] = strides_.try_emplace({root, place, stride}, -1);
+  if (fresh) {
+    it->second = builder_.stride();
+    out_.strides.push_back(stride);
+  }
+  return it->second;
+}
+
 // unit: 2 for complex elements, whose parts are the elements of the buffer.
-ir::Index Emitter::index_of(const Coords& at, const Strides& strides, int64_t unit) {
+ir::Index Emitter::index_of(Id root, const Coords& at, const Strides& strides, int64_t unit) {
   Walk walk;
   ir::Index index;
   auto term = [&](ir::ExprId expr, int64_t stride) {
@@ -193,8 +205,7 @@ ir::Index Emitter::index_of(const Coords& at, const Strides& strides, int64_t un
           {pairs ? builder_.mul(expr, builder_.integer(Dtype::int64, unit)) : expr, ir::kUnit});
       return;
     }
-    index.push_back({expr, builder_.stride()});
-    out_.strides.push_back(stride);
+    index.push_back({expr, stride_of(root, expr, stride)});
   };
   for (size_t d = 0; d < at.size(); d++) {
     const Coord c = r_.axes.normalize(at[d]);
@@ -249,8 +260,9 @@ Lane Emitter::load(Id id, const Coords& at, ir::ExprId mask) {
   const ir::ParamId param =
       buffer_param(location.root, bytes_in(offset, location.dtype), part, ir::Access::in);
   if (!is_complex(location.dtype))
-    return {load_part(param, index_of(at, location.layout.strides, 1), part, mask), ir::kNone};
-  ir::Index re = index_of(at, location.layout.strides, 2);
+    return {load_part(param, index_of(location.root, at, location.layout.strides, 1), part, mask),
+            ir::kNone};
+  ir::Index re = index_of(location.root, at, location.layout.strides, 2);
   ir::Index im = re;
   im.push_back({builder_.integer(Dtype::int64, 1), ir::kUnit});
   return {load_part(param, std::move(re), part, mask), load_part(param, std::move(im), part, mask)};
@@ -540,7 +552,7 @@ void Emitter::store_lane(Id id, const Lane& lane, const Coords& at, const Coords
       buffer_param(id, bytes_in(constant_offset(target, strides), dtype), part, access);
   if (update) {
     const ir::ExprId imag = unit == 1 ? ir::kNone : builder_.cast(lane.im, part);
-    ir::Update made{{false, param}, index_of(target, strides, unit),
+    ir::Update made{{false, param}, index_of(id, target, strides, unit),
                     *update,        builder_.cast(lane.re, part),
                     ir::kNone,      imag};
     const int64_t elements = node(id).node->shape.size() - constant_offset(target, strides);
@@ -551,7 +563,7 @@ void Emitter::store_lane(Id id, const Lane& lane, const Coords& at, const Coords
   auto put = [&](ir::ExprId value, ir::Index index) {
     append(axes, ir::Store{{false, param}, std::move(index), builder_.cast(value, part)});
   };
-  const ir::Index re = index_of(target, strides, unit);
+  const ir::Index re = index_of(id, target, strides, unit);
   axes_.mark_store();
   put(lane.re, re);
   if (unit == 1) return;
