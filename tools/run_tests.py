@@ -59,6 +59,7 @@ def parse_arguments():
 def environment(arguments, build):
     """What the tests run under."""
     values = dict(os.environ)
+    values["PYTHONPATH"] = str(build / "python")  # not what is installed
     values["CERMET_CACHE_DIR"] = str(build / "test_cache")
     values["HYPOTHESIS_STORAGE_DIRECTORY"] = str(build / "hypothesis")
     # A quarantine of the default size would be what tests of resident memory see grow.

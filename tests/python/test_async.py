@@ -73,6 +73,7 @@ def test_error_is_raised_when_asked_for():
         mx.eval(bad)
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("queued", [True, False], ids=["async", "eval"])
 def test_interrupt(matrix, queued):
     def seconds_until_raised():
