@@ -148,8 +148,8 @@ class Planner {
   }
 
   // The only loop over a row fetches for itself: the same tile of the next row or, of a row alone, its next
-  // tile; else the next row. Where a template works before the next tile, that would be gone from the cache by
-  // then: the same tile some rows ahead.
+  // tile; else the next row, or a short row further on. Where a template works before the next tile, that would
+  // be gone from the cache by then: the same tile some rows ahead.
   void place_single(const For& row, const For& loop) {
     passes_.clear();
     passes_.push_back({&loop, LaneAnalysis(kernel_, loop)});

@@ -626,3 +626,10 @@ def test_the_one_row_of_a_product_is_made_once():
         launched, (result,) = kernels_of(run, [mx.array(v) for v in (q, k, w)])
         assert launched == 2
         np.testing.assert_allclose(result, wide, rtol=0, atol=2e-5)
+
+
+def test_views_of_an_array_share_strides():
+    """One word for the three that are read, one for the result."""
+    x = mx.zeros((64, 10))
+    kernel = mx.explain(lambda x: x[:, :4] * x[:, 4:8] - x[:, 1:5], x).kernels[0]
+    assert "\n  strides 2\n" in kernel.ir
