@@ -621,6 +621,7 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
 }
 
 int clear(PyObject* self) {
+  if (!nb::inst_ready(self)) return 0;
   nb::inst_ptr<Compiled>(self)->clear();
   return 0;
 }

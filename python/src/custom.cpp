@@ -218,6 +218,7 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
 }
 
 int clear(PyObject* self) {
+  if (!nb::inst_ready(self)) return 0;
   auto* f = nb::inst_ptr<CustomFunction>(self);
   f->fun.reset();
   f->vjp.reset();

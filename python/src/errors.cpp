@@ -68,6 +68,10 @@ void set_python_error(const std::exception_ptr& pointer) {
   } catch (const std::bad_alloc&) {
     PyErr_SetString(PyExc_MemoryError,
                     "[allocate] out of memory; free some, or make smaller arrays");
+  } catch (const std::bad_cast&) {
+    PyErr_SetString(PyExc_TypeError,
+                    "[cast] an object is not of the type that its place needs, or __init__ has not "
+                    "run on it; make it by calling its class");
   } catch (const nb::builtin_exception& error) {
     PyErr_SetString(PyExc_TypeError, error.what());
   } catch (const std::exception& error) {
@@ -86,6 +90,8 @@ void init_errors(nb::module_& m) {
     } catch (const Error&) {
       set_python_error(pointer);
     } catch (const std::bad_alloc&) {
+      set_python_error(pointer);
+    } catch (const std::bad_cast&) {
       set_python_error(pointer);
     }
   });

@@ -106,6 +106,8 @@ int guarded(F&& f) {
     return f();
   } catch (const nb::python_error& error) {
     nb::python_error(error).restore();
+  } catch (const std::bad_cast&) {
+    set_python_error(std::current_exception());
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_BufferError, error.what());
   }
@@ -134,7 +136,7 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   view->obj = nullptr;
   dropped() = {};
   try {
-    evaluate(*nb::inst_ptr<array>(nb::handle(self)));
+    evaluate(nb::cast<array>(nb::handle(self)));
   } catch (...) {
     set_python_error(std::current_exception());
     nb::python_error error;

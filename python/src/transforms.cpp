@@ -51,6 +51,7 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
 }
 
 int clear(PyObject* self) {
+  if (!nb::inst_ready(self)) return 0;
   nb::inst_ptr<Transformed>(self)->fun.reset();
   return 0;
 }

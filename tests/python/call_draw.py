@@ -324,6 +324,7 @@ RECEIVERS = {
     "KernelReport": "mx.explain(mx.sum, A()).kernels[0]", "Explanation": "mx.explain(mx.sum, A())",
 }  # fmt: skip
 GIVING_FUNCTIONS = "fun f"
+REPEATS = ("ns_steps", "num_layers")  # so many are made, one after the other
 
 
 class Draw:
@@ -402,7 +403,8 @@ class Draw:
             elif p.kind == "any keyword":
                 continue
             elif p.required or self.chance(30):
-                if p.kind == "position" or (p.kind == "plain" and by_position and self.chance(80)):
+                may = by_position and p.name not in REPEATS
+                if p.kind == "position" or (p.kind == "plain" and may and self.chance(80)):
                     positional.append(self.good(p))
                 else:
                     by_position = False
@@ -443,7 +445,7 @@ class Draw:
         for name, text in sorted(arguments, key=lambda a: a[0] is not None):
             if name in seen or (name and not name.isidentifier()):
                 continue
-            if name == "ns_steps":  # so many are made
+            if name in REPEATS:
                 text = "2"
             seen.add(name) if name else None
             texts.append(

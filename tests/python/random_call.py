@@ -48,7 +48,8 @@ OTHERS_WORDS = re.compile(
     r"released memoryview|must not exceed|operands could not|expected number|"
     r"Tuple must have|Field elements must be|"
     r"real number, not 'complex'|truth value of an array|__bool__ should|data type '|"
-    r"Could not convert|multi-dimensional sub-views"
+    r"Could not convert|multi-dimensional sub-views|"
+    r"only integers, slices|too many indices for array|invalid index to scalar"
 )
 
 
