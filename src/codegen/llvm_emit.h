@@ -229,6 +229,9 @@ class Emitter {
   Value* load_all_lanes(llvm::Type* type, Value* pointers);
   Value* load_lanes(llvm::Type* type, Value* pointers, Value* mask, Value* otherwise);
   void store_scalar(const ir::Store& store);
+  void scatter(const ir::Store& store, Value* value, Value* mask);
+  void store_strided(const ir::Store& store, Value* value, Value* mask);
+  void store_apart(Value* pointer, int apart, Value* value, Value* mask);
   // body(the number of the lane, its elements of vectors) for each lane of the mask, in order.
   void for_lanes(Value* mask, const Values& vectors,
                  const std::function<void(Value*, const Values&)>& body);

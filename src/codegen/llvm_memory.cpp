@@ -364,15 +364,67 @@ void Emitter::store(const Store& s) {
     b_.CreateMaskedStore(value, address(s.buffer, s.index), element_align(type), mask);
     return;
   }
+  if (access.kind == AccessKind::strided && ops_.features().avx512)
+    return store_strided(s, value, mask);
+  scatter(s, value, mask);
+}
+
+void Emitter::scatter(const Store& s, Value* value, Value* mask) {
+  llvm::Type* type = value->getType();
   Value* pointers = element_pointers(s.buffer, s.index);
   if (ops_.features().avx512 && type->getScalarSizeInBits() >= 32 && is_safe_index(pointers)) {
     if (mask == nullptr)
-      mask = llvm::Constant::getAllOnesValue(with_width(b_.getInt1Ty(), l->width));
+      mask = llvm::Constant::getAllOnesValue(with_width(b_.getInt1Ty(), width_of(value)));
     b_.CreateMaskedScatter(value, pointers, element_align(type), mask);
     return;
   }
   for_lanes(mask, {value, pointers},
             [&](Value*, const Values& lane) { b_.CreateStore(lane[0], lane[1]); });
+}
+
+// Elements that turn out to lie two to four apart: masked vectors from the first one to the last, as a
+// scatter takes an element at a time.
+void Emitter::store_strided(const Store& s, Value* value, Value* mask) {
+  constexpr int kMostApart = 4;
+  Value* apart = b_.getInt64(0);
+  for (const IndexTerm& term : s.index) {
+    const auto c = static_cast<uint64_t>(*lanes()->analysis->coefficient(term.expr));
+    Value* each = term.stride == kUnit ? b_.getInt64(1) : stride(term.stride);
+    apart = b_.CreateAdd(apart, b_.CreateMul(each, b_.getInt64(c)));
+  }
+  Value* first = address(s.buffer, s.index);
+  llvm::BasicBlock* far = block("far");
+  llvm::BasicBlock* join = block("join");
+  llvm::SwitchInst* distance = b_.CreateSwitch(apart, far);
+  for (int d = 2; d <= kMostApart; ++d) {
+    llvm::BasicBlock* near = block("near");
+    distance->addCase(b_.getInt64(static_cast<uint64_t>(d)), near);
+    b_.SetInsertPoint(near);
+    store_apart(first, d, value, mask);
+    b_.CreateBr(join);
+  }
+  b_.SetInsertPoint(far);
+  in_scope({.kind = ScopeKind::conditional}, [&](Scope&) { scatter(s, value, mask); });
+  b_.CreateBr(join);
+  b_.SetInsertPoint(join);
+}
+
+void Emitter::store_apart(Value* pointer, int apart, Value* value, Value* mask) {
+  llvm::Type* element = value->getType()->getScalarType();
+  const int width = width_of(value);
+  for (int part = 0; part < apart; ++part) {
+    llvm::SmallVector<int, 64> order;
+    llvm::SmallVector<llvm::Constant*, 64> are_stored;
+    for (int k = part * width; k < (part + 1) * width; ++k) {
+      order.push_back(k / apart);
+      are_stored.push_back(b_.getInt1(k % apart == 0));
+    }
+    Value* stored = llvm::ConstantVector::get(are_stored);
+    if (mask != nullptr) stored = b_.CreateAnd(stored, b_.CreateShuffleVector(mask, order));
+    Value* to = b_.CreateConstGEP1_64(element, pointer, static_cast<uint64_t>(part * width));
+    b_.CreateMaskedStore(b_.CreateShuffleVector(value, order), to, element_align(value->getType()),
+                         stored);
+  }
 }
 
 // A whole vector; below the offset `past`, if there is one, past the cache.

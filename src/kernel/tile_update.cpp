@@ -170,6 +170,11 @@ std::optional<ExprId> UpdateWriter::most_of(ExprId id) const {
     Builder& b = source_.builder();
     return b.sub(b.extent(e.id), b.integer(Dtype::int64, 1));
   }
+  if (e.kind == ExprKind::op && e.code == Code::cast && e.dtype == Dtype::int64 &&
+      is_integer(source_.kernel()[e.operands[0]].dtype)) {
+    const std::optional<ExprId> most = most_of(e.operands[0]);
+    return most ? std::optional(source_.builder().cast(*most, e.dtype)) : most;
+  }
   if (e.kind != ExprKind::op || e.code != Code::select || !is_zero(e.operands[2])) return {};
   const Expr& both = source_.kernel()[e.operands[0]];
   if (both.kind != ExprKind::op || both.code != Code::bit_and) return {};

@@ -550,17 +550,19 @@ TEST(Tile, SlicesApart) {
   param p0 int32 in "indices"
   param p1 float32 in
   param p2 float32 inout
-  param p3 int64 scalar
+  param p3 int32 scalar
   axis a0
   axis a1
   strides 2
   for stage (a0, a1) {{
-    %0 = cast.int64(load(p0[a0*s0 + a1]))
-    %1 = select(bit_and(le(0, %0), le(%0, p3)), %0, 0)
+    %0 = load(p0[a0*s0 + a1])
+    %1 = cast.int64(select(bit_and(le(int32(0), %0), le(%0, p3)), %0, int32(0)))
     {} load(p1[a0*s0 + a1])
   }}
 }})",
                                            statement);
+      const bool shares_slices = print(tile(parse(text), {})).find("div(mul(") != std::string::npos;
+      EXPECT_EQ(shares_slices, std::string_view(statement).find("+ a0]") == std::string::npos);
       expect_same(
           {.text = text,
            .strides = [=](const Numbers& n) { return Numbers{n[1], apart}; },
@@ -610,6 +612,26 @@ TEST(Tile, SlicesAtComputedStarts) {
        .elements = [](const Numbers& n) { return Numbers{1, n[0] * n[1], (n[0] + 12) * n[1]}; },
        .index_range = 12},
       "map", kPlanes);
+}
+
+// Every size of element, with and without a mask; what lies between the elements stays.
+TEST(Tile, ElementsApart) {
+  for (const int64_t apart : {1, 2, 3, 4, 5, 17})
+    for (const char* dtype : {"float32", "float64", "bfloat16", "int8", "bool"})
+      for (const char* mask : {"", " mask ne(rem(a0, 3), 1)"})
+        expect_same({.text = fmt::format(R"(kernel "apart" {{
+  param p0 {0} in
+  param p1 {0} inout
+  axis a0
+  strides 1
+  for stage (a0) {{
+    store p1[a0*s0] = load(p0[a0]){1}
+  }}
+}})",
+                                         dtype, mask),
+                     .strides = [=](const Numbers&) { return Numbers{apart}; },
+                     .elements = [=](const Numbers& n) { return Numbers{n[0], n[0] * apart}; }},
+                    "map", {{0}, {1}, {31}, {64}, {1000}});
 }
 
 // Values loaded before their place is overwritten are those before it, wherever they are used.
