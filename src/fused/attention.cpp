@@ -161,7 +161,7 @@ struct Terms {
   array q, k, v;  // q scaled
   array weights;  // exp(scores - largest)
   array share;    // of a weight: 1 / sum, 0 where nothing is seen
-  std::optional<array> largest, sinks;
+  std::optional<array> sink_weights;
   std::vector<Applied> steps;  // on scores
   size_t next;                 // the first input of the steps on weights
   array products;              // of scaled queries and keys: scores before any step
@@ -222,14 +222,18 @@ Terms terms_of(const AttentionParams& p, std::span<const array> inputs) {
   // A row of -inf alone subtracts 0, so that its weights are 0.
   if (largest)
     largest = stop_gradient(where(*largest == -kInfinity, full_like(*largest, 0), *largest));
+  const bool rounds = inputs[0].dtype() == Dtype::bfloat16;  // the weights
   const auto exponential = [&](const array& a) {
-    return largest ? exp_nonpositive(a - *largest) : exp(a);
+    if (!largest) return exp(a);
+    return rounds ? exp_nonpositive_bfloat16(a - *largest) : exp_nonpositive(a - *largest);
   };
   const array weights = exponential(scores);
   array total = sum(weights, AxisList{-1}, true);
-  if (sinks) total = total + exponential(*sinks);
+  std::optional<array> sink_weights;
+  if (sinks) sink_weights = exponential(*sinks);
+  if (sinks) total = total + *sink_weights;
   const array share = p.empty_is_nan ? reciprocal(total) : share_of(total);
-  return {q, k, v, weights, share, largest, sinks, std::move(steps), next, products};
+  return {q, k, v, weights, share, sink_weights, std::move(steps), next, products};
 }
 
 // What the values are summed with, from the weights or their shares.
@@ -376,8 +380,7 @@ array gradient_graph(const OpCall& c) {
   const array dp = taken_back(attention, on_weights, dlast, 0);
   const array mean = sum(p * dp, AxisList{-1}, true);
   if (input == kSinks) {
-    const array weight = t.largest ? exp_nonpositive(*t.sinks - *t.largest) : exp(*t.sinks);
-    return by_head(negative(weight * t.share * mean));
+    return by_head(negative(*t.sink_weights * t.share * mean));
   }
   const array behind = p * (dp - mean);
   if (of_step)

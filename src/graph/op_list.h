@@ -15,7 +15,8 @@
   X(Abs, abs, unary) X(Negative, negative, unary) X(Sign, sign, unary) X(Square, square, unary)    \
   X(Sqrt, sqrt, unary) X(Rsqrt, rsqrt, unary) X(Reciprocal, reciprocal, unary)                     \
   X(Floor, floor, unary) X(Ceil, ceil, unary) X(Trunc, trunc, unary) X(Rint, rint, unary)          \
-  X(Exp, exp, unary) X(ExpNonpositive, exp_nonpositive, unary) X(Exp2, exp2, unary)                \
+  X(Exp, exp, unary) X(ExpNonpositive, exp_nonpositive, unary)                                     \
+  X(ExpNonpositiveBfloat16, exp_nonpositive_bfloat16, unary) X(Exp2, exp2, unary)                  \
   X(Expm1, expm1, unary) X(Log, log, unary) X(Log2, log2, unary) X(Log10, log10, unary)            \
   X(Log1p, log1p, unary) X(Sin, sin, unary) X(Cos, cos, unary) X(Tan, tan, unary)                  \
   X(ArcSin, arcsin, unary) X(ArcCos, arccos, unary)                                                \

@@ -86,14 +86,15 @@ namespace cermet::ir {
 // Math codes are replaced by pass `expand` unless the target has them natively. threefry(k0, k1, c0,
 // c1) has two results, taken by Get; all else has one.
 #define CERMET_MATH_CODES(X)                                                                      \
-  X(exp, 1) X(exp_nonpositive, 1) X(exp2, 1) X(expm1, 1) X(log, 1) X(log2, 1) X(log10, 1)         \
-  X(log1p, 1) X(sin, 1) X(cos, 1) X(tan, 1) X(asin, 1) X(acos, 1) X(atan, 1) X(atan2, 2)          \
-  X(sinh, 1) X(cosh, 1) X(tanh, 1) X(asinh, 1) X(acosh, 1) X(atanh, 1) X(erf, 1) X(erfinv, 1)     \
-  X(sigmoid, 1) X(pow, 2) X(rsqrt, 1) X(threefry, 4)
+  X(exp, 1) X(exp_nonpositive, 1) X(exp_nonpositive_bfloat16, 1) X(exp2, 1) X(expm1, 1)           \
+  X(log, 1) X(log2, 1) X(log10, 1) X(log1p, 1) X(sin, 1) X(cos, 1) X(tan, 1) X(asin, 1)           \
+  X(acos, 1) X(atan, 1) X(atan2, 2) X(sinh, 1) X(cosh, 1) X(tanh, 1) X(asinh, 1) X(acosh, 1)      \
+  X(atanh, 1) X(erf, 1) X(erfinv, 1) X(sigmoid, 1) X(pow, 2) X(rsqrt, 1) X(threefry, 4)
 
 // scale2(x, n) = x · 2^n for a float x and an integral-valued float n, correctly rounded when the
 // result is normal; |n| <= -2 · min exponent. select(c, a, b) = c ? a : b with a bool c. exp_nonpositive(x) is
-// e^x for x <= 0 as it counts beside 1: 0 below 2^-99.5, and for x > 0 left open.
+// e^x for x <= 0 as it counts beside 1: 0 below 2^-99.5, and for x > 0 left open; with _bfloat16 as near to it
+// as counts where the result is rounded to that dtype.
 enum class Code : uint8_t {
 #define X(id, arity) id,
   CERMET_CORE_CODES(X) CERMET_MATH_CODES(X)

@@ -119,6 +119,7 @@ constexpr Row kRows[] = {
     {Code::pow, nullptr, math::pow, 4, 4},
     {Code::rsqrt, math::rsqrt, nullptr, 1, 4},
     {Code::exp_nonpositive, math::exp_nonpositive, nullptr, 6, 24},
+    {Code::exp_nonpositive_bfloat16, math::exp_nonpositive_bfloat16, nullptr, 2048, 24},
 };
 
 const Row& row_of(Code code) {

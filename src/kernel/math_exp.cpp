@@ -29,6 +29,9 @@ constexpr Table kExp = {kExp32, kExp64};
 constexpr double kExpShort32[] = {0x1.fffdfcp-2, 0x1.5557aep-3, 0x1.572a6cp-5, 0x1.103256p-7};
 constexpr Table kExpShort = {kExpShort32, kExp64};
 
+// e^r - 1 over r, for what is rounded to bfloat16: error of e^r 2^-13.2.
+constexpr double kExpBfloat16[] = {0x1.000cdcp+0, 0x1.021deap-1, 0x1.5249p-3};
+
 // The same for e^r - 1: relative error 2^-26.1, 2^-61.6.
 constexpr double kExpm1_32[] = {0x1.fffffep-2, 0x1.5554aap-3, 0x1.55579cp-5, 0x1.122c8ep-7,
                                 0x1.6ab3bap-10};
@@ -141,10 +144,11 @@ Val exp(Val x) {
   return select(gone, 0.0, exp_clamped(select(gone, 0.0, at_most(x, exp_highest(x)))));
 }
 
-// ln2 is in one part: what that leaves out of x grows with its size as what rounds x itself does. With k the
-// exponent below which results are 0, 2^n is made as bits of 2^(n + k - bias), which are 0 for n = -k, and
-// the polynomial is 2^(bias - k) times e^r. So nothing overflows, is subnormal or needs a mask.
-Val exp_nonpositive(Val x) {
+// With r = x - n·ln2, e^r = 1 + r·P(r). ln2 is in one part: what that leaves out of x grows with its size as
+// what rounds x itself does. With k the exponent below which results are 0, 2^n is made as bits of
+// 2^(n + k - bias), which are 0 for n = -k, and the polynomial is 2^(bias - k) times e^r. So nothing
+// overflows, is subnormal or needs a mask.
+Val nonpositive(Val x, Coefficients polynomial) {
   constexpr int kLeast = 100;
   const Format& format = format_of(x);
   const double shift = format.magic + kLeast;
@@ -152,9 +156,19 @@ Val exp_nonpositive(Val x) {
   const Val shifted = fma(t, kLog2e, shift);
   const Val r = fma(shifted - shift, -std::numbers::ln2, t);
   const double unit = std::ldexp(1.0, format.bias - kLeast);
-  std::vector<double> scaled = {unit, unit};
-  for (const double c : kExpShort.of(x)) scaled.push_back(c * unit);
+  std::vector<double> scaled = {unit};
+  for (const double c : polynomial) scaled.push_back(c * unit);
   return horner(r, scaled) * from_bits(bits_of(shifted) << format.mantissa, format.real);
+}
+
+Val exp_nonpositive(Val x) {
+  std::vector<double> p = {1};
+  for (const double c : kExpShort.of(x)) p.push_back(c);
+  return nonpositive(x, p);
+}
+
+Val exp_nonpositive_bfloat16(Val x) {
+  return is_double(x) ? exp_nonpositive(x) : nonpositive(x, kExpBfloat16);
 }
 
 Val exp2(Val x) {

@@ -161,6 +161,7 @@ Val log_normal(Val x);
 // One for each code (math_*.cpp); NaN in gives NaN out.
 Val exp(Val x);
 Val exp_nonpositive(Val x);
+Val exp_nonpositive_bfloat16(Val x);
 Val exp2(Val x);
 Val expm1(Val x);
 Val sinh(Val x);

@@ -137,7 +137,8 @@ double erfinv(double y) {
 double math_op(Code code, double a, double b) {
   switch (code) {
     case Code::exp: return std::exp(a);
-    case Code::exp_nonpositive: return a < -99.5 * std::numbers::ln2 ? 0 : std::exp(a);
+    case Code::exp_nonpositive:
+    case Code::exp_nonpositive_bfloat16: return a < -99.5 * std::numbers::ln2 ? 0 : std::exp(a);
     case Code::exp2: return std::exp2(a);
     case Code::expm1: return std::expm1(a);
     case Code::log: return std::log(a);

@@ -60,8 +60,7 @@ class AttentionWriter : BlockWriter {
                   std::ranges::any_of(
                       chain.sums,
                       [&](const TileSum& s) { return (set_of(s.over) & axis_bit(chain.i)) != 0; })),
-        masks_once_(std::ranges::any_of(chain.first,
-                                        [](const FirstProduct& p) { return p.masked != kNone; })),
+        masks_first_(std::ranges::any_of(chain.first, &FirstProduct::is_masked_first)),
         seen_(chain, out, rows_) {}
 
   void run() {
@@ -381,14 +380,14 @@ class AttentionWriter : BlockWriter {
     const ExprId limit = seen.by_any;
     const ExprId chunks = out_.let(out_.ceil_div(limit, chunk_));
     for (size_t p = 0; p < first_.size(); ++p) multiply_first(p, rows, limit, chunks);
-    if (masks_once_) mask_products(rows, {*seen.by_each, limit});
+    if (masks_first_) mask_products(rows, {*seen.by_each, limit});
     const ExprId groups = out_.let(out_.ceil_div(length_of(rows), kPassRows));
     const AxisId group = out_.open_loop(ForKind::serial, integer(0), groups, "group");
     const ExprId skipped = to_.mul(variable(group), integer(kPassRows));
     const ExprId begin = out_.let(to_.add(rows.begin, skipped));
     const Range few{begin, out_.let(to_.min(to_.add(begin, integer(kPassRows)), rows.end))};
     for (int pass = 0; pass < passes_; ++pass)
-      write_pass(pass, few, rows.begin, masks_once_ ? Seen{limit} : seen);
+      write_pass(pass, few, rows.begin, is_masked(pass) ? Seen{limit} : seen);
     finish_rows(few, rows.begin, limit);
     out_.close();
     for (size_t p = 0; p < last_.size(); ++p) {
@@ -437,6 +436,12 @@ class AttentionWriter : BlockWriter {
     out_.close();
   }
 
+  // In a pass no product is masked any more.
+  bool is_masked(int pass) const {
+    const auto is = [](const FirstProduct& p) { return p.masked != kNone; };
+    return masks_first_ || (pass > 0 && std::ranges::any_of(chain_.first, is));
+  }
+
   // Of columns that not all rows see: what a mask leaves of products.
   void mask_products(Range rows, Range part) {
     const AxisId row = open(ForKind::serial, chain_.i, rows);
@@ -446,7 +451,7 @@ class AttentionWriter : BlockWriter {
     const AxisId column = open(ForKind::lane, chain_.j, piece.columns);
     const Index here{{place, kUnit}, {variable(column), kUnit}};
     for (size_t p = 0; p < first_.size(); ++p) {
-      if (chain_.first[p].masked == kNone) continue;
+      if (!chain_.first[p].is_masked_first()) continue;
       out_.define(chain_.first[p].ref, to_.load({true, first_[p].strip}, here));
       out_.append(Store{{true, first_[p].strip}, here, out_.expr(chain_.first[p].masked)});
     }
@@ -553,10 +558,13 @@ class AttentionWriter : BlockWriter {
     const auto here = [&](Dtype dtype) {
       return Index{{places.at(dtype), kUnit}, {variable(column), kUnit}};
     };
-    for (size_t p = 0; p < first_.size(); ++p)
-      if (pass <= first_[p].last_use)
-        define(chain_.first[p].masked == kNone ? chain_.first[p].ref : chain_.first[p].masked,
-               to_.load({true, first_[p].strip}, here(chain_.acc)), chain_.first[p].factors);
+    for (size_t p = 0; p < first_.size(); ++p) {
+      if (first_[p].last_use < pass) continue;
+      const FirstProduct& product = chain_.first[p];
+      const ExprId score = to_.load({true, first_[p].strip}, here(chain_.acc));
+      if (pass == 0 && !product.factors.empty()) define(product.ref, score, product.factors);
+      else out_.define(product.left(), score);
+    }
     for (const Stripped& s : stripped_)
       if (s.made_in < pass && pass <= s.last_use)
         out_.define(s.expr, to_.load({true, s.local}, here(source_[s.expr].dtype)));
@@ -568,6 +576,10 @@ class AttentionWriter : BlockWriter {
           {piece, {column}, Emit::last, f.fold->order, out_.fold_states(f.fold->states, true)});
       out_.append(pieces.back());
     }
+    for (size_t p = 0; p < first_.size() && pass == 0; ++p)
+      if (first_[p].last_use > 0 && !chain_.first[p].factors.empty())
+        out_.append(
+            Store{{true, first_[p].strip}, here(chain_.acc), out_.expr(chain_.first[p].left())});
     for (const Stripped& s : stripped_)
       if (s.made_in == pass) out_.name(s.expr);
     for (const Stripped& s : stripped_)
@@ -746,7 +758,7 @@ class AttentionWriter : BlockWriter {
   const int64_t rows_, chunk_,
       sum_depth_;                     // of a block; of a strip's piece; of j in the last products
   const bool by_columns_, all_rows_;  // of some last product; items have all rows
-  const bool masks_once_;             // before the passes
+  const bool masks_first_;            // before the passes
   int passes_ = 0;
   std::vector<int> sum_passes_;  // that make the elements of sums
   std::vector<FoldPass> folds_;

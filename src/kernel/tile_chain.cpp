@@ -222,9 +222,6 @@ void ChainAnalysis::take_bfloat16() {
     if (!narrow(p.other, axis_bit(p.by_columns ? i : j) | axis_bit(p.n), p.factors)) return;
     p.weights = narrowed(p.weights);
   }
-  const auto has_factors = [](const FirstProduct& p) { return !p.factors.empty(); };
-  if (std::ranges::any_of(first_narrow, has_factors))
-    for (FirstProduct& p : first_narrow) p.masked = kNone;
   first = std::move(first_narrow);
   last = std::move(last_narrow);
   packed = Dtype::bfloat16;

@@ -16,6 +16,10 @@ struct FirstProduct {
   std::vector<ExprId> factors = {};  // of the sum
   // A choice, by the limit's condition, between the value and a number: all that follows needs but this.
   ExprId masked = kNone;
+
+  ExprId left() const { return masked == kNone ? ref : masked; }
+  // Before the passes; with factors the first pass multiplies, masks and leaves both in the strip.
+  bool is_masked_first() const { return masked != kNone && factors.empty(); }
 };
 
 // By rows: out(i, n) = Σ_j weights(i, j) other(j, n). By columns: out(j, n) = Σ_i weights(i, j) other(i, n).

@@ -41,6 +41,9 @@ constexpr double kInvLn10 = std::numbers::log10e;
     "e to the power x.", y)                                                                        \
   X(ExpNonpositive, exp_nonpositive, kFloats, -10, 0, 6, unary_code<Code::exp_nonpositive>,        \
     "e to the power x for x <= 0 as it counts beside 1: 0 below 2^-99.", y)                        \
+  X(ExpNonpositiveBfloat16, exp_nonpositive_bfloat16, kFloats, -10, 0, 2048,                       \
+    unary_code<Code::exp_nonpositive_bfloat16>,                                                    \
+    "The same, for what is rounded to bfloat16: float32 with a relative error up to 2^-13.", y)    \
   X(Exp2, exp2, kFloats, -10, 10, 1, unary_code<Code::exp2>, "2 to the power x.",                  \
     y * std::numbers::ln2)                                                                         \
   X(Expm1, expm1, kInexact, -5, 5, 2, (math_lane<Code::expm1, &ComplexMath::expm1>),               \

@@ -180,8 +180,8 @@ INSTANTIATE_TEST_SUITE_P(Math, UnaryAccuracy,
 
 // Not in a table of rows: it has negative arguments, and what is nothing beside 1 is 0.
 template <typename T>
-void expect_exp_nonpositive(Dtype dtype, T least) {
-  const Expansion e = expansion(Code::exp_nonpositive, dtype);
+void expect_exp_nonpositive(Code code, Dtype dtype, T least) {
+  const Expansion e = expansion(code, dtype);
   BlockEval eval(e.kernel, e.root);
   std::mt19937_64 random(1);
   for (double low : {-1.0, -16.0, -68.0, -80.0, -1e30}) {
@@ -204,15 +204,17 @@ void expect_exp_nonpositive(Dtype dtype, T least) {
       const double error = dtype == Dtype::float64
                                ? ulps_of_double(got[i], truth)
                                : ulps(static_cast<float>(got[i]), std::exp(double{x[i]}));
-      EXPECT_LE(error, max_ulp(Code::exp_nonpositive, dtype)) << x[i];
+      EXPECT_LE(error, max_ulp(code, dtype)) << x[i];
     }
     EXPECT_EQ(got[0], 1);
   }
 }
 
 TEST(Math, ExpNonpositive) {
-  expect_exp_nonpositive<float>(Dtype::float32, 0x1p-101f);
-  expect_exp_nonpositive<double>(Dtype::float64, 0x1p-101);
+  for (const Code code : {Code::exp_nonpositive, Code::exp_nonpositive_bfloat16}) {
+    expect_exp_nonpositive<float>(code, Dtype::float32, 0x1p-101f);
+    expect_exp_nonpositive<double>(code, Dtype::float64, 0x1p-101);
+  }
 }
 
 class PairAccuracy : public testing::TestWithParam<PairRow> {};

@@ -88,6 +88,13 @@ TEST(Unary, MatchesTheLibraryInEveryFloatingDtype) {
   }
 }
 
+TEST(Unary, ExpToTheAccuracyOfBfloat16) {
+  const Doubles points{-60, -20.5, -3.3, -1, -0.4, -0.3, -1e-3, 0};
+  const Doubles got = values(exp_nonpositive_bfloat16(vec(points)));
+  for (size_t i = 0; i < points.size(); ++i)
+    EXPECT_NEAR(got[i] / std::exp(static_cast<double>(static_cast<float>(points[i]))), 1, 0x1p-13);
+}
+
 TEST(Unary, ErfInvInvertsErf) {
   expect_near(values(erf(erfinv(vec({-0.99, -0.5, 0, 0.25, 0.9})))), {-0.99, -0.5, 0, 0.25, 0.9});
   expect_near(values(erfinv(vec({1, -1, 2}))), {kInf, -kInf, kNan});
