@@ -33,6 +33,7 @@ constexpr int64_t kSummedRows = 192;  // the same, where batches are summed; of 
 constexpr int64_t kChunk = 768;       // columns of a strip's piece: of 48 and of any tile_columns
 constexpr int64_t kChunkOnTiles = 1536;  // the same, for tile instructions; of kChunk
 constexpr int64_t kDepth = 64;           // of k in the first products
+constexpr int64_t kDepthOnTiles = 128;   // the same, for tile instructions
 constexpr int64_t kSumDepth = 128;       // of j in the last products: a panel of B stays in L1
 constexpr int64_t kSumOnTiles = 384;     // the same, for tile instructions
 constexpr int64_t kOutColumns = 64;      // of a block of the last products
@@ -54,6 +55,7 @@ class AttentionWriter : BlockWriter {
         tiles_(tiles_of(chain.acc, chain.packed, target)),
         rows_(tiles_.for_tile_instructions() ? kRowsOnTiles : kRows),
         chunk_(tiles_.for_tile_instructions() ? kChunkOnTiles : kChunk),
+        depth_(tiles_.for_tile_instructions() ? kDepthOnTiles : kDepth),
         sum_depth_(tiles_.for_tile_instructions() ? kSumOnTiles : kSumDepth),
         by_columns_(std::ranges::any_of(chain.last, &LastProduct::by_columns)),
         all_rows_(by_columns_ ||
@@ -210,17 +212,17 @@ class AttentionWriter : BlockWriter {
     const int64_t tile = dtype == chain_.acc ? 1 : tiles_.lanes * tiles_.group;
     return (rows_ + tile - 1) / tile * tile * strip_row(dtype);
   }
-  int64_t row_of_rows() const { return kDepth + tiles_.line; }
+  int64_t row_of_rows() const { return depth_ + tiles_.line; }
   int64_t turned_row() const { return rows_ + tiles_.line; }
 
   void declare() {
     const int64_t width = tiles_.tile_columns;
     for (size_t p = 0; p < first_.size(); ++p) {
       const FirstProduct& product = chain_.first[p];
-      first_[p].rows = packed_local({rows_ * row_of_rows(), {{product.k, kDepth}}});
-      first_[p].columns = packed_local({kDepth * width, {{product.k, kDepth}, {chain_.j, width}}});
+      first_[p].rows = packed_local({rows_ * row_of_rows(), {{product.k, depth_}}});
+      first_[p].columns = packed_local({depth_ * width, {{product.k, depth_}, {chain_.j, width}}});
       first_[p].strip = sums_local(whole_strip(chain_.acc));
-      declare_strip(product.columns, product.k, chain_.j, kDepth);
+      declare_strip(product.columns, product.k, chain_.j, depth_);
     }
     place_strips();
     for (FoldPass& f : folds_)
@@ -328,9 +330,9 @@ class AttentionWriter : BlockWriter {
     const Range columns{integer(0), limit};
     for (size_t p = 0; p < first_.size(); ++p) {
       const FirstProduct& product = chain_.first[p];
-      const AxisId step = open_steps(product.k, kDepth);
-      const Panels to{first_[p].columns, columns_at(variable(step)), kDepth};
-      pack(product.columns, to, product.k, range_of(variable(step), kDepth, product.k), chain_.j,
+      const AxisId step = open_steps(product.k, depth_);
+      const Panels to{first_[p].columns, columns_at(variable(step)), depth_};
+      pack(product.columns, to, product.k, range_of(variable(step), depth_, product.k), chain_.j,
            columns);
       out_.close();
     }
@@ -361,7 +363,7 @@ class AttentionWriter : BlockWriter {
   // Where a step of k begins in the packed columns of a first product.
   ExprId columns_at(ExprId step) {
     const ExprId panels = tiles(chain_.j, tiles_.tile_columns);
-    return out_.let(to_.mul(to_.mul(step, panels), integer(kDepth * tiles_.tile_columns)));
+    return out_.let(to_.mul(to_.mul(step, panels), integer(depth_ * tiles_.tile_columns)));
   }
   // Elements of a step of j in the packed operand of a last product.
   ExprId other_step(const LastProduct& p) {
@@ -407,8 +409,8 @@ class AttentionWriter : BlockWriter {
 
   void multiply_first(size_t p, Range rows, ExprId limit, ExprId chunks) {
     const FirstProduct& product = chain_.first[p];
-    AxisId step = open_steps(product.k, kDepth);
-    const Range k = range_of(variable(step), kDepth, product.k);
+    AxisId step = open_steps(product.k, depth_);
+    const Range k = range_of(variable(step), depth_, product.k);
     const ExprId a_at = out_.let(to_.mul(variable(step), integer(rows_ * row_of_rows())));
     copy(product.rows, {first_[p].rows, a_at, row_of_rows()}, chain_.i, rows, product.k, k);
     pad(first_[p].rows, a_at, row_of_rows(), length_of(rows), length_of(k));
@@ -418,7 +420,7 @@ class AttentionWriter : BlockWriter {
     const GemmMicro micro{.tile_rows = tiles_.tile_rows,
                           .tile_columns = tiles_.tile_columns,
                           .a_column = tiles_.group,
-                          .b_panel = kDepth * tiles_.tile_columns,
+                          .b_panel = depth_ * tiles_.tile_columns,
                           .c_row = strip_row(chain_.acc),
                           .c = {true, first_[p].strip},
                           .a = {true, first_[p].rows},
@@ -428,7 +430,7 @@ class AttentionWriter : BlockWriter {
                           .depth = length_of(k),
                           .c_at = strip_at(variable(chunk), chain_.acc),
                           .a_at = a_at,
-                          .b_at = out_.let(to_.add(b_at, to_.mul(columns.begin, integer(kDepth)))),
+                          .b_at = out_.let(to_.add(b_at, to_.mul(columns.begin, integer(depth_)))),
                           .a_row = integer(row_of_rows()),
                           .add = variable(step)};
     append(micro);
@@ -755,8 +757,8 @@ class AttentionWriter : BlockWriter {
 
   ChainAnalysis& chain_;
   const Tiles tiles_;
-  const int64_t rows_, chunk_,
-      sum_depth_;                     // of a block; of a strip's piece; of j in the last products
+  const int64_t rows_, chunk_;        // of a block; of a strip's piece
+  const int64_t depth_, sum_depth_;   // of k in the first products; of j in the last ones
   const bool by_columns_, all_rows_;  // of some last product; items have all rows
   const bool masks_first_;            // before the passes
   int passes_ = 0;
