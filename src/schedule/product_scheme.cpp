@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The table, and what its columns mean. Beside a row stands what it gains, measured on two cores of Sapphire
-// Rapids by bench/gemm_tune.py, which lists shapes for which another scheme would have been better.
+// Rapids (`full` and `narrow`: of Zen 5) by bench/gemm_tune.py, which lists shapes for which another scheme
+// would have been better.
 #include "schedule/product_scheme.h"
 
 #include <algorithm>
@@ -25,11 +26,9 @@ enum class Kind : uint8_t {
   complex,
   floating,        // real or complex
   full,            // float32 and float64, in vectors of 64 bytes
-  across,          // real, the larger operand not along k
+  narrow,          // ..., in shorter ones
   half,            // float16 and bfloat16, or what is cast from them
   bfloat16,        // values of that dtype, by tile instructions
-  bfloat16_wide,   // ..., m < n, B along k
-  bfloat16_tall,   // ..., m >= n, A along k
   bfloat16_whole,  // ..., k in whole tiles
   parts,           // float32, float16 and complex64 in bfloat16 parts, by tile instructions
   real_parts,      // ..., but complex64
@@ -42,9 +41,13 @@ struct Range {
 };
 
 enum class Sum : uint8_t { any, is_long };
+enum class Form : uint8_t { any, wide, tall };         // m < n; m >= n
+enum class Lies : uint8_t { any, along_k, across_k };  // in memory
 
 struct Row {
   Kind kind;
+  Form form = Form::any;
+  Lies a = Lies::any, larger_lies = Lies::any;  // A, the larger operand
   Range m = {};
   Range few = {}, many = {};  // of m and n, the lesser and the larger
   Range k = {};
@@ -67,44 +70,60 @@ constexpr Row kTable[] = {
     // Bound by reading the larger operand. 4096 x 4096: 2 to 32 rows take 1.1 to 1.2 times what reading it
     // does, panel 1.9 times and fma_local 2.5 times; 64 rows are 2, 128 rows 1.6 times as fast as with
     // fma_local, 256 rows as fast or faster. At the least sizes here it is as fast.
-    {.kind = Kind::bfloat16_wide,
+    {.kind = Kind::bfloat16,
+     .form = Form::wide,
+     .larger_lies = Lies::along_k,
      .few = {2, 32},
      .many = {32},
      .k = {128},
      .scheme = Scheme::amx_panel},
-    {.kind = Kind::bfloat16_wide,
+    {.kind = Kind::bfloat16,
+     .form = Form::wide,
+     .larger_lies = Lies::along_k,
      .few = {33, 64},
      .many = {128},
      .k = {192},
      .scheme = Scheme::amx_panel},
-    {.kind = Kind::bfloat16_wide,
+    {.kind = Kind::bfloat16,
+     .form = Form::wide,
+     .larger_lies = Lies::along_k,
      .few = {65, 128},
      .many = {192},
      .k = {512},
      .scheme = Scheme::amx_panel},
-    {.kind = Kind::bfloat16_wide,
+    {.kind = Kind::bfloat16,
+     .form = Form::wide,
+     .larger_lies = Lies::along_k,
      .few = {129, 256},
      .many = {512},
      .k = {2048},
      .scheme = Scheme::amx_panel},
     // A is read in place here, too. 1000 x 16 of 1024: 1.6 times amx_panel, 2.7 times fma; rows with an end
     // that is not a tile 0.9 to 1.1 times.
-    {.kind = Kind::bfloat16_tall,
+    {.kind = Kind::bfloat16,
+     .form = Form::tall,
+     .larger_lies = Lies::along_k,
      .few = {2, 32},
      .many = {512},
      .k = {128, 2047},
      .scheme = Scheme::fma_local},
     {.kind = Kind::bfloat16_whole,
+     .form = Form::tall,
+     .larger_lies = Lies::along_k,
      .few = {33, 128},
      .many = {512},
      .k = {128, 2047},
      .scheme = Scheme::fma_local},
-    {.kind = Kind::bfloat16_tall,
+    {.kind = Kind::bfloat16,
+     .form = Form::tall,
+     .larger_lies = Lies::along_k,
      .few = {2, 32},
      .many = {32},
      .k = {128},
      .scheme = Scheme::amx_panel},
-    {.kind = Kind::bfloat16_tall,
+    {.kind = Kind::bfloat16,
+     .form = Form::tall,
+     .larger_lies = Lies::along_k,
      .few = {33, 128},
      .many = {192},
      .k = {2048},
@@ -116,17 +135,111 @@ constexpr Row kTable[] = {
      .k = {20},
      .larger = {1024, 1 << 21},
      .scheme = Scheme::fma_local},
+    // Short sums, and A whose few rows lie across k, while the larger operand is in a cache: 1.1 to 9 times
+    // panel, which packs A, takes eight rows for any number of them, and adds up in a pass of its own. In
+    // shorter vectors for all but long sums: 1.2 to 2.5 times.
+    {.kind = Kind::full,
+     .form = Form::wide,
+     .few = {2, 8},
+     .many = {129},
+     .k = {0, 64},
+     .batch = {0, 1},
+     .scheme = Scheme::fma},
+    {.kind = Kind::full,
+     .form = Form::wide,
+     .a = Lies::across_k,
+     .few = {2, 8},
+     .many = {161},
+     .batch = {0, 1},
+     .larger = {0, 1 << 20},
+     .scheme = Scheme::fma},
+    {.kind = Kind::full,
+     .few = {3, 8},
+     .many = {129},
+     .k = {0, 8},
+     .batch = {0, 1},
+     .scheme = Scheme::fma},
+    {.kind = Kind::narrow,
+     .few = {2, 8},
+     .many = {129},
+     .k = {0, 511},
+     .batch = {0, 1},
+     .larger = {0, 1 << 20},
+     .scheme = Scheme::fma},
     // Longer rows are fewer items: 1.1 to 1.5 times panel, where they are enough for two threads.
-    {.kind = Kind::across, .few = {2, 8}, .many = {512}, .k = {1024}, .scheme = Scheme::panel_long},
+    {.kind = Kind::floating,
+     .larger_lies = Lies::across_k,
+     .few = {2, 8},
+     .many = {512},
+     .k = {1024},
+     .scheme = Scheme::panel_long},
     {.kind = Kind::floating, .few = {2, 8}, .many = {2}, .scheme = Scheme::panel},
     // A single row of a type that needs no widening is as fast as a fold, but for rows of B longer than a
     // fold's strips of them: 1.1 to 1.4 times.
     {.kind = Kind::half, .few = {1, 1}, .many = {2}, .scheme = Scheme::panel},
-    {.kind = Kind::across, .few = {1, 1}, .many = {2049}, .k = {256}, .scheme = Scheme::panel},
-    // A tile of fma has 64 columns, whatever is wanted of them: few columns are 1.1 to 4.2 times as fast as with
-    // fma, few rows 0.9 to 1.6 times. With 48 columns it is 0.7 to 1.8 times, with sums of 64 0.3 to 1.4 times.
-    {.kind = Kind::full, .m = {64}, .few = {9, 32}, .k = {384}, .scheme = Scheme::panel},
-    {.kind = Kind::full, .m = {9, 32}, .many = {64}, .k = {1024}, .scheme = Scheme::panel},
+    {.kind = Kind::floating,
+     .larger_lies = Lies::across_k,
+     .few = {1, 1},
+     .many = {2049},
+     .k = {256},
+     .scheme = Scheme::panel},
+    // A tile of fma has 64 columns, whatever is wanted of them. Few columns: 1.1 to 5 times as fast as with fma.
+    {.kind = Kind::full,
+     .form = Form::tall,
+     .few = {9, 16},
+     .many = {17},
+     .k = {65},
+     .batch = {0, 1},
+     .scheme = Scheme::panel},
+    {.kind = Kind::full,
+     .form = Form::tall,
+     .few = {17, 32},
+     .many = {161},
+     .k = {65},
+     .batch = {0, 1},
+     .scheme = Scheme::panel},
+    // Few rows of long sums, 1.1 to 2.4 times; where both are few, 1.3 to 3 times, as pieces of the sum are
+    // items then.
+    {.kind = Kind::full,
+     .form = Form::wide,
+     .a = Lies::along_k,
+     .few = {9, 16},
+     .many = {161},
+     .k = {384},
+     .batch = {0, 1},
+     .scheme = Scheme::panel},
+    {.kind = Kind::full,
+     .a = Lies::along_k,
+     .few = {9, 32},
+     .many = {17, 160},
+     .k = {257},
+     .batch = {0, 1},
+     .scheme = Scheme::panel},
+    {.kind = Kind::full,
+     .few = {9, 32},
+     .many = {17, 160},
+     .k = {512},
+     .batch = {0, 1},
+     .scheme = Scheme::panel},
+    {.kind = Kind::full,
+     .a = Lies::along_k,
+     .few = {33, 64},
+     .many = {0, 160},
+     .k = {129},
+     .batch = {0, 1},
+     .scheme = Scheme::panel},
+    {.kind = Kind::full,
+     .m = {64},
+     .few = {9, 32},
+     .k = {384},
+     .batch = {2},
+     .scheme = Scheme::panel},
+    {.kind = Kind::full,
+     .m = {9, 32},
+     .many = {64},
+     .k = {1024},
+     .larger = {1 << 22},
+     .scheme = Scheme::panel},
     // 1.4 to 1.7 times fma; below these sizes fma is faster.
     {.kind = Kind::real_parts,
      .few = {128},
@@ -162,23 +275,24 @@ bool is_long(const ProductShape& p) {
 
 bool is_byte(Dtype dtype) { return is_integer(dtype) && size_of(dtype) == 1; }
 
+// float32 or float64, as what is multiplied.
+bool is_plain_real(const ProductShape& p) {
+  return is_floating(p.dtype) && !is_half(p.dtype) && p.a.dtype == p.dtype && p.b.dtype == p.dtype;
+}
+
 bool is_of(Kind kind, const ProductShape& p) {
   const bool tiles = cpu_target().facts().amx_bf16;
   switch (kind) {
     case Kind::any: return true;
     case Kind::complex: return is_complex(p.dtype);
     case Kind::floating: return is_floating(real_of(p.dtype));
-    case Kind::full:
-      return cpu_target().facts().vector_bytes == 64 && is_floating(p.dtype) && !is_half(p.dtype) &&
-             p.a.dtype == p.dtype && p.b.dtype == p.dtype;
-    case Kind::across: return is_floating(p.dtype) && !(p.m < p.n ? p.b : p.a).along_k;
+    case Kind::full: return is_plain_real(p) && cpu_target().facts().vector_bytes == 64;
+    case Kind::narrow: return is_plain_real(p) && cpu_target().facts().vector_bytes < 64;
     case Kind::half: return is_half(p.dtype) || is_half(p.a.dtype) || is_half(p.b.dtype);
     case Kind::bfloat16:
       return tiles && p.a.dtype == Dtype::bfloat16 && p.b.dtype == Dtype::bfloat16;
-    case Kind::bfloat16_wide: return is_of(Kind::bfloat16, p) && p.m < p.n && p.b.along_k;
-    case Kind::bfloat16_tall: return is_of(Kind::bfloat16, p) && p.m >= p.n && p.a.along_k;
     case Kind::bfloat16_whole:
-      return is_of(Kind::bfloat16_tall, p) && p.k % ir::tile_depth_of(Dtype::bfloat16) == 0;
+      return is_of(Kind::bfloat16, p) && p.k % ir::tile_depth_of(Dtype::bfloat16) == 0;
     case Kind::parts:
       return tiles && (p.dtype == Dtype::float16 ||
                        (real_of(p.dtype) == Dtype::float32 && env::matmul_f32() == "auto"));
@@ -191,8 +305,14 @@ bool is_of(Kind kind, const ProductShape& p) {
 
 bool fits(const Row& row, const ProductShape& p) {
   const auto count = [](int64_t size) { return (size + ir::kTiledRows - 1) / ir::kTiledRows; };
-  return is_of(row.kind, p) && row.m.holds(p.m) && row.few.holds(std::min(p.m, p.n)) &&
-         row.many.holds(std::max(p.m, p.n)) && row.k.holds(p.k) && row.batch.holds(p.batch) &&
+  const bool wide = p.m < p.n;
+  const auto lies = [](Lies wanted, const ProductOperand& operand) {
+    return wanted == Lies::any || operand.along_k == (wanted == Lies::along_k);
+  };
+  return is_of(row.kind, p) && (row.form == Form::any || wide == (row.form == Form::wide)) &&
+         lies(row.a, p.a) && lies(row.larger_lies, wide ? p.b : p.a) && row.m.holds(p.m) &&
+         row.few.holds(std::min(p.m, p.n)) && row.many.holds(std::max(p.m, p.n)) &&
+         row.k.holds(p.k) && row.batch.holds(p.batch) &&
          row.larger.holds(p.k * std::max(p.m, p.n)) &&
          row.blocks.holds(p.batch * count(p.m) * count(p.n)) && (row.sum == Sum::any || is_long(p));
 }

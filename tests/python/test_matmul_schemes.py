@@ -74,6 +74,20 @@ def test_the_table_chooses_by_dtype_sizes_and_layout():
         CERMET_CPU_FEATURES="amx_emulated",
     )
     assert dict(zip(cases, printed.split(), strict=True)) == cases
+    singles = {
+        (3, 300, 463, False, False): "panel",
+        (3, 300, 463, True, False): "fma",  # its few rows lie across k
+        (3, 300, 20, False, True): "fma",
+        (300, 16, 90, False, False): "panel",
+        (16, 300, 90, False, False): "fma",
+        (60, 80, 1320, False, True): "panel",
+        (60, 300, 1320, False, True): "fma",
+    }
+    printed = run(
+        HEAD + f"for case in {list(singles)}: print(scheme_of(*case, mx.float32))",
+        CERMET_CPU_FEATURES="amx_emulated",
+    )
+    assert dict(zip(singles, printed.split(), strict=True)) == singles
     printed = run(
         HEAD + f"for case in {list(cases)}: print(scheme_of(*case))",
         CERMET_CPU_FEATURES="avx2",
