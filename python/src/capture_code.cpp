@@ -24,7 +24,7 @@ void add_constant_keys(nb::handle code, CodeFacts& facts) {
 
 // Where names may be given as text, its constants are names, too.
 nb::object names_in(nb::handle code) {
-  const nb::tuple names = nb::borrow<nb::tuple>(code.attr("co_names"));
+  nb::tuple names = nb::borrow<nb::tuple>(code.attr("co_names"));
   const auto has = [&](const char* name) {
     return PySequence_Contains(names.ptr(), nb::str(name).ptr()) == 1;
   };

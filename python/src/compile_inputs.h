@@ -43,6 +43,9 @@ class CallInputs {
     }
   }
 
+  CallInputs(const CallInputs&) = delete;
+  CallInputs& operator=(const CallInputs&) = delete;
+
   // From here on the arrays are what they are now, whatever other threads assign to them.
   void keep() {
     kept_.reserve(arrays.size());
@@ -55,9 +58,6 @@ class CallInputs {
   CaptureKey key;
 
  private:
-  CallInputs(const CallInputs&) = delete;
-  CallInputs& operator=(const CallInputs&) = delete;
-
   void tuple(nb::handle items) {
     const RecursionLevel level;
     key.add(static_cast<uint64_t>(PyTuple_GET_SIZE(items.ptr())));

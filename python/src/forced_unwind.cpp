@@ -12,12 +12,14 @@ using Personality = _Unwind_Reason_Code(int version, _Unwind_Action actions,
                                         _Unwind_Exception_Class exception_class,
                                         _Unwind_Exception* exception, _Unwind_Context* context);
 
+// NOLINTNEXTLINE(bugprone-reserved-identifier): names that --wrap makes
 Personality __real___gxx_personality_v0, __wrap___gxx_personality_v0;
 
 _Unwind_Reason_Code __wrap___gxx_personality_v0(int version, _Unwind_Action actions,
                                                 _Unwind_Exception_Class exception_class,
                                                 _Unwind_Exception* exception,
                                                 _Unwind_Context* context) {
+  // NOLINTNEXTLINE(bugprone-infinite-loop): until the process ends
   while ((actions & _UA_FORCE_UNWIND) != 0) pause();
   return __real___gxx_personality_v0(version, actions, exception_class, exception, context);
 }

@@ -160,7 +160,7 @@ class UsualWalk {
 
 }  // namespace
 
-const LaneAnalysis::Usual& LaneAnalysis::usual() const {
+const UsualCost& LaneAnalysis::usual() const {
   if (usual_) return *usual_;
   UsualWalk walk(kernel_, *this);
   usual_.emplace();

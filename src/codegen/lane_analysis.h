@@ -43,6 +43,11 @@ struct StridedLoad {
   int32_t stride;
 };
 
+struct UsualCost {
+  int cost = 0;           // ops and accesses
+  int integer_chain = 0;  // the most integer ops of which each waits for the one before
+};
+
 class LaneAnalysis {
  public:
   LaneAnalysis(const ir::Kernel& kernel, const ir::For& loop);
@@ -74,11 +79,7 @@ class LaneAnalysis {
   const std::set<int>& writes() const { return writes_; }
   int cost() const { return cost_; }  // ops and accesses of one iteration
   // Of what each iteration runs: the slow part of a Rare is left out.
-  struct Usual {
-    int cost = 0;           // ops and accesses
-    int integer_chain = 0;  // the most integer ops of which each waits for the one before
-  };
-  const Usual& usual() const;
+  const UsualCost& usual() const;
   // Vectors of the width are one register each, loaded and stored as they lie in memory.
   bool is_simple(int vector_bytes) const {
     return simple_ && width(vector_bytes) * widest_ <= vector_bytes;
@@ -149,7 +150,7 @@ class LaneAnalysis {
   mutable Known<std::optional<int64_t>> coefficient_;
   mutable Known<Short> short_;
   mutable Known<bool> early_;
-  mutable std::optional<Usual> usual_;
+  mutable std::optional<UsualCost> usual_;
   bool nested_ = false;
   bool has_pairs_ = false;
   bool holds_lanes_ = false;

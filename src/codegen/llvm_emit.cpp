@@ -364,7 +364,8 @@ llvm::Value* Emitter::vector(ExprId id) {
 
 Scope* Emitter::outside_lanes() const {
   Scope* outside = current_;
-  while (outside->lanes != nullptr && outside->lanes->analysis == lanes()->analysis)
+  while (outside->parent != nullptr && outside->lanes != nullptr &&
+         outside->lanes->analysis == lanes()->analysis)
     outside = outside->parent;
   return outside;
 }

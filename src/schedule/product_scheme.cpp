@@ -30,6 +30,7 @@ enum class Kind : uint8_t {
   half,            // float16 and bfloat16, or what is cast from them
   bfloat16,        // values of that dtype, by tile instructions
   bfloat16_whole,  // ..., k in whole tiles
+  bfloat16_dot,    // ..., by dot instructions instead
   parts,           // float32, float16 and complex64 in bfloat16 parts, by tile instructions
   real_parts,      // ..., but complex64
   bytes,           // integers of 8 bits by tile instructions
@@ -159,6 +160,21 @@ constexpr Row kTable[] = {
      .k = {0, 8},
      .batch = {0, 1},
      .scheme = Scheme::fma},
+    {.kind = Kind::bfloat16_dot,
+     .form = Form::wide,
+     .few = {2, 8},
+     .many = {129},
+     .k = {0, 256},
+     .batch = {0, 1},
+     .scheme = Scheme::fma},
+    {.kind = Kind::bfloat16_dot,
+     .form = Form::wide,
+     .a = Lies::across_k,
+     .few = {2, 8},
+     .many = {161},
+     .batch = {0, 1},
+     .larger = {0, 1 << 21},
+     .scheme = Scheme::fma},
     {.kind = Kind::narrow,
      .few = {2, 8},
      .many = {129},
@@ -198,6 +214,20 @@ constexpr Row kTable[] = {
      .k = {65},
      .batch = {0, 1},
      .scheme = Scheme::panel},
+    {.kind = Kind::bfloat16_dot,
+     .form = Form::tall,
+     .few = {9, 16},
+     .many = {17},
+     .k = {192},
+     .batch = {0, 1},
+     .scheme = Scheme::panel},
+    {.kind = Kind::bfloat16_dot,
+     .form = Form::tall,
+     .few = {17, 32},
+     .many = {161},
+     .k = {1024},
+     .batch = {0, 1},
+     .scheme = Scheme::panel},
     // Few rows of long sums, 1.1 to 2.4 times; where both are few, 1.3 to 3 times, as pieces of the sum are
     // items then.
     {.kind = Kind::full,
@@ -219,6 +249,12 @@ constexpr Row kTable[] = {
      .few = {9, 32},
      .many = {17, 160},
      .k = {512},
+     .batch = {0, 1},
+     .scheme = Scheme::panel},
+    {.kind = Kind::bfloat16_dot,
+     .few = {9, 32},
+     .many = {17, 160},
+     .k = {1024},
      .batch = {0, 1},
      .scheme = Scheme::panel},
     {.kind = Kind::full,
@@ -280,6 +316,10 @@ bool is_plain_real(const ProductShape& p) {
   return is_floating(p.dtype) && !is_half(p.dtype) && p.a.dtype == p.dtype && p.b.dtype == p.dtype;
 }
 
+bool is_bfloat16(const ProductShape& p) {
+  return p.a.dtype == Dtype::bfloat16 && p.b.dtype == Dtype::bfloat16;
+}
+
 bool is_of(Kind kind, const ProductShape& p) {
   const bool tiles = cpu_target().facts().amx_bf16;
   switch (kind) {
@@ -289,8 +329,8 @@ bool is_of(Kind kind, const ProductShape& p) {
     case Kind::full: return is_plain_real(p) && cpu_target().facts().vector_bytes == 64;
     case Kind::narrow: return is_plain_real(p) && cpu_target().facts().vector_bytes < 64;
     case Kind::half: return is_half(p.dtype) || is_half(p.a.dtype) || is_half(p.b.dtype);
-    case Kind::bfloat16:
-      return tiles && p.a.dtype == Dtype::bfloat16 && p.b.dtype == Dtype::bfloat16;
+    case Kind::bfloat16: return tiles && is_bfloat16(p);
+    case Kind::bfloat16_dot: return !tiles && cpu_target().facts().dot_bf16 && is_bfloat16(p);
     case Kind::bfloat16_whole:
       return is_of(Kind::bfloat16, p) && p.k % ir::tile_depth_of(Dtype::bfloat16) == 0;
     case Kind::parts:
