@@ -12,7 +12,7 @@ namespace cermet::ir {
 
 namespace {
 
-constexpr int64_t kStripBytes = 4096;  // of a row of B along n that an item takes: a page
+constexpr int64_t kStripBytes = 1024;  // of a row of B along n that an item takes
 constexpr int64_t kStripDepth = 512;   // of k that an item takes of such rows
 // Longer ones, by bytes of the sums, which stay in L2: the longer, the better memory follows.
 constexpr int64_t kLongSums = 131072;
