@@ -159,8 +159,10 @@ class ChainLoop {
   bool look_at(const Stmt& stmt) {
     const Store* store = std::get_if<Store>(&stmt);
     bool fits = true;
+    std::set<ExprId> seen;
     // Steps and lanes count in the places of stretches only: their numbers are no values here.
     const std::function<void(ExprId)> look = [&](ExprId id) {
+      if (!seen.insert(id).second) return;
       const Expr& e = kernel_[id];
       if (e.kind == ExprKind::load) {
         fits = fits && add_load(id);
