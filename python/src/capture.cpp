@@ -167,7 +167,7 @@ nb::object wrapped_function(PyObject* p) {
 
 class Walker {
  public:
-  explicit Walker(Snapshot* snapshot) : snapshot_(snapshot) {}
+  Walker(bool containers, Snapshot* snapshot) : containers_(containers), snapshot_(snapshot) {}
   Captured take() { return std::move(found_); }
 
   void visit(nb::handle object, Place::Kind kind, nb::handle container, nb::handle key,
@@ -191,6 +191,9 @@ class Walker {
         class_attributes(type);
       return;
     }
+    if (containers_ && kind != Place::Kind::none && is_container(object))
+      found_.containers.push_back(
+          {{kind, nb::borrow(container), nb::borrow(key)}, nb::borrow(object)});
     auto [it, fresh] = seen_.try_emplace(p, seen_.size());
     if (!fresh) return add(kKnown, it->second);
     add(kObject, reinterpret_cast<uintptr_t>(Py_TYPE(p)));
@@ -231,8 +234,7 @@ class Walker {
       list(object);
       if (!PyList_CheckExact(p)) attributes(object);
     } else if (PyTuple_Check(p)) {
-      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p); i++)
-        inside(PyTuple_GET_ITEM(p, i), object, i);
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p); i++) item(PyTuple_GET_ITEM(p, i), object, i);
       if (!PyTuple_CheckExact(p)) attributes(object);
     } else if (PyWeakref_Check(p)) {
       weak(object);
@@ -260,6 +262,18 @@ class Walker {
     visit(part, Place::Kind::none, whole, nb::none(), static_cast<uint64_t>(position));
   }
 
+  // Of a list or tuple. Keys are made where something may be written.
+  void item(nb::handle part, nb::handle whole, Py_ssize_t position) {
+    PyObject* p = part.ptr();
+    const bool fixed = PyTuple_Check(whole.ptr());
+    const bool moves = is_array(part) || (containers_ && is_container(part));
+    const bool counts = PyLong_Check(p) || PyFloat_Check(p) || is_traced_number(part);
+    if (fixed && !moves) return inside(part, whole, position);
+    visit(part, fixed ? Place::Kind::in_tuple : Place::Kind::item, whole,
+          moves || counts ? nb::object(nb::int_(position)) : nb::none(),
+          static_cast<uint64_t>(position));
+  }
+
   // Constants and numbers are named by the dict itself, so that they can be read and written as they are.
   void dict(nb::handle d, Place::Kind kind, nb::handle owner) {
     if (snapshot_ != nullptr) snapshot_->keep(d);
@@ -276,13 +290,8 @@ class Walker {
   void list(nb::handle l) {
     if (snapshot_ != nullptr) snapshot_->keep(l);
     found_.checks.list(l.ptr());
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(l.ptr()); i++) {
-      PyObject* item = PyList_GET_ITEM(l.ptr(), i);
-      const bool needs_key =
-          is_array(item) || PyLong_Check(item) || PyFloat_Check(item) || is_traced_number(item);
-      visit(item, Place::Kind::item, l, needs_key ? nb::object(nb::int_(i)) : nb::none(),
-            static_cast<uint64_t>(i));
-    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(l.ptr()); i++)
+      item(PyList_GET_ITEM(l.ptr(), i), l, i);
   }
 
   void weak(nb::handle reference) {
@@ -550,6 +559,7 @@ class Walker {
   }
 
   Captured found_;
+  const bool containers_;
   Snapshot* snapshot_;
   std::unordered_map<PyObject*, size_t> seen_;
   std::unordered_map<PyObject*, size_t> slot_of_;
@@ -602,6 +612,12 @@ void Place::put(nb::handle object) const {
     case Kind::item: return check(PyObject_SetItem(container.ptr(), key.ptr(), object.ptr()));
     case Kind::attribute: return check(PyObject_SetAttr(container.ptr(), key.ptr(), object.ptr()));
     case Kind::cell: return check(PyCell_Set(container.ptr(), object.ptr()));
+    case Kind::in_tuple: {
+      PyObject *p = container.ptr(), **item = &PyTuple_GET_ITEM(p, PyLong_AsSsize_t(key.ptr()));
+      Py_XDECREF(std::exchange(*item, object.inc_ref().ptr()));
+      if (PyObject_GC_IsTracked(p) == 0) PyObject_GC_Track(p);
+      return;
+    }
     case Kind::none: return;
   }
 }
@@ -679,9 +695,29 @@ void Snapshot::restore() const {
       check(PyDict_SetItem(item.dict.ptr(), item.key.ptr(), item.value.ptr()));
 }
 
+bool is_container(nb::handle object) {
+  PyObject* p = object.ptr();
+  return PyDict_CheckExact(p) || PyList_CheckExact(p) ||
+         (PyTuple_Check(p) && Py_TYPE(p)->tp_dictoffset == 0);
+}
+
+nb::object copy_of(nb::handle container) {
+  PyObject *p = container.ptr(), *copy = nullptr;
+  if (PyDict_Check(p)) {
+    copy = PyDict_Copy(p);
+  } else if (PyList_Check(p)) {
+    copy = PyList_GetSlice(p, 0, PyList_GET_SIZE(p));
+  } else if (const Py_ssize_t n = PyTuple_GET_SIZE(p);
+             (copy = Py_TYPE(p)->tp_alloc(Py_TYPE(p), n)) != nullptr) {
+    for (Py_ssize_t i = 0; i < n; i++) PyTuple_SET_ITEM(copy, i, Py_NewRef(PyTuple_GET_ITEM(p, i)));
+  }
+  if (copy == nullptr) nb::raise_python_error();
+  return nb::steal(copy);
+}
+
 Captured capture(const std::vector<nb::object>& roots, const std::vector<nb::handle>& arguments,
-                 Snapshot* snapshot) {
-  Walker walker(snapshot);
+                 bool containers, Snapshot* snapshot) {
+  Walker walker(containers, snapshot);
   for (const nb::object& root : roots) walker.visit_root(root);
   for (nb::handle argument : arguments) walker.visit_argument(argument);
   return walker.take();

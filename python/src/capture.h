@@ -23,9 +23,10 @@ struct CaptureKeyHash {
   size_t operator()(const CaptureKey& key) const { return key.lo; }
 };
 
-// Where something lies: container[key], container.key, or the content of a cell. none: cannot be written.
+// Where something lies: container[key], container.key, or the content of a cell. none: cannot be written;
+// in_tuple: only in a tuple that nobody has seen.
 struct Place {
-  enum class Kind : uint8_t { none, item, attribute, cell } kind = Kind::none;
+  enum class Kind : uint8_t { none, item, attribute, cell, in_tuple } kind = Kind::none;
   nb::object container, key;
   bool same_as(const Place& other) const;
   nb::object get() const;  // invalid when it is gone
@@ -42,9 +43,14 @@ struct Captured {
     uint64_t key;  // hash
     nb::object object;
   };
+  struct Container {
+    Place place;
+    nb::object object;
+  };
   std::vector<nb::object> holders;  // of the slots: array objects, each once
   std::vector<SlotPlace> places;    // all of them
   std::vector<Constant> constants;
+  std::vector<Container> containers;   // for each place, if asked for: what copy_of copies
   std::vector<Place> numbers;          // where numbers of a trace were left
   CaptureKey structure;                // everything but constants, dtypes and shapes
   WalkChecks checks;                   // whether the next walk would find the same
@@ -105,9 +111,13 @@ bool is_key_constant(nb::handle object);  // None, numbers, strings, dtypes, and
 uint64_t key_of_constant(nb::handle constant);         // over type and value
 std::optional<Number> open_number(nb::handle object);  // an int or float that 64 bits hold
 
+// A dict, list or tuple (of a class of tuples without attributes, too) that can be made again.
+bool is_container(nb::handle object);
+nb::object copy_of(nb::handle container);
+
 // roots: what the trace reaches by itself; arguments: what the caller gave, where a leaf that cannot be
 // hashed is refused.
 Captured capture(const std::vector<nb::object>& roots, const std::vector<nb::handle>& arguments,
-                 Snapshot* snapshot = nullptr);
+                 bool containers, Snapshot* snapshot = nullptr);
 
 }  // namespace cermet::python

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <memory>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "capture.h"
 #include "compile_inputs.h"
@@ -114,10 +115,11 @@ struct CallKey {
 // Something that a call changes in captured state.
 struct Change {
   enum class Kind : uint8_t {
-    in_place,  // the array object of a slot is given a new value
-    fresh,     // a place is given a new array object
-    move,      // a place is given the array object of a slot
-    number     // an open number is given a new value
+    in_place,   // the array object of a slot is given a new value
+    container,  // a place is given a new dict, list or tuple
+    fresh,      // a place is given a new array object
+    move,       // a place is given the array object of a slot
+    number      // an open number is given a new value
   } kind;
   size_t place = 0, slot = 0,
          output = 0;  // number: place among the open numbers, output among the results
@@ -209,6 +211,7 @@ class Trace {
     repeats = before_.structure == after.structure &&
               before_.places.size() == after.places.size() && after.numbers.empty();
     find_in_place();
+    find_containers();
     find_replaced();
     for (const Place& place : after.numbers) place.put(plain_number(traced_number(place.get())));
     inputs = placeholders_.arrays;
@@ -284,6 +287,29 @@ class Trace {
     }
   }
 
+  // Containers that the trace put where others lay: each call makes its own.
+  void find_containers() {
+    if (before_.containers.size() != after.containers.size()) repeats = false;
+    if (!repeats) return;
+    std::unordered_set<PyObject*> former;
+    for (const Captured::Container& c : before_.containers) former.insert(c.object.ptr());
+    for (size_t i = 0; i < after.containers.size(); i++) {
+      const Captured::Container &was = before_.containers[i], &is = after.containers[i];
+      const bool known_place = is_same(was.place, is.place);
+      if (known_place && was.object.is(is.object)) continue;
+      repeats &= known_place && !former.contains(is.object.ptr());
+      stands_for_[is.object.ptr()] = was.object;
+      changes.push_back({Change::Kind::container, i});
+    }
+  }
+
+  // Containers that the trace made count as those before.
+  bool is_same(const Place& before, const Place& after) const {
+    const auto former = stands_for_.find(after.container.ptr());
+    return before.same_as(
+        former == stands_for_.end() ? after : Place{after.kind, former->second, after.key});
+  }
+
   void find_replaced() {
     std::unordered_map<PyObject*, size_t> former;
     for (size_t i = 0; i < before_.holders.size(); i++) former[before_.holders[i].ptr()] = i;
@@ -292,7 +318,7 @@ class Trace {
       const nb::object& holder = after.holders[after.places[p].slot];
       auto slot = former.find(holder.ptr());
       const bool known_place =
-          p < before_.places.size() && before_.places[p].place.same_as(after.places[p].place);
+          p < before_.places.size() && is_same(before_.places[p].place, after.places[p].place);
       if (known_place && before_.holders[before_.places[p].slot].is(holder)) continue;
       repeats &= known_place;
       if (slot != former.end()) {
@@ -311,6 +337,7 @@ class Trace {
   const Captured& before_;
   size_t given_;
   Placeholders placeholders_;
+  std::unordered_map<PyObject*, nb::object> stands_for_;  // new container: the one before
 };
 
 class Compiled {
@@ -357,7 +384,7 @@ class Compiled {
     CallInputs given(arguments);
     given.keep();
     Snapshot snapshot;
-    const Captured state = capture_for(given, &snapshot);
+    const Captured state = capture_for(given, true, &snapshot);
     const CallKey key(given, state, open_);
     Trace t(state, given, key);
     call_traced(t, arguments, given, snapshot);
@@ -400,9 +427,12 @@ class Compiled {
     return state;
   }
 
-  Captured capture_for(const CallInputs& given, Snapshot* snapshot = nullptr) const {
-    Captured state =
-        capture({fun_, inputs_, outputs_, nb::borrow(random_state())}, given.objects, snapshot);
+  Captured capture_for(const CallInputs& given) const {
+    return capture_for(given, makes_containers_, nullptr);
+  }
+  Captured capture_for(const CallInputs& given, bool containers, Snapshot* snapshot) const {
+    Captured state = capture({fun_, inputs_, outputs_, nb::borrow(random_state())}, given.objects,
+                             containers, snapshot);
     CERMET_CHECK(!state.refused, value, "compile",
                  "an argument holds a {}, which cannot be hashed; arguments must be trees (dict, "
                  "list, tuple) "
@@ -498,7 +528,7 @@ class Compiled {
       for (const nb::object& value : values) pointers.push_back(value.ptr());
       return Arguments{pointers.data(), arguments.positional, arguments.names}.call(fun_);
     };
-    t.run(f, [&] { return capture_for(given); }, snapshot);
+    t.run(f, [&] { return capture_for(given, true, nullptr); }, snapshot);
   }
 
   // Numbers that the code on the way stores are open from now on.
@@ -518,7 +548,7 @@ class Compiled {
   nb::object trace(const Arguments& arguments, const CallInputs& given) {
     count(Counter::traces);
     Snapshot snapshot;
-    const Captured state = capture_for(given, &snapshot);
+    const Captured state = capture_for(given, true, &snapshot);
     open_places(state, snapshot);
     const CallKey key(given, state, open_);
     auto entry = std::make_shared<Entry>();
@@ -569,6 +599,8 @@ class Compiled {
     });
     entry->identified = state.identified;
     entry->changes = t.changes;
+    makes_containers_ |= std::ranges::any_of(
+        t.changes, [](const Change& c) { return c.kind == Change::Kind::container; });
     entry->used = ++calls_;
     forget_some();
     entries_[key].insert(entries_[key].begin(), entry);
@@ -591,17 +623,28 @@ class Compiled {
   static void apply(const Entry& entry, const Arrays& results, const std::vector<Number>& numbers,
                     const Captured& state, const CallKey& key) {
     std::unordered_map<size_t, nb::object> created;
+    std::unordered_map<PyObject*, nb::object> copies;  // of containers
+    const auto put = [&](Place place, nb::handle object) {
+      const auto copy = copies.find(place.container.ptr());
+      if (copy != copies.end()) place.container = copy->second;
+      place.put(object);
+    };
     for (const Change& c : entry.changes) {
       if (c.kind == Change::Kind::in_place) {
         nb::cast<array&>(state.holders[c.slot]) = results[c.output];
       } else if (c.kind == Change::Kind::number) {
         state.constants[key.open_constants[c.place]].place.put(plain_number(numbers[c.output]));
+      } else if (c.kind == Change::Kind::container) {
+        const Captured::Container& former = state.containers[c.place];
+        nb::object& copy = copies[former.object.ptr()];
+        if (!copy.is_valid()) copy = copy_of(former.object);
+        put(former.place, copy);
       } else if (c.kind == Change::Kind::move) {
-        state.places[c.place].place.put(state.holders[c.slot]);
+        put(state.places[c.place].place, state.holders[c.slot]);
       } else {
         nb::object& object = created[c.output];
         if (!object.is_valid()) object = nb::cast(results[c.output]);
-        state.places[c.place].place.put(object);
+        put(state.places[c.place].place, object);
       }
     }
   }
@@ -612,6 +655,7 @@ class Compiled {
   KnownState known_;
   std::unordered_map<CaptureKey, std::vector<EntryPtr>, CaptureKeyHash> entries_;  // latest first
   size_t entry_count_ = 0;
+  bool makes_containers_ = false;  // some trace does
   uint64_t calls_ = 0;
 };
 

@@ -108,7 +108,7 @@ void def_operators(Class& c) {
   def_operator(c, "truediv", Op::divide, PyNumber_TrueDivide);
   def_operator(c, "floordiv", Op::floor_divide, PyNumber_FloorDivide);
   def_operator(c, "mod", Op::remainder, PyNumber_Remainder);
-  def_plain_operator(c, "pow", power_of);
+  def_operator(c, "pow", Op::power, power_of);
   def_plain_operator(c, "divmod", PyNumber_Divmod);
   def_plain_operator(c, "lshift", PyNumber_Lshift);
   def_plain_operator(c, "rshift", PyNumber_Rshift);

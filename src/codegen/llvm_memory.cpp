@@ -223,8 +223,12 @@ llvm::Value* Emitter::load_unit(const Expr& e, llvm::Type* type) {
   Value* otherwise = e.operands[1] == kNone ? llvm::Constant::getNullValue(type)
                                             : ops_.to_memory(e.dtype, vector(e.operands[1]));
   Value* pointer = address(e.buffer, e.index);
-  if (masked_is_native(type->getScalarType()))
+  if (masked_is_native(type->getScalarType())) {
+    // Where no lane is wanted, it may be that there is no memory: processors take long to find that out.
+    Value* wanted = natural(e.operands[0]);
+    if (width_of(wanted) == 1) pointer = b_.CreateSelect(wanted, pointer, ops_.slot(type));
     return b_.CreateMaskedLoad(type, pointer, element_align(type), mask, otherwise);
+  }
   std::vector<uint64_t> numbers(static_cast<size_t>(l.width));
   for (size_t k = 0; k < numbers.size(); ++k) numbers[k] = k;
   Value* lane = llvm::ConstantDataVector::get(b_.getContext(), numbers);

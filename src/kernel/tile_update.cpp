@@ -248,14 +248,12 @@ ExprId UpdateWriter::find_owned(AxisId axis, Range block, Range owners, LocalId 
   out_.append(
       Store{{true, marks}, {{back, kUnit}, {to.axis_ref(i), kUnit}}, to.cast(mine, Dtype::int64)});
   out_.close();
-  const AxisId rest =
-      out_.open_loop(ForKind::lane, out_.let(to.add(block.end, back)), full, "rest");
-  out_.append(Store{{true, marks}, {{to.axis_ref(rest), kUnit}}, none});
-  out_.close();
 
   // The place behind each point is kept under the number of points found so far, so it stays if it is found.
+  // The minimum says that they are one block of a fold.
   out_.append(Store{{true, places}, {}, block.begin});
-  const AxisId k = out_.open_loop(ForKind::serial, none, full, "k");
+  const ExprId points = to.min(full, to.add(block.end, back));
+  const AxisId k = out_.open_loop(ForKind::serial, none, points, "k");
   const ExprId mark = out_.let(to.load({true, marks}, {{to.axis_ref(k), kUnit}}));
   const ExprId so_far = to.state(0, Dtype::int64);
   const std::vector<FoldState> sum = {

@@ -64,7 +64,11 @@ class Unswitcher {
       loop.end = named(to_.max(begin, to_.min(choice.bound, end)), out);
       other.begin = loop.end;
     }
+    // As it is not known which of them runs, half of the room is for each.
+    const int rest = room / 2;
+    room -= rest;
     divide(std::move(loop), room, out);
+    room += rest;
     divide(std::move(other), room, out);
   }
 

@@ -31,6 +31,26 @@ int64_t floor_divided(int64_t a, int64_t b) {
   return quotient - (a % b != 0 && (a < 0) != (b < 0));
 }
 
+// b: at least 0.
+std::optional<Number> power_of_integers(int64_t a, int64_t b) {
+  int64_t result = 1, square = a;
+  bool overflows = false;  // of the squares, the last one is not used
+  for (; b != 0; b >>= 1) {
+    if ((b & 1) != 0 && (overflows || __builtin_mul_overflow(result, square, &result)))
+      return std::nullopt;
+    overflows |= __builtin_mul_overflow(square, square, &square);
+  }
+  return integer(result);
+}
+
+// Python raises an error, or gives a complex number, where there is none.
+std::optional<Number> power_of_floats(double a, double b) {
+  if (!std::isfinite(a) || !std::isfinite(b) || (a == 0 && b < 0)) return std::nullopt;
+  if (a < 0 && b != std::floor(b)) return std::nullopt;
+  const double result = std::pow(a, b);
+  return std::isfinite(result) ? std::optional(floating(result)) : std::nullopt;
+}
+
 std::optional<Number> compute_integers(Symbols::Op op, int64_t a, int64_t b) {
   using Op = Symbols::Op;
   int64_t result = 0;
@@ -42,6 +62,7 @@ std::optional<Number> compute_integers(Symbols::Op op, int64_t a, int64_t b) {
     case Op::multiply:
       return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(integer(result));
     case Op::minimum: return integer(std::min(a, b));
+    case Op::power: return power_of_integers(a, b);
     default: break;
   }
   if (b == 0 || b == -1) return std::nullopt;
@@ -82,7 +103,8 @@ std::optional<Number> Symbols::compute(const Expr& e, const Number& a, const Num
   if (e.op == Op::negate)
     return is_floating(a) ? floating(-as_double(a)) : compute_integers(Op::subtract, 0, a.integer);
   const bool whole = !is_floating(a) && !is_floating(b);
-  if (whole && e.op != Op::divide) return compute_integers(e.op, a.integer, b.integer);
+  const bool stays_whole = e.op == Op::power ? b.integer >= 0 : e.op != Op::divide;
+  if (whole && stays_whole) return compute_integers(e.op, a.integer, b.integer);
   if (!is_exact(a) || !is_exact(b)) return std::nullopt;
   const double x = as_double(a), y = as_double(b);
   switch (e.op) {
@@ -90,6 +112,7 @@ std::optional<Number> Symbols::compute(const Expr& e, const Number& a, const Num
     case Op::subtract: return floating(x - y);
     case Op::multiply: return floating(x * y);
     case Op::divide: return y == 0 ? std::nullopt : std::optional(floating(x / y));
+    case Op::power: return power_of_floats(x, y);
     default: return std::nullopt;
   }
 }
@@ -160,6 +183,8 @@ std::optional<Number> Symbols::apply(Op op, const Number& a, const Number& b) {
   if (!value) return value;
   value->expr = 0;
   if (a.expr == 0 && b.expr == 0) return value;
+  // The sign of the exponent decides whether the result is whole.
+  if (op == Op::power && !is_floating(a) && !is_floating(b)) compare(Relation::less, b, integer(0));
   e.a = operand(a);
   e.b = op == Op::negate ? 0 : operand(b);
   e.value = *value;

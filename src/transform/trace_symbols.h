@@ -29,6 +29,7 @@ class Symbols final : public hooks::SymbolTrace {
     divide,
     floor_divide,
     remainder,
+    power,
     negate,
     minimum,
     cast

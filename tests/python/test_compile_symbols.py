@@ -150,6 +150,37 @@ def test_one_trace_for_all_numbers():
     assert traces_of(lambda x, a: x * 2 if a > 2 else x * 3, [(x, a) for a in NUMBERS]) == 2
 
 
+def test_powers_of_numbers():
+    x = normal(5)
+    steps = [(x, t) for t in range(1, 40)]
+    assert traces_of(lambda x, t: x / (1 - 0.9**t), steps) == 1
+    assert traces_of(lambda x, t: x * (t + 1) ** -0.5 * t**2, steps) == 1
+    assert traces_of(lambda x, a: x * a**3 + a**-2 + 2.0**a, [(x, a) for a in NUMBERS]) == 1
+    assert traces_of(lambda x, n: mx.zeros((2**n,)) + x.sum(), [(x, n) for n in range(1, 6)]) == 1
+    # Below zero, an exponent of an int gives a float.
+    assert traces_of(lambda x, n: x * 2**n, [(x, n) for n in range(-3, 4)]) == 2
+    # A float's power of a whole number has the same sign as Python's.
+    assert traces_of(lambda x, n: x * (-1.5) ** n, [(x, n) for n in range(-3, 4)]) == 1
+
+
+def test_powers_are_those_of_python():
+    """Each way of computing them, at numbers where errors and other types begin."""
+    numbers = [0, 1, 2, 3, 7, 63, 64, -1, -2, -3, 0.0, -0.0, 0.5, -0.5, 1e300, -1e300, 1e-300, 1.5]
+    seen = []
+    compiled = mx.compile(lambda x, a, b: (x, a**b))
+    for a, b in itertools.product(numbers, numbers):
+        try:
+            want = a**b
+        except (ZeroDivisionError, OverflowError) as error:
+            with pytest.raises(type(error)):
+                compiled(mx.zeros((1,)), a, b)
+            continue
+        got = compiled(mx.zeros((1,)), a, b)[1]
+        assert type(got) is type(want) and repr(got) == repr(want), f"{a} ** {b}"
+        seen.append(want)
+    assert any(isinstance(v, complex) for v in seen) and any(abs(v) > 2**64 for v in seen)
+
+
 def test_numbers_of_another_type():
     x = mx.array([1, 2])
     compiled = mx.compile(lambda x, a: x * a)

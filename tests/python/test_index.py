@@ -305,6 +305,24 @@ def test_wide_rows_at_repeated_indices(rng, rows, width):
     check_equal(got, want, "two index arrays")
 
 
+@pytest.mark.parametrize(
+    "shape", [(90000, 1), (3000, 28), (700, 100), (300, 255), (2, 257), (60, 3, 400), (50, 300, 5)]
+)
+def test_repeated_indices_over_several_axes(rng, shape):
+    """As a histogram for each column of a table: an axis of any length is innermost."""
+    at = rng.integers(0, 5000, size=shape).astype(np.int32)
+    updates = rng.standard_normal((*shape[:-1], 1)).astype(np.float32)
+    x = rng.standard_normal(5000 + shape[-1]).astype(np.float32)
+    apart = np.arange(shape[-1], dtype=np.int32)
+    got = mx.array(x).at[mx.array(at) + mx.array(apart)].add(mx.array(updates))
+    multiplied = mx.array(x).at[mx.array(at) + mx.array(apart)].multiply(mx.array(updates))
+    want, product = x.copy(), x.copy()
+    np.add.at(want, at + apart, updates)
+    np.multiply.at(product, at + apart, updates)
+    check_equal(got, want, "sums")
+    check_equal(multiplied, product, "products")
+
+
 def test_assignment_moves_the_object_only():
     a = mx.zeros((3,))
     same, result = a, a * 1

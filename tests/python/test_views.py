@@ -300,3 +300,20 @@ def test_what_is_picked_along_the_innermost_axis_lies_in_its_own_order(rng):
         shown = np.array(got, copy=False)
         np.testing.assert_array_equal(shown, want)
         assert kernels == 1 and shown.flags.c_contiguous == is_in_order
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (40, 17), (64, 64), (5, 300), (130, 129)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "float16"])
+def test_neighbours_around_the_edges(rng, shape, dtype):
+    """Sums of rolls along two axes: more choices between pieces than there are loops for them."""
+    x = rng.integers(-8, 8, shape).astype(dtype)
+    a = mx.array(x, getattr(mx, dtype))
+    for shifts in (
+        [(1, 0), (-1, 0), (1, 1), (-1, 1)],
+        [(1, 0), (-1, 0), (2, 0), (-2, 0)],
+        [(k, 1) for k in range(1, 8)],
+        [(s, axis) for axis in (1, 0) for s in (3, -2, 1)],
+    ):
+        want = sum(np.roll(x, s, axis) for s, axis in shifts)
+        got = sum(mx.roll(a, s, axis) for s, axis in shifts)
+        np.testing.assert_array_equal(np.array(got), want)
