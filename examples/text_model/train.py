@@ -15,6 +15,7 @@ import math
 import os
 import signal
 import statistics
+import sys
 import time
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -347,7 +348,7 @@ def main(argv=None):
         print(f"nothing to train: {trainer.steps_done} steps and {trainer.seconds:.0f} s are done")
     elif not train(trainer, checkpoint):
         print(f"\nsaved after step {trainer.steps_done}; to go on:")
-        print(f"    python {Path(__file__).name} --resume --out {args.out}")
+        print(f"    {sys.executable} {Path(__file__)} --resume --out {args.out}")
         return
     if trainer.steps_done == 0:
         return

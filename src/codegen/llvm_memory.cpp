@@ -425,7 +425,8 @@ void Emitter::store_apart(Value* pointer, int apart, Value* value, Value* mask) 
     }
     Value* stored = llvm::ConstantVector::get(are_stored);
     if (mask != nullptr) stored = b_.CreateAnd(stored, b_.CreateShuffleVector(mask, order));
-    Value* to = b_.CreateConstGEP1_64(element, pointer, static_cast<uint64_t>(part * width));
+    Value* to = b_.CreateConstGEP1_64(element, pointer,
+                                      static_cast<uint64_t>(part) * static_cast<uint64_t>(width));
     b_.CreateMaskedStore(b_.CreateShuffleVector(value, order), to, element_align(value->getType()),
                          stored);
   }

@@ -638,7 +638,7 @@ std::optional<array> attention::as_kernel(std::span<const array> inputs, const A
   if (!has_tiles(wide)) return std::nullopt;
   Shape shape = inputs[kQueries].shape();
   shape.dim(3) = inputs[kValues].shape().dim(3);
-  const array result = make_node(rows::scaled_dot_product_attention, std::move(wide), p, s);
+  array result = make_node(rows::scaled_dot_product_attention, std::move(wide), p, s);
   if (!is_one(shape.dim(3))) return result;
   return sized_slice(result, {0, 0, 0, 0}, {1, 1, 1, 1}, shape, s);
 }

@@ -13,7 +13,7 @@ namespace {
 
 bool is_native(Code code, const TargetFacts& target) {
   const int bit = static_cast<int>(code) - static_cast<int>(Code::exp);
-  return (target.native_math >> bit & 1) != 0;
+  return bit >= 0 && (target.native_math >> bit & 1) != 0;
 }
 
 }  // namespace

@@ -118,7 +118,7 @@ std::optional<SumRange> take_sum_range(Source& source, const Roles& roles,
   };
   SumRange range;
   for (const ExprId side : source[mask].operands) {
-    const Expr e = source[source.behind(side)];
+    const Expr& e = source[source.behind(side)];
     if (is_op(e, Code::le) && is_k(e.operands[1])) range.first = e.operands[0];
     if (is_op(e, Code::lt) && is_k(e.operands[0])) range.past = e.operands[1];
   }

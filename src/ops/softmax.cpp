@@ -121,7 +121,7 @@ array logsumexp(const array& a, const OptionalAxes& axes, bool keepdims, const S
 
 array softmax(const array& a, const OptionalAxes& axes, bool precise, const S& s) {
   Axes over = resolve_axes("softmax", axes, a.ndim());
-  const array x = astype(a, to_inexact(a.dtype()), s);
+  array x = astype(a, to_inexact(a.dtype()), s);
   if (over.empty()) return full(x.shape(), number(1.0), x.dtype(), s);
   if (std::ranges::any_of(over, [&](int axis) { return is_zero(x.shape().dim(axis)); })) return x;
   return make_node(rows::softmax, pack(x), ReduceParams{std::move(over), precise}, s);

@@ -227,7 +227,7 @@ void run_entry(const EntryPoint& entry, std::span<const LaunchSizes::Work> sizes
 
 // Three entry points of the same items, those of an item one after the other, while its data are in the cache.
 // Threads take items in order, so whom an item's carries wait for is being run.
-class Rounds {
+class Rounds {  // NOLINT(clang-analyzer-optin.performance.Padding): lines of their own
  public:
   Rounds(const LoadedKernel& code, size_t entry, const LaunchSizes& sizes, const uint64_t* record)
       : code_(code), entry_(entry), sizes_(sizes), record_(record), items_(work(0).items) {}

@@ -102,10 +102,13 @@ PackedUse find_packed(const PackedKey& key) {
 
 void keep_packed(const PackedKey& key, std::span<Buffer* const> sources,
                  std::vector<BufferRef> locals) {
-  Packed made{.key = {}, .uses = 0, .sources = {sources.begin(), sources.end()}, .locals = locals};
+  Packed made{.key = {},
+              .uses = 0,
+              .sources = {sources.begin(), sources.end()},
+              .locals = std::move(locals)};
   const size_t bytes = bytes_of(made), most = limit();
   if (bytes > most) return;
-  for (const BufferRef& local : locals) allocator().make_evictable(*local);
+  for (const BufferRef& local : made.locals) allocator().make_evictable(*local);
   PackedCache& cache = PackedCache::get();
   PackedCache::Entries dropped;
   std::lock_guard lock(cache.mutex);

@@ -45,6 +45,7 @@ enum class Sum : uint8_t { any, is_long };
 enum class Form : uint8_t { any, wide, tall };         // m < n; m >= n
 enum class Lies : uint8_t { any, along_k, across_k };  // in memory
 
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): in the order in which rows are read
 struct Row {
   Kind kind;
   Form form = Form::any;

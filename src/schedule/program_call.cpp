@@ -63,6 +63,7 @@ ProgramRun ProgramCall::start() {
   throw_internal(__FILE__, __LINE__, "the rest of a run is not started");
 }
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): others keep them
 void ProgramCall::put_back(std::vector<BufferRef>) {}
 
 void ProgramCall::run() {

@@ -35,6 +35,7 @@ bool RegionCutter::try_join(Id id, int into, bool memory) {
   for (int reader : memory_readers_[id]) {
     if (r_.find(reader) == into || depends(into, r_.find(reader))) return false;
   }
+  if (first == nullptr) return false;
   const Coords at = r_.axes.normalize(first->at);
   if (!is_affine(at)) return false;
   if (first->operand && (stored || !fits_operand(id, into))) return false;

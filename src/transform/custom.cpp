@@ -205,7 +205,8 @@ Arrays call_custom(const std::function<Arrays()>& f, const Arrays& primals, OwnR
 
 Function custom_function(Function f, std::optional<OwnVjp> vjp, std::optional<OwnJvp> jvp,
                          std::optional<OwnVmap> vmap) {
-  const OwnRules rules{vjp.value_or(nullptr), jvp.value_or(nullptr), vmap.value_or(nullptr)};
+  const OwnRules rules{std::move(vjp).value_or(nullptr), std::move(jvp).value_or(nullptr),
+                       std::move(vmap).value_or(nullptr)};
   return [f = std::move(f), rules](const Arrays& inputs) {
     return call_custom([&] { return f(inputs); }, inputs, rules);
   };

@@ -245,3 +245,41 @@ def test_a_long_step_of_training_without_compile():
     assert launches <= 1.1 * fewest and peak <= 1.25 * least
     for a, b in zip(plain, compiled, strict=True):
         np.testing.assert_allclose(np.array(a), np.array(b), rtol=1e-4, atol=1e-6)
+
+
+WAYS = {
+    "cumsum": lambda xp, f, x: xp.cumsum(f(x), axis=1),
+    "cumsum_down": lambda xp, f, x: f(xp.cumsum(f(x), axis=0) / 40),
+    "sum": lambda xp, f, x: f(f(x).sum(axis=0, keepdims=True) / 40) + f(x),
+    "max": lambda xp, f, x: f(f(x).max(axis=1, keepdims=True)) + x,
+    "take": lambda xp, f, x: f(xp.take_along_axis(f(x), (x > 0).astype(xp.int32), axis=1)),
+    "slice": lambda xp, f, x: f(f(x)[1:-1, ::2] + x[1:-1, ::2]),
+    "concatenate": lambda xp, f, x: f(xp.concatenate([f(x), x], axis=0)),
+    "transpose": lambda xp, f, x: f(f(x).T) + f(x.T),
+    "reshape": lambda xp, f, x: f(f(x).reshape(20, 2, 3, 8).transpose(3, 0, 2, 1)).sum(axis=-1),
+    "matmul": lambda xp, f, x: f(f(x) @ f(x).T / 40),
+}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_values_that_millions_of_ways_lead_to(name):
+    """Each level is used twice by the next: no part may go every way from the end to the start."""
+
+    def deep(xp):
+        def f(b):
+            for _ in range(20):
+                b = xp.sin(b) * b + xp.tanh(b)
+            return b
+
+        return f
+
+    x = np.random.default_rng(0).standard_normal((24, 40)).astype(np.float32) / 2
+    wanted = WAYS[name](np, deep(np), x.astype(np.float64))
+
+    def g(a):
+        return WAYS[name](mx, deep(mx), a)
+
+    a, begin = mx.array(x), time.perf_counter()
+    for got in (*(g(a) for _ in range(3)), mx.compile(g)(a)):
+        assert np.allclose(np.array(got), wanted, rtol=1e-3, atol=1e-3)
+    assert time.perf_counter() - begin < 30
