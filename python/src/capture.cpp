@@ -707,9 +707,11 @@ nb::object copy_of(nb::handle container) {
     copy = PyDict_Copy(p);
   } else if (PyList_Check(p)) {
     copy = PyList_GetSlice(p, 0, PyList_GET_SIZE(p));
-  } else if (const Py_ssize_t n = PyTuple_GET_SIZE(p);
-             (copy = Py_TYPE(p)->tp_alloc(Py_TYPE(p), n)) != nullptr) {
-    for (Py_ssize_t i = 0; i < n; i++) PyTuple_SET_ITEM(copy, i, Py_NewRef(PyTuple_GET_ITEM(p, i)));
+  } else {
+    const Py_ssize_t n = PyTuple_GET_SIZE(p);
+    copy = Py_TYPE(p)->tp_alloc(Py_TYPE(p), n);
+    for (Py_ssize_t i = 0; copy != nullptr && i < n; i++)
+      PyTuple_SET_ITEM(copy, i, Py_NewRef(PyTuple_GET_ITEM(p, i)));
   }
   if (copy == nullptr) nb::raise_python_error();
   return nb::steal(copy);
