@@ -697,8 +697,12 @@ void Snapshot::restore() const {
 
 bool is_container(nb::handle object) {
   PyObject* p = object.ptr();
-  return PyDict_CheckExact(p) || PyList_CheckExact(p) ||
-         (PyTuple_Check(p) && Py_TYPE(p)->tp_dictoffset == 0);
+  if (PyDict_CheckExact(p) || PyList_CheckExact(p) || PyTuple_CheckExact(p)) return true;
+  // struct_time and its like hold more than their length says, and count on all of it.
+  PyTypeObject* type = Py_TYPE(p);
+  return PyTuple_Check(p) && type->tp_dictoffset == 0 &&
+         type->tp_basicsize == PyTuple_Type.tp_basicsize &&
+         PyObject_HasAttrString(reinterpret_cast<PyObject*>(type), "n_sequence_fields") == 0;
 }
 
 nb::object copy_of(nb::handle container) {

@@ -5,6 +5,9 @@ containers are the same object.
 """
 
 import collections
+import os
+import time
+from types import SimpleNamespace
 
 import cermet.core as mx
 import numpy as np
@@ -302,3 +305,20 @@ def test_gradient_step_of_a_tree():
     np.testing.assert_allclose(np.array(weights["b"]), b, rtol=1e-4, atol=1e-6)
     assert len(tree_flatten([weights, speed])) == 4
     assert mx.counters()["traces"] - traces <= 2
+
+
+def test_tuples_that_hold_more_than_their_length():
+    """struct_time, stat_result: they stay what the function made, to their last field."""
+    state = SimpleNamespace(time=time.localtime(0), stat=os.stat("/"), total=mx.zeros((2,)))
+
+    def f(a):
+        state.time, state.stat = time.localtime(0), os.stat("/")
+        state.total = state.total + a
+        return a * 2
+
+    g = mx.compile(f)
+    for call in range(1, 200):
+        assert g(mx.ones((2,))).tolist() == [2, 2]
+        assert state.time.tm_zone == time.localtime(0).tm_zone and state.stat.st_blksize > 0
+        assert state.total.tolist() == [call, call]
+    state.time = state.stat = None
