@@ -56,6 +56,13 @@ for m, n, k in [(2, 40, 130), (17, 131, 160), (33, 300, 193), (130, 9, 77), (1, 
     )
 
 
+def schemes_of(cases, dtype, features):
+    """{(m, n, k, A turned, B turned): the scheme that is chosen}"""
+    code = f"for case in {list(cases)}: print(scheme_of(*case, mx.{dtype}))"
+    printed = run(HEAD + code, CERMET_CPU_FEATURES=features)
+    return dict(zip(cases, printed.split(), strict=True))
+
+
 def test_the_table_chooses_by_dtype_sizes_and_layout():
     cases = {
         (16, 300, 256, False, True): "amx_panel",  # a layer's weight, read in place
@@ -69,11 +76,7 @@ def test_the_table_chooses_by_dtype_sizes_and_layout():
         (40, 300, 7, False, False): "amx_bf16",
         (1, 300, 64, False, True): "panel",
     }
-    printed = run(
-        HEAD + f"for case in {list(cases)}: print(scheme_of(*case))",
-        CERMET_CPU_FEATURES="amx_emulated",
-    )
-    assert dict(zip(cases, printed.split(), strict=True)) == cases
+    assert schemes_of(cases, "bfloat16", "amx_emulated") == cases
     singles = {
         (3, 300, 463, False, False): "panel",
         (3, 300, 463, True, False): "fma",  # its few rows lie across k
@@ -83,13 +86,6 @@ def test_the_table_chooses_by_dtype_sizes_and_layout():
         (60, 80, 1320, False, True): "panel",
         (60, 300, 1320, False, True): "fma",
     }
-    printed = run(
-        HEAD + f"for case in {list(singles)}: print(scheme_of(*case, mx.float32))",
-        CERMET_CPU_FEATURES="amx_emulated",
-    )
-    assert dict(zip(singles, printed.split(), strict=True)) == singles
-    printed = run(
-        HEAD + f"for case in {list(cases)}: print(scheme_of(*case))",
-        CERMET_CPU_FEATURES="avx2",
-    )
-    assert set(printed.split()) == {"fma", "fma_split_k", "panel", "panel_long"}
+    assert schemes_of(singles, "float32", "amx_emulated") == singles
+    found = schemes_of(cases, "bfloat16", "avx2")
+    assert set(found.values()) == {"fma", "fma_split_k", "panel", "panel_long"}
