@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 
 #include "kernel/builder.h"
 #include "kernel/random_faults.h"
@@ -102,6 +105,18 @@ TEST(Text, HandwrittenKernelsRoundTrip) {
     verify(kernel);
     EXPECT_EQ(print(kernel), text);
   }
+}
+
+TEST(Text, GoldenKernelsRoundTrip) {
+  size_t count = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(CERMET_TESTS_DIR) + "/kernel/golden")) {
+    std::ostringstream text;
+    text << std::ifstream(entry.path()).rdbuf();
+    EXPECT_EQ(print(parse(text.str())), text.str()) << entry.path();
+    count++;
+  }
+  EXPECT_GT(count, 20u);
 }
 
 TEST(Text, RandomKernelsRoundTrip) {
