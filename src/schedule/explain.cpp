@@ -49,7 +49,7 @@ KernelReport report_on(const Program& program, std::span<const Program::Launch> 
   report.name = first.kernel.ir->name;
   report.form = first.code->form;
   report.scheme = ir::scheme_of(*first.kernel.ir, cpu_target().facts());
-  report.border = first.border;
+  report.border = schedule::border_name(first.border);
   report.ir = ir::print(*first.kernel.ir);
   report.members = static_cast<int>(batch.size());
   for (const Program::Launch& launch : batch) add_to_report(program, launch, report);

@@ -49,7 +49,7 @@ struct Program {
     std::vector<std::pair<int, int>> take_over;
     std::vector<int> dies;         // values not needed after the batch, nor by others in it
     std::vector<int> dies_shared;  // values not needed after the batch that others in it read, too
-    const char* border = "output";
+    schedule::Border border = schedule::Border::output;
     int64_t bytes_read = 0, bytes_written = 0;
     std::vector<int> members;  // nodes computed, for explain
   };

@@ -57,8 +57,8 @@ class RegionCutter {
   bool is_table(Id id, int into);
   bool is_in_memory(Id id, int maker);
   std::vector<int> candidates_of(Id id);
-  int start_region(Id id, const char* border);
-  int add_region(const char* border);
+  int start_region(Id id, Border border);
+  int add_region(Border border);
   Coords fresh_place(const Shape& space, int own, int reversed = -1);
   void store(Id id, int own, bool users_read);
   void add_read(int reader, int producer, Id id);
@@ -66,17 +66,21 @@ class RegionCutter {
   bool depends(int a, int b);
 
   // --- joining a region ---
-  bool try_join(Id id, int into, bool memory);
+  // What joins says why not, if so: the region is then as it was.
+  using Refusal = std::optional<Border>;
+  Refusal try_join(Id id, int into, bool memory);
+  Refusal find_one_use(Id id, int into, bool& stored, const Use*& one);
+  Refusal use_refused(Id id, int into, const Use& use, const Coords& at, bool stored);
   bool fits_operand(Id id, int into);
   static bool is_wide(const Region& r);
   int large_inputs(const PlanNode& n) const;
   bool store_fits(int into, const Coords& at);
-  bool add_member(Id id, int into, const Coords& at, bool operand, bool masked = false);
-  bool add_scan(Id id, int into, const Coords& at);
+  Refusal add_member(Id id, int into, const Coords& at, bool operand, bool masked = false);
+  Refusal add_scan(Id id, int into, const Coords& at);
   void add_update(Id id, int own, const Coords& at);
-  bool add_contract(Id id, int into, const Coords& at);
+  Refusal add_contract(Id id, int into, const Coords& at);
   void add_product(Id id, int into, const Coords& at);
-  bool add_fold(Id id, int into, const Coords& at);
+  Refusal add_fold(Id id, int into, const Coords& at);
 
   // --- one region out of two ---
   void merge_candidates(Id id, std::vector<int>& candidates);
@@ -92,6 +96,7 @@ class RegionCutter {
   std::vector<std::vector<Use>> uses_;
   std::vector<std::vector<int>> memory_readers_;
   std::vector<bool> in_memory_;
+  std::vector<Border> kept_for_;           // why it lies there
   std::vector<Layout> layouts_;            // from the start of the memory's own
   std::vector<size_t> alignments_;         // of that start
   std::vector<std::pair<Id, int>> waits_;  // (value, region that runs after it is made)

@@ -14,42 +14,54 @@ constexpr int kMaxFoldDistance = 4;  // element-wise ops between a fold and wher
 
 }  // namespace
 
-bool RegionCutter::try_join(Id id, int into, bool memory) {
-  const PlanNode& n = node(id);
-  Region& r = region(into);
+RegionCutter::Refusal RegionCutter::try_join(Id id, int into, bool memory) {
   const int cost = op_cost(r_.graph, id);
-  if ((cost > 0 && r.ops + cost > max_ops_) || r.arguments > kMaxRegionArguments) return false;
-  const Use* first = nullptr;
+  if (cost > 0 && region(into).ops + cost > max_ops_) return Border::op_limit;
+  if (region(into).arguments > kMaxRegionArguments) return Border::argument_limit;
   bool stored = memory;
+  const Use* use = nullptr;
+  if (const Refusal refusal = find_one_use(id, into, stored, use)) return refusal;
+  const Coords at = r_.axes.normalize(use->at);
+  if (const Refusal refusal = use_refused(id, into, *use, at, stored)) return refusal;
+  const auto mark = r_.axes.mark();
+  const Refusal refusal = add_member(id, into, at, use->operand, use->masked);
+  if (refusal) r_.axes.roll_back(mark);
+  return refusal;
+}
+
+// The region's only way of wanting the value; stored: somebody else wants it, too.
+RegionCutter::Refusal RegionCutter::find_one_use(Id id, int into, bool& stored, const Use*& one) {
   for (const Use& use : uses_[id]) {
     if (r_.find(use.region) != into) {
       stored = true;
-      if (depends(into, r_.find(use.region))) return false;
-    } else if (first == nullptr) {
-      first = &use;
-    } else if (!equal(r_.axes.normalize(first->at), r_.axes.normalize(use.at)) ||
-               first->masked != use.masked || first->operand != use.operand) {
-      return false;
+      if (depends(into, r_.find(use.region))) return Border::recompute_cost;
+    } else if (one == nullptr) {
+      one = &use;
+    } else if (!equal(r_.axes.normalize(one->at), r_.axes.normalize(use.at)) ||
+               one->masked != use.masked) {
+      return Border::layout;
+    } else if (one->operand != use.operand) {
+      return Border::opaque_op;
     }
   }
   for (int reader : memory_readers_[id]) {
-    if (r_.find(reader) == into || depends(into, r_.find(reader))) return false;
+    if (r_.find(reader) == into || depends(into, r_.find(reader))) return Border::layout;
   }
-  if (first == nullptr) return false;
-  const Coords at = r_.axes.normalize(first->at);
-  if (!is_affine(at)) return false;
-  if (first->operand && (stored || !fits_operand(id, into))) return false;
+  return one == nullptr ? Refusal(Border::layout) : std::nullopt;
+}
+
+RegionCutter::Refusal RegionCutter::use_refused(Id id, int into, const Use& use, const Coords& at,
+                                                bool stored) {
+  const PlanNode& n = node(id);
   const bool map = n.lowering<MapLowering>() != nullptr;
-  if (map && is_wide(r) && large_inputs(n) >= 2) return false;
-  if (first->masked && (stored || !map)) return false;
-  if ((stored || !map) && !covers_once(r_.axes, at, shape(id))) return false;
-  if (reversed_axis(node(id)) >= 0) return false;
-  if (stored && !store_fits(into, at)) return false;
-  if (first->operand && !map) return false;
-  const auto mark = r_.axes.mark();
-  if (add_member(id, into, at, first->operand, first->masked)) return true;
-  r_.axes.roll_back(mark);
-  return false;
+  if (!is_affine(at) || reversed_axis(n) >= 0) return Border::layout;
+  if (use.operand && (stored || !map)) return Border::opaque_op;
+  if (use.operand && !fits_operand(id, into)) return Border::recompute_cost;
+  if (map && is_wide(region(into)) && large_inputs(n) >= 2) return Border::argument_limit;
+  if (use.masked && (stored || !map)) return Border::layout;
+  if ((stored || !map) && !covers_once(r_.axes, at, shape(id))) return Border::recompute_cost;
+  if (stored && !store_fits(into, at)) return Border::size_class;
+  return std::nullopt;
 }
 
 // Packing repeats what it computes: it may take little, and of a large value nothing that would be
@@ -82,9 +94,12 @@ bool RegionCutter::store_fits(int into, const Coords& at) {
          same_set(rest, r_.axes.normalize(r.column_axes));
 }
 
-bool RegionCutter::add_member(Id id, int into, const Coords& at, bool operand, bool masked) {
+RegionCutter::Refusal RegionCutter::add_member(Id id, int into, const Coords& at, bool operand,
+                                               bool masked) {
   const PlanNode& n = node(id);
-  if (n.lowering<ScanLowering>() != nullptr && !add_scan(id, into, at)) return false;
+  if (n.lowering<ScanLowering>() != nullptr) {
+    if (const Refusal refusal = add_scan(id, into, at)) return refusal;
+  }
   if (n.lowering<FoldLowering>() != nullptr) return add_fold(id, into, at);
   if (n.lowering<ContractLowering>() != nullptr) return add_contract(id, into, at);
   region(into).members.push_back({id, at, {}});
@@ -94,24 +109,24 @@ bool RegionCutter::add_member(Id id, int into, const Coords& at, bool operand, b
   const bool any = std::ranges::any_of(n.inputs, has_axes);
   for (Id input : n.inputs)
     uses_[input].push_back({into, at, masked, operand, operand && (!any || has_axes(input))});
-  return true;
+  return std::nullopt;
 }
 
 // A scan runs over its axis from the first element on, in a region that has the axis innermost as its
 // rows or has no folds.
-bool RegionCutter::add_scan(Id id, int into, const Coords& at) {
+RegionCutter::Refusal RegionCutter::add_scan(Id id, int into, const Coords& at) {
   Region& r = region(into);
-  if (r.contract >= 0 || r.update >= 0) return false;
+  if (r.contract >= 0 || r.update >= 0) return Border::opaque_op;
   const std::vector<AxisId> scanned =
       axes_of({at[std::get<AxisParams>(node(id).node->params).axis]});
-  if (scanned.empty()) return true;
+  if (scanned.empty()) return std::nullopt;
   const std::vector<AxisId> axes = r_.axes.normalize(r.axes), row = r_.axes.normalize(r.row_axes),
                             before = r_.axes.normalize(r.scan_axes);
-  if (!before.empty() && before != scanned) return false;
-  if (!r.column_axes.empty() || (!row.empty() && row != scanned)) return false;
-  if (!holds_in_order(axes, scanned)) return false;
+  if (!before.empty() && before != scanned) return Border::layout;
+  if (!r.column_axes.empty() || (!row.empty() && row != scanned)) return Border::layout;
+  if (!holds_in_order(axes, scanned)) return Border::layout;
   r.scan_axes = scanned;
-  return true;
+  return std::nullopt;
 }
 
 void RegionCutter::add_update(Id id, int own, const Coords& at) {
@@ -128,15 +143,16 @@ void RegionCutter::add_update(Id id, int own, const Coords& at) {
   memory_readers_[n.inputs[0]].push_back(own);
 }
 
-bool RegionCutter::add_contract(Id id, int into, const Coords& at) {
+RegionCutter::Refusal RegionCutter::add_contract(Id id, int into, const Coords& at) {
   Region& r = region(into);
   const std::vector<AxisId> axes = r_.axes.normalize(r.axes);
-  if (r.contract >= 0 || r.update >= 0 || !r.row_axes.empty() || !r.column_axes.empty())
-    return false;
-  if (axes_of(at) != axes || !covers_once(r_.axes, at, shape(id))) return false;
+  if (r.contract >= 0 || r.update >= 0 || !r.row_axes.empty() || !r.column_axes.empty() ||
+      !r.scan_axes.empty())
+    return Border::opaque_op;
+  if (axes_of(at) != axes || !covers_once(r_.axes, at, shape(id))) return Border::layout;
   add_product(id, into, at);
   r.row_axes = {r.axes.back()};
-  return true;
+  return std::nullopt;
 }
 
 void RegionCutter::add_product(Id id, int into, const Coords& at) {
@@ -155,9 +171,9 @@ void RegionCutter::add_product(Id id, int into, const Coords& at) {
   uses_[n.inputs[1]].push_back({into, b, false, true, true});
 }
 
-bool RegionCutter::add_fold(Id id, int into, const Coords& at) {
+RegionCutter::Refusal RegionCutter::add_fold(Id id, int into, const Coords& at) {
   Region& r = region(into);
-  if (r.contract >= 0 || r.update >= 0) return false;
+  if (r.contract >= 0 || r.update >= 0) return Border::opaque_op;
   const PlanNode& n = node(id);
   const PlanNodeView view(r_.graph, id);
   const Axes folded = n.lowering<FoldLowering>()->axes(view);
@@ -195,24 +211,26 @@ bool RegionCutter::add_fold(Id id, int into, const Coords& at) {
     in.push_back(r_.axes.normalize(c));
   }
   const std::vector<AxisId> scanned = r_.axes.normalize(r.scan_axes);
-  if (!scanned.empty() && !bound.empty() && (free.empty() || bound != scanned)) return false;
+  if (!scanned.empty() && !bound.empty() && (free.empty() || bound != scanned))
+    return Border::layout;
   if (bound.empty()) {
     // Folds over one element: no axis of their own.
   } else if (!free.empty() && free == column && row.empty()) {  // one column fold after another
-    if (bound != free) return false;
+    if (bound != free) return Border::layout;
   } else if (!free.empty()) {  // a row fold over axes that the region has already
-    if (bound != free || !ends_with(axes, free) || (!row.empty() && row != free)) return false;
-    if (!column.empty() && !same_set(column, kept)) return false;
+    if (bound != free || !ends_with(axes, free) || (!row.empty() && row != free))
+      return Border::layout;
+    if (!column.empty() && !same_set(column, kept)) return Border::layout;
     r.row_axes = free;
   } else if (!row.empty() && !(row == axes && column.empty())) {
-    return false;
+    return Border::size_class;
   } else if (!column.empty()) {  // rows inside a fold over all of them
-    if (!trailing || !same_set(axes, column)) return false;
+    if (!trailing || !same_set(axes, column)) return Border::size_class;
     r.row_axes = bound;
     r.axes = axes;
     r.axes.insert(r.axes.end(), bound.begin(), bound.end());
   } else if (!row.empty()) {  // the full fold becomes the column fold over rows
-    if (!trailing) return false;
+    if (!trailing) return Border::layout;
     r.column_axes = row;
     r.row_axes = bound;
     r.axes = axes;
@@ -228,7 +246,7 @@ bool RegionCutter::add_fold(Id id, int into, const Coords& at) {
   r.members.push_back({id, at, {in}});
   r.ops += 2;
   uses_[n.inputs[0]].push_back({into, in});
-  return true;
+  return std::nullopt;
 }
 
 void RegionCutter::merge_candidates(Id id, std::vector<int>& candidates) {

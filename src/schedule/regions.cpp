@@ -29,6 +29,7 @@ RegionCutter::RegionCutter(PlanGraph graph, int max_ops) : max_ops_(max_ops) {
   uses_.resize(n);
   memory_readers_.resize(n);
   in_memory_.resize(n, false);
+  kept_for_.resize(n, Border::layout);
   layouts_.resize(n);
   alignments_.resize(n, kMostAlignment);
   r_.stored_by.resize(n, -1);
@@ -115,6 +116,7 @@ void RegionCutter::place_move(Id id, bool memory) {
     const Id input = n.inputs[0];
     r_.is_view[id] = true;
     in_memory_[input] = true;
+    kept_for_[input] = n.border ? Border::barrier : n.needed ? Border::output : kept_for_[id];
     auto& readers = memory_readers_[input];
     readers.insert(readers.end(), memory_readers_[id].begin(), memory_readers_[id].end());
     if (n.border) {
@@ -122,13 +124,14 @@ void RegionCutter::place_move(Id id, bool memory) {
     }
     return;
   }
-  const int own = start_region(id, n.border ? "barrier" : "layout");
+  const int own = start_region(id, n.border ? Border::barrier : Border::layout);
   store(id, own, n.border);
 }
 
 // As if it read the value, so that no region comes both before and after another.
 void RegionCutter::wait_for(Id id, int waiter) {
   in_memory_[id] = true;
+  kept_for_[id] = Border::barrier;
   memory_readers_[id].push_back(waiter);
   waits_.emplace_back(id, waiter);
 }
@@ -195,7 +198,6 @@ bool RegionCutter::pull(Id id, const Use& use) {
   if (n.inputs.size() > 1 &&
       ((r.kernel >= 0 && n.kernel < 0) || places_in(id, use.region) > kMaxPlaces))
     return false;
-  if (n.inputs.empty()) r.arguments++;
   const Coords at = r_.axes.normalize(use.at);
   const bool computes = n.lowering<MoveLowering>()->computes;
   if (is_other_dtype(r_.graph, id) && view_if_possible(id) && (computes || shows_leaf(id)))
@@ -235,28 +237,32 @@ bool RegionCutter::pull(Id id, const Use& use) {
 void RegionCutter::place_anchor(Id id, bool memory) {
   const PlanNode& n = node(id);
   std::vector<int> candidates = candidates_of(id);
-  const char* border = "output";
+  Border border = n.needed ? Border::output : kept_for_[id];
   if (n.inputs.empty() && !memory && n.lowering<MapLowering>() != nullptr) {
     replicate(id);
     return;
   }
   if (n.border) {
-    border = "barrier";
+    border = Border::barrier;
   } else if (n.lowering<UpdateLowering>() != nullptr) {
-    border = "layout";
+    if (!candidates.empty()) border = Border::layout;
   } else if (!candidates.empty()) {
-    border = "recompute_cost";
     merge_candidates(id, candidates);
     if (!memory && is_recomputed(id, candidates)) {
       replicate(id);
       return;
     }
+    Refusal refused;
     for (int candidate : candidates) {
-      if (is_table(id, candidate) || !try_join(id, candidate, memory)) continue;
+      const Refusal why = is_table(id, candidate) ? Refusal(Border::recompute_cost)
+                                                  : try_join(id, candidate, memory);
+      if (!refused) refused = why;
+      if (why) continue;
       const bool others = readers_outside(id, candidate);
       if (memory || others) store(id, candidate, true);
       return;
     }
+    border = *refused;
   }
   const int own = start_region(id, border);
   store(id, own, true);
@@ -274,7 +280,7 @@ void RegionCutter::place_in_kernel(Id id, bool memory) {
                           node(id).row().name.value);
     at = r_.axes.normalize(wanted);
   }
-  if (fresh) it->second = add_region("output");
+  if (fresh) it->second = add_region(uses_[id].empty() ? Border::output : Border::opaque_op);
   const int own = it->second;
   region(own).kernel = node(id).kernel;
   const bool inside = at.has_value();
@@ -339,7 +345,6 @@ void RegionCutter::replicate(Id id) {
     };
     std::vector<Use>& there = made[use.region];
     if (std::ranges::any_of(there, is_same)) continue;
-    if (node(id).inputs.empty()) region(use.region).arguments++;
     add_member(id, use.region, use.at, use.operand, use.masked);
     there.push_back(std::move(use));
   }
@@ -412,7 +417,7 @@ std::vector<int> RegionCutter::candidates_of(Id id) {
 }
 
 // A region whose space is the node's shape, with the node as first member.
-int RegionCutter::start_region(Id id, const char* border) {
+int RegionCutter::start_region(Id id, Border border) {
   const int own = add_region(border);
   const bool update = node(id).lowering<UpdateLowering>() != nullptr;
   const Shape& space = update ? shape(node(id).inputs.back()) : shape(id);
@@ -424,14 +429,14 @@ int RegionCutter::start_region(Id id, const char* border) {
     region(own).members.push_back({id, at, {}});
     pull(id, {own, at});
   } else {
-    const bool joined = add_member(id, own, at, false);
-    CERMET_INTERNAL_CHECK(joined, "op {} does not fit a region of its own",
+    const Refusal refusal = add_member(id, own, at, false);
+    CERMET_INTERNAL_CHECK(!refusal, "op {} does not fit a region of its own",
                           node(id).row().name.value);
   }
   return own;
 }
 
-int RegionCutter::add_region(const char* border) {
+int RegionCutter::add_region(Border border) {
   r_.regions.emplace_back();
   r_.regions.back().border = border;
   r_.merged_into.push_back(-1);

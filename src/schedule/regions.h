@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "schedule/axes.h"
+#include "schedule/border.h"
 #include "schedule/plan_graph.h"
 
 namespace cermet::schedule {
@@ -45,11 +46,11 @@ struct Region {
   int kernel = -1;                // of a composite that is one kernel
   std::vector<AxisId> scan_axes;  // scanned; innermost, unless there are no row and column axes
   int ops = 0;
-  int arguments = 0;
-  int large_reads = 0;            // large values that it reads of other regions
-  std::vector<Id> after;          // values that must be made before it runs
-  std::vector<int> reads;         // regions whose values it reads (normalise with Regions::find)
-  const char* border = "output";  // why its first node was not computed in its consumer
+  int arguments = 0;       // buffers; the numbers are at most a few for each op
+  int large_reads = 0;     // large values that it reads of other regions
+  std::vector<Id> after;   // values that must be made before it runs
+  std::vector<int> reads;  // regions whose values it reads (normalise with Regions::find)
+  Border border = Border::output;
 };
 
 struct Regions {

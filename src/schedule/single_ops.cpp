@@ -63,7 +63,6 @@ class Splitter {
       used.insert(used.end(), more.begin(), more.end());
     }
     Region part;
-    part.border = "output";
     for (AxisId axis : r_.axes.normalize(region_.axes)) {
       if (contains(used, axis)) part.axes.push_back(axis);
     }
