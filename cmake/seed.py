@@ -100,6 +100,13 @@ def folds(dtype):
             yield getattr(mx, name), ["m"], {"axis": axis}
 
 
+def scans(dtype):
+    for name in ("cumsum", "cumprod", "cummax", "cummin"):
+        yield getattr(mx, name), ["v"], {}
+        for axis in (0, 1):
+            yield getattr(mx, name), ["m"], {"axis": axis}
+
+
 def movements(dtype):
     ids = numbers((5,), mx.int32)
     yield lambda x: mx.contiguous(x.T), ["m"], {}
@@ -136,6 +143,9 @@ def float_calls(dtype):
     yield lambda x: x @ x, [numbers((8, 8), dtype)], {}
     yield mx.clip, ["v", 1, 2], {}
     yield mx.round, ["v"], {}
+    for number in (0.5, -0.5, -1, 3, 4, 0.3):  # forms of their own, and the general one
+        yield mx.power, ["v", number], {}
+    yield mx.logcumsumexp, ["v"], {}
     yield mx.fast.layer_norm, ["m", "row", "row", 1e-5], {}
     yield mx.fast.rms_norm, ["m", "row", 1e-5], {}
     for name in ("logsumexp", "softmax"):
@@ -162,7 +172,12 @@ def calls():
         for f, arguments, options in casts(dtype):
             yield f, arguments, options, dtype
     for dtype in COMMON:
-        for part in (folds(dtype), movements(dtype), float_calls(dtype) if dtype in FLOATS else ()):
+        for part in (
+            folds(dtype),
+            scans(dtype),
+            movements(dtype),
+            float_calls(dtype) if dtype in FLOATS else (),
+        ):
             for f, arguments, options in part:
                 yield f, arguments, options, dtype
 

@@ -4,8 +4,8 @@
 //
 // panel_n  lanes along n. Blocks of 8 or 16 k: a tile of C stays in registers over a block, whose rows are
 //          walked side by side, having been asked for one after another, and C is in L1 or L2. For a
-//          single row of A, C is cheaper to load and store than the matrix to read out of its order:
-//          whole rows of it, one after another.
+//          single row of A some rows of the matrix are walked over their whole length, without being asked
+//          for: C is loaded and stored once for all of them.
 // panel_k  lanes along k. Sums of all rows and some columns, added up at the end: of a single row over
 //          the whole depth, else over a part of it, of which A stays in L1, for some groups of columns.
 //          Of bfloat16 a dot instruction takes pairs as they lie there.
@@ -22,12 +22,11 @@ namespace {
 
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kDepth = ir::kPanelDepth, kColumns = ir::kPanelColumns;
-constexpr int kIntoL2 = 2;             // locality of a prefetch: L1 is for what is read now,
-constexpr int kIntoL1 = 3;             // and for what follows in one stream
+constexpr int kIntoL2 = 2;  // locality of a prefetch: L1 fetches too little at a time for rows,
+constexpr int kIntoL1 = 3;  // enough for one stream
 constexpr int64_t kBytesAhead = 4096;  // of such a stream, at least
-constexpr int64_t kAgain = 2048;  // bytes later, what a stream was asked for is asked for again
-constexpr int64_t kPart = 512;    // of k, along which A stays in L1 for
-constexpr int64_t kGroups = 4;    // groups of columns
+constexpr int64_t kPart = 512;         // of k, along which A stays in L1 for
+constexpr int64_t kGroups = 4;         // groups of columns
 constexpr int64_t kWhole = int64_t{1} << 30;
 
 class PanelCode {
@@ -105,9 +104,11 @@ class PanelCode {
 
   // As many as 32 (16) registers hold beside a row of the matrix.
   int64_t tile_vectors() const { return many_ ? 2 : 1; }
-  // Where elements are widened, so that the work for a cache line is long, the matrix is read in one stream;
-  // else processors see far enough to follow some side by side, which share loads of A or C.
-  bool streams() const { return rows_ == 1 && given_ != dtype_; }
+  // Along k, where elements are widened in short vectors, so that the work for a cache line is long, the
+  // matrix is read in one stream; else processors see far enough to follow some side by side, which share A.
+  bool streams() const { return rows_ == 1 && given_ != dtype_ && !many_; }
+  // Rows of the matrix along n for a single row of A: the longer the work for a line, the more share C.
+  int64_t together() const { return given_ != dtype_ ? 8 : 4; }
   // Of vector v of row i from the beginning of a tile.
   int64_t in_c(int64_t i, int64_t v) const {
     const int64_t j = v * lanes_;
@@ -210,22 +211,20 @@ class PanelCode {
 
   void row_along_n() {
     f_.when(b_.CreateICmpEQ(f_.argument(6), f_.word(0)), [&] { clear(); });
-    Value* ahead = prefetch_ && streams() ? stream_ahead(f_.argument(3), 1) : nullptr;
-    const int64_t together = streams() ? 1 : 4;
-    Value* whole = b_.CreateAnd(f_.argument(4), f_.word(-together));
-    f_.loop(whole, together, {}, [&](Value* k, const MicroValues&) -> MicroValues {
-      add_rows(k, together, ahead);
+    Value* whole = b_.CreateAnd(f_.argument(4), f_.word(-together()));
+    f_.loop(whole, together(), {}, [&](Value* k, const MicroValues&) -> MicroValues {
+      add_rows(k, together());
       return {};
     });
     f_.loop(b_.CreateSub(f_.argument(4), whole), 1, {},
             [&](Value* k, const MicroValues&) -> MicroValues {
-              add_rows(b_.CreateAdd(whole, k), 1, ahead);
+              add_rows(b_.CreateAdd(whole, k), 1);
               return {};
             });
   }
 
   // Rows k .. of the matrix onto C, a cache line of each at a time.
-  void add_rows(Value* k, int64_t count, Value* ahead) {
+  void add_rows(Value* k, int64_t count) {
     const int64_t vectors =
         std::max<int64_t>(1, kLineBytes / static_cast<int64_t>(size_of(given_)) / lanes_);
     MicroValues factors, rows;
@@ -245,7 +244,6 @@ class PanelCode {
     Value* whole = b_.CreateAnd(f_.argument(3), f_.word(-vectors * lanes_));
     f_.loop(whole, vectors * lanes_, {}, [&](Value* j, const MicroValues&) -> MicroValues {
       for (int64_t v = 0; v < vectors; ++v) add(b_.CreateAdd(j, f_.word(v * lanes_)), nullptr);
-      if (ahead != nullptr) prefetch(matrix(rows[0], b_.CreateAdd(ahead, j)), kIntoL1);
       return {};
     });
     Value* rest = b_.CreateSub(f_.argument(3), whole);
@@ -288,15 +286,11 @@ class PanelCode {
   }
 
   // Asks for so many elements of a row (column) of that length, from `at` on, one after another: processors
-  // go on with such a stream, and drop what they cannot take at once. So each line is asked for twice.
+  // go on with such a stream.
   std::pair<Value*, Value*> fetch(Value* row, Value* at, int64_t elements, Value* length) {
     const auto size = static_cast<int64_t>(size_of(given_));
-    for (int64_t line = 0; line < elements * size; line += kLineBytes) {
-      Value* place = matrix(row, b_.CreateAdd(at, f_.word(line / size)));
-      prefetch(place, many_ ? kIntoL1 : kIntoL2);
-      if (many_ && elements * size >= kLineBytes)
-        prefetch(matrix(place, f_.word(-kAgain / size)), kIntoL1);
-    }
+    for (int64_t line = 0; line < elements * size; line += kLineBytes)
+      prefetch(matrix(row, b_.CreateAdd(at, f_.word(line / size))), kIntoL2);
     Value* next = b_.CreateAdd(at, f_.word(elements));
     Value* ends = b_.CreateICmpSGE(next, length);
     return {b_.CreateSelect(ends, matrix(row, stride()), row),
