@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -31,6 +32,9 @@ class CompiledGraph {
   bool prepare(std::span<const array> inputs, std::span<const Number> symbols, Call& call) const;
   // The same when the program is there; nullopt when it must be made or another thread is at it.
   std::optional<bool> prepare_known(std::span<const Number> symbols, Call& call) const;
+  // Why it does not hold, for the log. names: of the symbols.
+  std::string broken_guard(std::span<const Number> symbols,
+                           std::span<const std::string> names) const;
   // The outputs of a prepared call, lazily: evaluating one runs the program and makes all. Inputs that
   // nobody else can look at by then may be overwritten.
   Arrays run(Call& call, std::span<const array* const> inputs) const;
