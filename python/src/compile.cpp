@@ -209,7 +209,7 @@ class Trace {
       snapshot.restore();
       throw;
     }
-    outputs = tree_arrays(result);
+    outputs = tree_arrays("compile", result);
     repeats = before_.structure == after.structure &&
               before_.places.size() == after.places.size() && after.numbers.empty();
     find_in_place();
@@ -233,7 +233,7 @@ class Trace {
  private:
   // Open numbers get plain values; those that matter to the trace do so in each call.
   void find_numbers() {
-    tree_visit(result, [&](nb::handle leaf) {
+    tree_visit("compile", result, [&](nb::handle leaf) {
       if (is_traced_number(leaf)) results.push_back(traced_number_of(*symbols, leaf));
     });
     struct Stored {
@@ -624,7 +624,7 @@ class Compiled {
                          const std::vector<Number>& numbers) {
     if (is_array(entry.result)) return nb::cast(results[0]);
     size_t next = 0, next_number = 0;
-    return tree_map(entry.result, [&](nb::handle leaf) {
+    return tree_map("compile", entry.result, [&](nb::handle leaf) {
       if (is_traced_number(leaf)) return plain_number(numbers[next_number++]);
       return is_array(leaf) ? nb::cast(results[next++]) : nb::borrow(leaf);
     });
@@ -633,7 +633,7 @@ class Compiled {
   void remember(const CaptureKey& key, const EntryPtr& entry, const Trace& t,
                 const Captured& state) {
     // Traced arrays in the kept result would hold the whole graph.
-    entry->result = tree_map(entry->result, [](nb::handle leaf) {
+    entry->result = tree_map("compile", entry->result, [](nb::handle leaf) {
       return is_array(leaf) ? nb::cast(placeholder(Shape{0}, Dtype::boolean)) : nb::borrow(leaf);
     });
     entry->identified = state.identified;
@@ -724,9 +724,22 @@ PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
                        {Py_tp_clear, reinterpret_cast<void*>(clear)},
                        {0, nullptr}};
 
+// State is in containers, or in an object's attributes: not in a constant, nor in code.
+void check_state(const char* what, nb::handle state) {
+  PyObject* p = state.ptr();
+  const bool is_code =
+      PyFunction_Check(p) || PyCFunction_Check(p) || PyType_Check(p) || PyModule_Check(p);
+  const bool is_constant = is_scalar(state) || PyUnicode_Check(p) || PyBytes_Check(p);
+  CERMET_CHECK(!is_code && !is_constant, type, "compile",
+               "{} is {}; it must be a list, tuple or dict of the arrays that the function {}",
+               what, described(state), *what == 'i' ? "reads" : "changes");
+}
+
 nb::object make_compiled(nb::object fun, nb::object inputs, nb::object outputs) {
   CERMET_CHECK(PyCallable_Check(fun.ptr()), type, "compile", "{} was given; it must be callable",
                type_of(fun));
+  check_state("inputs", inputs);
+  check_state("outputs", outputs);
   const nb::handle type = nb::type<Compiled>();
   nb::object compiled = nb::inst_alloc(type);
   auto* object = new (nb::inst_ptr<void>(compiled)) Compiled(fun, inputs, outputs, call);
