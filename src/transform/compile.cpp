@@ -75,6 +75,11 @@ CompiledGraph::CompiledGraph(std::shared_ptr<const Symbols> symbols, const Array
       placeholders_(nodes_of(placeholders)),
       outputs_(nodes_of(outputs)),
       results_(std::move(results)) {
+  for (const NodeRef& output : outputs_) {
+    const auto at = std::ranges::find(placeholders_, output);
+    if (at != placeholders_.end()) passed_.push_back(at - placeholders_.begin());
+  }
+  if (passed_.size() != outputs_.size()) passed_.clear();
   const std::vector<bool> varies = symbols_->varying();
   for (size_t i = 0; i < symbols_->input_count(); ++i) {
     if (symbols_->is_structural(i)) structural_.push_back(i);
@@ -255,6 +260,11 @@ class CompiledGraph::PendingRun final : public ProgramCall {
 };
 
 Arrays CompiledGraph::run(Call& call, std::span<const array* const> inputs) const {
+  if (!passed_.empty()) {
+    Arrays same;
+    for (size_t i : passed_) same.push_back(*inputs[i]);
+    return same;
+  }
   const auto pending = std::make_shared<PendingRun>(call, inputs);
   const auto& outputs = pending->instance().outputs;
   int64_t bytes = 0;

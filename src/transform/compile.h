@@ -53,6 +53,7 @@ class CompiledGraph {
   std::shared_ptr<const Symbols> symbols_;
   std::vector<NodeRef> placeholders_, outputs_;
   std::vector<Number> results_;
+  std::vector<size_t> passed_;          // every output is one of the inputs: these; else empty
   std::vector<size_t> structural_;      // inputs of the symbols that decide which program runs
   std::vector<uint32_t> varying_;       // expressions that each call computes
   std::vector<Symbols::Guard> guards_;  // ... and guards that it checks
