@@ -64,6 +64,7 @@ def collect(trainer, validation):
         "step_seconds": round(usual, 5),
         "compile_seconds": round(max(trainer.history["seconds"][0] - usual, 0), 3),
         "kernels_generated": counters.get("kernels_compiled"),
+        "kernels_generated_ms": round(counters["compile_us"] / 1e3, 1) if counters else None,
         "peak_memory_bytes": peak_memory,
         "step_flops": flops,
         "flops_per_second": flops / usual,
@@ -166,7 +167,10 @@ def render(trainer, facts):
         f"  {facts['compile_seconds']:9,.2f}  s longer for the first step, which compiles",
     ]
     if facts["kernels_generated"] is not None:
-        lines.append(f"  {facts['kernels_generated']:9,}  kernels generated in this process")
+        lines += [
+            f"  {facts['kernels_generated']:9,}  kernels generated in this process",
+            f"  {facts['kernels_generated_ms']:9,.0f}  ms to compile them, added up over threads",
+        ]
     if facts["step_kernels"] is not None:
         lines += [
             "",

@@ -241,18 +241,18 @@ def progress_bar(trainer):
     return tqdm(
         initial=trainer.steps_done,
         total=trainer.horizon or None,
-        bar_format="{l_bar}{bar:20}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]",
+        bar_format="|{bar}| {n_fmt}/{total_fmt} {elapsed}<{remaining}{postfix}",
     )
 
 
 def progress(trainer):
-    """Loss, validation and speed of late, as a line."""
+    """Loss, validation and speed of late, so short that 80 columns show all of the bar."""
     history = trainer.history
     late = history["seconds"][-10:]
     tokens = trainer.settings.batch * trainer.config.context * len(late)
     validation = f"{history['validation'][-1][1]:.3f}" if history["validation"] else "…"
     return (
-        f"loss {history['loss'][-1]:.3f}, validation {validation} bits per byte, "
+        f"loss {history['loss'][-1]:.2f} val {validation} bits/byte "
         f"{tokens / sum(late):,.0f} tokens/s"
     )
 

@@ -6,6 +6,7 @@ joined by dots ("layers.0.weight"). Named tuples stay named tuples; dict subclas
 """
 
 from functools import reduce as _fold
+from functools import wraps as _wraps
 
 from cermet.arguments import path_pairs as _path_pairs
 
@@ -17,6 +18,45 @@ __all__ = [
     "tree_reduce",
     "tree_merge",
 ]
+
+
+def _children(tree):
+    if isinstance(tree, dict):
+        return iter(tree.values())
+    return iter(tree) if isinstance(tree, (list, tuple)) else iter(())
+
+
+def _holds_itself(tree):
+    around, rest = [tree], [_children(tree)]
+    while rest:
+        for child in rest[-1]:
+            if any(child is branch for branch in around):
+                return True
+            if isinstance(child, (dict, list, tuple)) and child:
+                around.append(child)
+                rest.append(_children(child))
+                break
+        else:
+            around.pop(), rest.pop()
+    return False
+
+
+def _of_trees(function):
+    """The function, with an answer to trees that do not end."""
+
+    @_wraps(function)
+    def answering(*args, **kwargs):
+        try:
+            return function(*args, **kwargs)
+        except RecursionError:
+            if not any(_holds_itself(tree) for tree in (*args, *kwargs.values())):
+                raise
+        raise ValueError(
+            f"[{function.__name__}] a dict, list or tuple of the tree holds itself; "
+            "give a tree that ends"
+        )
+
+    return answering
 
 
 def _rebuild_sequence(like, values):
@@ -44,44 +84,54 @@ def _item(op, tree, key):
     return tree[key]
 
 
+@_of_trees
 def tree_map(fn, tree, *rest, is_leaf=None):
     """The tree with `fn(leaf, *leaves of rest)` in place of each leaf.
 
     The trees in `rest` need every key and index that `tree` has and may have more; where `tree`
     has a leaf, they may have a whole subtree. `is_leaf(subtree)` true stops the descent there.
     """
+    return _map(fn, tree, rest, is_leaf)
+
+
+def _map(fn, tree, rest, is_leaf):
     if not _is_branch(tree, is_leaf):
         return fn(tree, *rest)
     if isinstance(tree, dict):
         return {
-            k: tree_map(fn, v, *(_item("tree_map", r, k) for r in rest), is_leaf=is_leaf)
+            k: _map(fn, v, [_item("tree_map", r, k) for r in rest], is_leaf)
             for k, v in tree.items()
         }
     mapped = (
-        tree_map(fn, v, *(_item("tree_map", r, i) for r in rest), is_leaf=is_leaf)
-        for i, v in enumerate(tree)
+        _map(fn, v, [_item("tree_map", r, i) for r in rest], is_leaf) for i, v in enumerate(tree)
     )
     return _rebuild_sequence(tree, mapped)
 
 
+@_of_trees
 def tree_map_with_path(fn, tree, *rest, is_leaf=None, path=None):
     """Like `tree_map`, calling `fn(path, leaf, *leaves of rest)`.
 
     `path` is put before every path; the path of a tree that is itself a leaf is `path`.
     """
+    return _map_with_path(fn, tree, rest, is_leaf, path)
+
+
+def _map_with_path(fn, tree, rest, is_leaf, path):
     if not _is_branch(tree, is_leaf):
         return fn(path, tree, *rest)
 
     def visit(key):
         below = f"{path}.{key}" if path else str(key)
-        further = (_item("tree_map_with_path", t, key) for t in rest)
-        return tree_map_with_path(fn, tree[key], *further, is_leaf=is_leaf, path=below)
+        further = [_item("tree_map_with_path", t, key) for t in rest]
+        return _map_with_path(fn, tree[key], further, is_leaf, below)
 
     if isinstance(tree, dict):
         return {k: visit(k) for k in tree}
     return _rebuild_sequence(tree, (visit(i) for i in range(len(tree))))
 
 
+@_of_trees
 def tree_flatten(tree, prefix="", is_leaf=None, destination=None):
     """All leaves with their paths, in order: `[("a.0", leaf), ...]`.
 
@@ -141,16 +191,20 @@ def tree_unflatten(tree):
     return items
 
 
+@_of_trees
 def tree_reduce(fn, tree, initializer=None, is_leaf=None):
     """`fn(...fn(fn(initializer, leaf0), leaf1)..., leafN)`; without an initializer (None) it
     starts from the first leaf. A tree without leaves gives the initializer.
     """
-    leaves = (leaf for _, leaf in tree_flatten(tree, is_leaf=is_leaf))
+    leaves = []
+    _flatten_into(lambda item: leaves.append(item[1]), tree, "", is_leaf)
+    leaves = iter(leaves)
     if initializer is None:
         initializer = next(leaves, None)
     return _fold(fn, leaves, initializer)
 
 
+@_of_trees
 def tree_merge(tree_a, tree_b, merge_fn=None):
     """One tree with the leaves of both.
 
@@ -158,6 +212,10 @@ def tree_merge(tree_a, tree_b, merge_fn=None):
     merged item by item. Where both have something that cannot be joined, `merge_fn(a, b)` decides;
     without it that is a ValueError.
     """
+    return _merge(tree_a, tree_b, merge_fn)
+
+
+def _merge(tree_a, tree_b, merge_fn):
     if _is_absent(tree_a):
         if tree_a is not None or tree_b is not None:
             return tree_b
@@ -166,11 +224,11 @@ def tree_merge(tree_a, tree_b, merge_fn=None):
     elif isinstance(tree_a, dict) and isinstance(tree_b, dict):
         merged = dict(tree_a)
         for key, value in tree_b.items():
-            merged[key] = tree_merge(merged[key], value, merge_fn) if key in merged else value
+            merged[key] = _merge(merged[key], value, merge_fn) if key in merged else value
         return merged
     elif isinstance(tree_a, (list, tuple)) and isinstance(tree_b, (list, tuple)):
         shared = min(len(tree_a), len(tree_b))
-        both = [tree_merge(a, b, merge_fn) for a, b in zip(tree_a, tree_b, strict=False)]
+        both = [_merge(a, b, merge_fn) for a, b in zip(tree_a, tree_b, strict=False)]
         return _rebuild_sequence(tree_a, (*both, *tree_a[shared:], *tree_b[shared:]))
     if merge_fn is None:
         raise ValueError(

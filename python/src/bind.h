@@ -71,7 +71,9 @@ nb::module_ submodule(nb::module_& m, const char* name, const char* doc);
 // --- convert ---
 bool is_array(nb::handle object);
 std::string type_of(nb::handle object);  // in a message: "an int", "a Dtype", "None"
-nb::object array_object(array a);        // a new Python object for it
+std::string described(
+    nb::handle object);            // the same with its value, if that is short: "an int (5)"
+nb::object array_object(array a);  // a new Python object for it
 // The array of an object that is one (is_array).
 inline const array& array_of(nb::handle object) { return *nb::inst_ptr<array>(object); }
 bool is_scalar(nb::handle object);  // bool, int, float, complex (also NumPy's)
@@ -103,15 +105,24 @@ bool to_flag(nb::handle value);  // None is false; what has no truth value raise
 nb::tuple items_of(const char* op, const char* what, nb::handle sequence);
 std::vector<int64_t> to_ints(const char* op, const char* what, nb::handle sequence);
 ShapeList to_sizes(const char* op, const char* what, nb::handle sequence);
-// While it lives one level of a recursion over Python's objects is open; RecursionError when too many are.
+// While it lives one level of a recursion over Python's containers is open. When too many are, raises [op]
+// value; RecursionError where the calls around it are the many.
 class RecursionLevel {
  public:
-  RecursionLevel() {
-    if (Py_EnterRecursiveCall(" in nested arguments") != 0) nb::raise_python_error();
+  explicit RecursionLevel(const char* op) {
+    if (Py_EnterRecursiveCall(" in nested arguments") != 0) refuse(op);
+    ++depth_;
   }
-  ~RecursionLevel() { Py_LeaveRecursiveCall(); }
+  ~RecursionLevel() {
+    --depth_;
+    Py_LeaveRecursiveCall();
+  }
   RecursionLevel(const RecursionLevel&) = delete;
   RecursionLevel& operator=(const RecursionLevel&) = delete;
+
+ private:
+  [[noreturn]] static void refuse(const char* op);
+  static thread_local int depth_;
 };
 // Arrays, scalars, nested sequences, buffers (NumPy), objects with __mlx_array__ or __dlpack__.
 array to_array(nb::handle object, std::optional<Dtype> dtype = {});
@@ -156,9 +167,10 @@ array update_item(const array& a, nb::handle index, nb::handle value, ScatterRed
 
 // --- trees ---
 // Arrays in dicts, lists, tuples (NamedTuples too) and Modules, depth first; dict order is insertion.
-void tree_visit(nb::handle tree, const std::function<void(nb::handle leaf)>& visit);
-nb::object tree_map(nb::handle tree, const std::function<nb::object(nb::handle leaf)>& map);
-Arrays tree_arrays(nb::handle tree);  // array leaves only
+void tree_visit(const char* op, nb::handle tree, const std::function<void(nb::handle leaf)>& visit);
+nb::object tree_map(const char* op, nb::handle tree,
+                    const std::function<nb::object(nb::handle leaf)>& map);
+Arrays tree_arrays(const char* op, nb::handle tree);  // array leaves only
 // One axis for each array leaf, -1 for none: `axes` is an int or None for the whole tree, or a tree like it.
 // They count among the leaf's axes and those that are to be added.
 void leaf_axes(const char* op, nb::handle tree, nb::handle axes, std::vector<int>& to,

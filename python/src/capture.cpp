@@ -38,7 +38,7 @@ uint64_t constant_value(PyObject* p) {
     return mix(std::bit_cast<uint64_t>(c.real)), mix(std::bit_cast<uint64_t>(c.imag)), value;
   }
   if (PyTuple_Check(p)) {
-    const RecursionLevel level;
+    const RecursionLevel level("compile");
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p); i++)
       mix(constant_value(PyTuple_GET_ITEM(p, i)));
     return value;
@@ -65,7 +65,7 @@ bool is_constant(PyObject* p) {
     return true;
   }
   if (!PyTuple_CheckExact(p)) return false;
-  const RecursionLevel level;
+  const RecursionLevel level("compile");
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p); i++)
     if (!is_constant(PyTuple_GET_ITEM(p, i))) return false;
   return true;
@@ -224,7 +224,7 @@ class Walker {
   }
 
   void enter(nb::handle object) {
-    const RecursionLevel level;
+    const RecursionLevel level("compile");
     const nb::object kept = nb::borrow(object);  // a hash of the user's may drop it
     PyObject* p = object.ptr();
     if (PyDict_Check(p)) {

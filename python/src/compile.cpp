@@ -15,7 +15,9 @@
 #include "capture.h"
 #include "compile_inputs.h"
 #include "compile_number.h"
+#include "runtime/clock.h"
 #include "runtime/counters.h"
+#include "runtime/log.h"
 #include "runtime/long_lock.h"
 
 namespace cermet::python {
@@ -207,7 +209,7 @@ class Trace {
       snapshot.restore();
       throw;
     }
-    outputs = tree_arrays(result);
+    outputs = tree_arrays("compile", result);
     repeats = before_.structure == after.structure &&
               before_.places.size() == after.places.size() && after.numbers.empty();
     find_in_place();
@@ -231,7 +233,7 @@ class Trace {
  private:
   // Open numbers get plain values; those that matter to the trace do so in each call.
   void find_numbers() {
-    tree_visit(result, [&](nb::handle leaf) {
+    tree_visit("compile", result, [&](nb::handle leaf) {
       if (is_traced_number(leaf)) results.push_back(traced_number_of(*symbols, leaf));
     });
     struct Stored {
@@ -545,12 +547,48 @@ class Compiled {
     return now.constants == before.constants;
   }
 
+  // In the order of the key's symbols.
+  static std::vector<std::string> names_of_symbols(const CallInputs& given, const Captured& state,
+                                                   const CallKey& key) {
+    std::vector<std::string> names;
+    const auto sizes = [&](const char* what, size_t i, const array& a) {
+      for (int axis = 0; axis < a.ndim(); axis++)
+        if (a.shape()[axis] > 1) names.push_back(fmt::format("{} {}.shape[{}]", what, i, axis));
+    };
+    for (size_t i = 0; i < given.arrays.size(); i++) sizes("argument array", i, *given.arrays[i]);
+    for (size_t i = 0; i < state.holders.size(); i++) sizes("state array", i, state.value(i));
+    for (size_t i = 0; i < given.numbers.size(); i++)
+      names.push_back(fmt::format("argument number {}", i));
+    for (size_t i : key.open_constants) names.push_back(fmt::format("state number {}", i));
+    return names;
+  }
+
+  // For the log: why no earlier trace serves the call.
+  std::string why_traced(const CallInputs& given, const Captured& state, const CallKey& key) const {
+    if (entries_.empty()) return calls_ == 0 ? "first call" : "no trace is kept";
+    const auto alike = entries_.find(key.key);
+    if (alike == entries_.end())
+      return "no trace of this structure (dtypes, numbers of axes, sizes of 0 and 1, containers, "
+             "constants)";
+    return "broken guard: " +
+           alike->second[0]->graph->broken_guard(key.symbols, names_of_symbols(given, state, key));
+  }
+
+  void log_trace(const std::string& why, int64_t begin) const {
+    nb::object name = nb::getattr(fun_, "__qualname__", nb::none());
+    if (name.is_none()) name = nb::str(type_of(fun_).c_str());
+    log_line(LogTopic::compile, "{} traced in {:.2f} ms: {}", nb::str(name).c_str(),
+             static_cast<double>(now_ns() - begin) / 1e6, why);
+  }
+
   nb::object trace(const Arguments& arguments, const CallInputs& given) {
     count(Counter::traces);
+    const int64_t begin = log_enabled(LogTopic::compile) ? now_ns() : 0;
     Snapshot snapshot;
     const Captured state = capture_for(given, true, &snapshot);
     open_places(state, snapshot);
     const CallKey key(given, state, open_);
+    const std::string why = begin != 0 ? why_traced(given, state, key) : "";
     auto entry = std::make_shared<Entry>();
     Arrays inputs, results;
     CompiledGraph::Call call;
@@ -574,6 +612,7 @@ class Compiled {
       if (c.kind == Change::Kind::in_place)
         nb::cast<array&>(state.holders[c.slot]) = results[c.output];
     for (auto& [holder, output] : t.created) nb::cast<array&>(holder) = results[output];
+    if (begin != 0) log_trace(why, begin);
     entry->result = t.result;
     const nb::object value = fill(*entry, results, call.results());
     if (t.repeats && same_constants(given, key, t.after)) remember(key.key, entry, t, state);
@@ -585,7 +624,7 @@ class Compiled {
                          const std::vector<Number>& numbers) {
     if (is_array(entry.result)) return nb::cast(results[0]);
     size_t next = 0, next_number = 0;
-    return tree_map(entry.result, [&](nb::handle leaf) {
+    return tree_map("compile", entry.result, [&](nb::handle leaf) {
       if (is_traced_number(leaf)) return plain_number(numbers[next_number++]);
       return is_array(leaf) ? nb::cast(results[next++]) : nb::borrow(leaf);
     });
@@ -594,7 +633,7 @@ class Compiled {
   void remember(const CaptureKey& key, const EntryPtr& entry, const Trace& t,
                 const Captured& state) {
     // Traced arrays in the kept result would hold the whole graph.
-    entry->result = tree_map(entry->result, [](nb::handle leaf) {
+    entry->result = tree_map("compile", entry->result, [](nb::handle leaf) {
       return is_array(leaf) ? nb::cast(placeholder(Shape{0}, Dtype::boolean)) : nb::borrow(leaf);
     });
     entry->identified = state.identified;
@@ -685,9 +724,22 @@ PyType_Slot slots[] = {{Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
                        {Py_tp_clear, reinterpret_cast<void*>(clear)},
                        {0, nullptr}};
 
+// State is in containers, or in an object's attributes: not in a constant, nor in code.
+void check_state(const char* what, nb::handle state) {
+  PyObject* p = state.ptr();
+  const bool is_code =
+      PyFunction_Check(p) || PyCFunction_Check(p) || PyType_Check(p) || PyModule_Check(p);
+  const bool is_constant = is_scalar(state) || PyUnicode_Check(p) || PyBytes_Check(p);
+  CERMET_CHECK(!is_code && !is_constant, type, "compile",
+               "{} is {}; it must be a list, tuple or dict of the arrays that the function {}",
+               what, described(state), *what == 'i' ? "reads" : "changes");
+}
+
 nb::object make_compiled(nb::object fun, nb::object inputs, nb::object outputs) {
   CERMET_CHECK(PyCallable_Check(fun.ptr()), type, "compile", "{} was given; it must be callable",
                type_of(fun));
+  check_state("inputs", inputs);
+  check_state("outputs", outputs);
   const nb::handle type = nb::type<Compiled>();
   nb::object compiled = nb::inst_alloc(type);
   auto* object = new (nb::inst_ptr<void>(compiled)) Compiled(fun, inputs, outputs, call);

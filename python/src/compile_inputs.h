@@ -59,7 +59,7 @@ class CallInputs {
 
  private:
   void tuple(nb::handle items) {
-    const RecursionLevel level;
+    const RecursionLevel level("compile");
     key.add(static_cast<uint64_t>(PyTuple_GET_SIZE(items.ptr())));
     key.add(reinterpret_cast<uintptr_t>(Py_TYPE(items.ptr())));
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.ptr()); i++)
@@ -97,7 +97,7 @@ struct TracedArguments {
     if (is_array(tree)) return nb::cast(arrays[next_array++]);
     if (open_number(tree)) return traced_number_object(numbers[next_number++]);
     if (!PyTuple_Check(tree.ptr()) || is_key_constant(tree)) return nb::borrow(tree);
-    const RecursionLevel level;
+    const RecursionLevel level("compile");
     const Py_ssize_t n = PyTuple_GET_SIZE(tree.ptr());
     nb::object items = nb::steal(PyTuple_New(n));
     for (Py_ssize_t i = 0; i < n; i++)

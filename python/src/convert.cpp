@@ -165,7 +165,7 @@ std::string shown_int(nb::handle value) {
 array from_sequence(nb::handle object, std::optional<Dtype> dtype) {
   NestedNumbers numbers;
   if (numbers.read(object, dtype)) return numbers.to_array();
-  const RecursionLevel level;
+  const RecursionLevel level("array");
   Arrays parts;
   for (nb::handle item : items_of("array", "a list", object)) {
     check_cancelled("array");
@@ -218,6 +218,29 @@ std::string type_of(nb::handle object) {
   const std::string name = is_ours ? full.substr(full.rfind('.') + 1) : full;
   const bool has_vowel = std::string_view("aeioAEIO").find(name[0]) != std::string_view::npos;
   return (has_vowel || name == "ndarray" ? "an " : "a ") + name;
+}
+
+std::string described(nb::handle object) {
+  constexpr size_t kShort = 40;
+  if (object.is_none() || is_array(object)) return type_of(object);
+  const nb::object text = nb::steal(PyObject_Repr(object.ptr()));
+  if (!text.is_valid()) PyErr_Clear();
+  const bool is_short = text.is_valid() && nb::len(text) <= kShort;
+  return is_short ? fmt::format("{} ({})", type_of(object), nb::cast<std::string>(text))
+                  : type_of(object);
+}
+
+thread_local int RecursionLevel::depth_ = 0;
+
+void RecursionLevel::refuse(const char* op) {
+  constexpr int kMany = 64;  // of containers, in a program that does not hold itself
+  if (depth_ < kMany) nb::raise_python_error();
+  PyErr_Clear();
+  fail(ErrorKind::value, op,
+       "containers are nested more than {} deep, or one holds itself; give a list, tuple or dict "
+       "that "
+       "ends",
+       depth_);
 }
 
 bool is_array(nb::handle object) {
@@ -361,7 +384,7 @@ array to_array(nb::handle object, std::optional<Dtype> dtype) {
                "the class {} was given; it must be a number, a list or an array",
                nb::str(object.attr("__name__")).c_str());
   if (nb::hasattr(object, "__mlx_array__")) {
-    const RecursionLevel level;
+    const RecursionLevel level("array");
     return to_array(object.attr("__mlx_array__")(), dtype);
   }
   if (is_numpy_scalar(object) && !PyObject_CheckBuffer(object.ptr()))

@@ -19,14 +19,15 @@ nb::handle hole() {
 }
 
 nb::object without_arrays(nb::handle tree) {
-  return tree_map(
-      tree, [](nb::handle leaf) { return is_array(leaf) ? nb::borrow(hole()) : nb::borrow(leaf); });
+  return tree_map(kOp, tree, [](nb::handle leaf) {
+    return is_array(leaf) ? nb::borrow(hole()) : nb::borrow(leaf);
+  });
 }
 
 // Objects in place of the holes, in order.
 template <typename Next>
 nb::object fill(nb::handle tree, Next&& next) {
-  return tree_map(tree,
+  return tree_map(kOp, tree,
                   [&](nb::handle leaf) { return leaf.is(hole()) ? next() : nb::borrow(leaf); });
 }
 
@@ -37,7 +38,7 @@ nb::object fill(nb::handle tree, const Arrays& arrays) {
 
 size_t count_holes(nb::handle tree) {
   size_t count = 0;
-  tree_visit(tree, [&](nb::handle leaf) { count += leaf.is(hole()) ? 1 : 0; });
+  tree_visit(kOp, tree, [&](nb::handle leaf) { count += leaf.is(hole()) ? 1 : 0; });
   return count;
 }
 
@@ -155,7 +156,7 @@ std::pair<Arrays, std::vector<int>> call_rule_vmap(const CallTrees& trees, const
                "the vmap gives {}; it must give (outputs, axes)", type_of(given));
   std::vector<int> out_axes;
   leaf_axes(kOp, given[0], given[1], out_axes);
-  return {tree_arrays(given[0]), out_axes};
+  return {tree_arrays(kOp, given[0]), out_axes};
 }
 
 struct CustomFunction {
@@ -194,15 +195,15 @@ nb::object call(const CustomFunction& f, nb::args args, nb::kwargs kwargs) {
   Arrays given;
   const auto run = [&] {
     value = f.fun(*args, **kwargs);
-    given = tree_arrays(value);
+    given = tree_arrays(kOp, value);
     const auto rule = [](const nb::object& o) { return o.is_valid() ? o : nb::none(); };
     trees->objects =
         keep_alive(nb::make_tuple(rule(f.vjp), rule(f.jvp), rule(f.vmap), without_arrays(args),
                                   without_arrays(kwargs), without_arrays(value)));
-    for (const array& a : tree_arrays(kwargs)) trees->keyword_arrays.push_back(a.node());
+    for (const array& a : tree_arrays(kOp, kwargs)) trees->keyword_arrays.push_back(a.node());
     return given;
   };
-  const Arrays results = call_custom(run, tree_arrays(args), rules_of(f, trees));
+  const Arrays results = call_custom(run, tree_arrays(kOp, args), rules_of(f, trees));
   return with_results(value, given, results);
 }
 
@@ -264,7 +265,7 @@ nb::object call_checkpointed(nb::handle fun, nb::args args, nb::kwargs kwargs) {
   Arrays given;
   const Arrays results = checkpointed([&] {
     value = fun(*args, **kwargs);
-    return given = tree_arrays(value);
+    return given = tree_arrays("checkpoint", value);
   });
   return with_results(value, given, results);
 }

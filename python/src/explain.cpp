@@ -118,6 +118,10 @@ void init_explain(nb::module_& m) {
   m.def(
       "explain",
       [](nb::object fun, nb::args args, nb::kwargs kwargs) {
+        CERMET_CHECK(PyCallable_Check(fun.ptr()), type, "explain",
+                     "{} was given; it must be a function, and what it is called with the further "
+                     "arguments",
+                     described(fun));
         return Explanation{explain(outputs_without_running(fun, args, kwargs))};
       },
       nb::arg("fun"), nb::arg("args"), nb::arg("kwargs"),

@@ -9,6 +9,7 @@
 
 #include "base/format.h"
 #include "runtime/fork.h"
+#include "runtime/poll.h"
 
 namespace cermet::python {
 
@@ -234,7 +235,7 @@ void copy_line(char* to, const char* from, int64_t n, int64_t stride) {
     std::memcpy(to + i * static_cast<int64_t>(bytes), from + i * stride, bytes);
 }
 
-void copy_line(char* to, const char* from, int64_t n, int64_t stride, size_t bytes) {
+void copy_part(char* to, const char* from, int64_t n, int64_t stride, size_t bytes) {
   if (stride == static_cast<int64_t>(bytes)) {
     std::memcpy(to, from, static_cast<size_t>(n) * bytes);
     return;
@@ -248,7 +249,26 @@ void copy_line(char* to, const char* from, int64_t n, int64_t stride, size_t byt
   }
 }
 
-char* copy_axis(const CopyPlan& plan, size_t axis, const char* from, char* to, size_t bytes) {
+// f(first, count) for parts of n elements, between which Ctrl-C is seen.
+template <typename F>
+void in_parts(int64_t n, F&& f) {
+  constexpr int64_t kPart = 1 << 20, kShort = 1 << 12;
+  for (int64_t first = 0; first < n; first += kPart) {
+    if (n > kShort) check_cancelled("array");
+    f(first, std::min(kPart, n - first));
+  }
+}
+
+void copy_line(char* to, const char* from, int64_t n, int64_t stride, size_t bytes) {
+  in_parts(n, [&](int64_t first, int64_t count) {
+    copy_part(to + first * static_cast<int64_t>(bytes), from + first * stride, count, stride,
+              bytes);
+  });
+}
+
+char* copy_axis(const CopyPlan& plan, size_t axis, const char* from, char* to, size_t bytes,
+                SparsePoll& poll) {
+  poll.turn();
   if (axis == plan.shape.size()) {
     std::memcpy(to, from, bytes);
     return to + bytes;
@@ -259,7 +279,7 @@ char* copy_axis(const CopyPlan& plan, size_t axis, const char* from, char* to, s
     return to + n * static_cast<int64_t>(bytes);
   }
   for (int64_t i = 0; i < n; i++)
-    to = copy_axis(plan, axis + 1, from + i * plan.strides[axis], to, bytes);
+    to = copy_axis(plan, axis + 1, from + i * plan.strides[axis], to, bytes, poll);
   return to;
 }
 
@@ -291,8 +311,12 @@ array narrow_copy(const char* from, const Shape& shape, Dtype dtype) {
   BufferRef buffer =
       allocator(default_device()).allocate(static_cast<size_t>(n) * size_of(to_dtype), "array");
   char* to = static_cast<char*>(buffer->data());
-  if (dtype == Dtype::float64) convert_elements<double, float>(from, to, n);
-  else convert_elements<std::complex<double>, std::complex<float>>(from, to, n);
+  in_parts(n, [&](int64_t first, int64_t count) {
+    const char* part = from + first * static_cast<int64_t>(size_of(dtype));
+    char* at = to + first * static_cast<int64_t>(size_of(to_dtype));
+    if (dtype == Dtype::float64) convert_elements<double, float>(part, at, count);
+    else convert_elements<std::complex<double>, std::complex<float>>(part, at, count);
+  });
   return array::from_buffer(std::move(buffer), shape, Layout::contiguous(shape), to_dtype);
 }
 
@@ -302,7 +326,8 @@ array packed_copy(const ForeignView& view, const Shape& shape) {
       allocator(default_device()).allocate(static_cast<size_t>(shape.size()) * bytes, "array");
   if (shape.size() > 0) {
     char* to = static_cast<char*>(buffer->data());
-    copy_axis(collapse(view), 0, view.data, to, bytes);
+    SparsePoll poll("array");
+    copy_axis(collapse(view), 0, view.data, to, bytes, poll);
     if (view.swapped) swap_bytes(to, shape.size(), view.dtype);
   }
   return array::from_buffer(std::move(buffer), shape, Layout::contiguous(shape), view.dtype);

@@ -106,7 +106,7 @@ void init_memory(nb::module_& m) {
       "get_array_buffer_size",
       [](nb::args arrays) {
         size_t bytes = 0;
-        for (const array& a : tree_arrays(arrays)) {
+        for (const array& a : tree_arrays("get_array_buffer_size", arrays)) {
           CERMET_CHECK(a.is_ready(), value, "get_array_buffer_size",
                        "an array is not evaluated yet; call eval on it first");
           bytes += a.node()->buffer->size();

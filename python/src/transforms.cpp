@@ -24,9 +24,9 @@ nb::tuple to_args(const Arrays& arrays) {
 
 nb::list to_pylist(const Arrays& arrays) { return nb::list(to_args(arrays)); }
 
-// The tree with its array leaves replaced in order.
+// The tree, whose arrays were taken by tree_arrays, with these replaced in order.
 nb::object with_arrays(nb::handle tree, const Arrays& arrays, size_t& next) {
-  return tree_map(tree, [&](nb::handle leaf) {
+  return tree_map("tree", tree, [&](nb::handle leaf) {
     return is_array(leaf) ? nb::cast(arrays[next++]) : nb::borrow(leaf);
   });
 }
@@ -133,7 +133,7 @@ class GradientCall {
   }
 
   void append(const nb::object& tree, Arrays& primals) {
-    const Arrays leaves = tree_arrays(tree);
+    const Arrays leaves = tree_arrays(op_, tree);
     CERMET_CHECK(
         !leaves.empty(), value, op_,
         "an argument to differentiate holds no array (it is {}); give arrays or trees of them",
@@ -231,21 +231,29 @@ nb::object call_transposed(const char* op, bool forward, nb::handle fun, nb::han
 
 // --- vmap ---
 
+// "a tuple of 2", in a message.
+std::string with_length(nb::handle tree) {
+  PyObject* p = tree.ptr();
+  const bool has_items = PyList_Check(p) || PyTuple_Check(p) || PyDict_Check(p);
+  return has_items ? fmt::format("{} of {}", type_of(tree), nb::len(tree)) : type_of(tree);
+}
+
 }  // namespace
 
 void leaf_axes(const char* op, nb::handle tree, nb::handle axes, std::vector<int>& to, int added) {
   if (axes.is_none() || PyLong_Check(axes.ptr())) {
-    for (const array& leaf : tree_arrays(tree))
+    for (const array& leaf : tree_arrays(op, tree))
       to.push_back(axes.is_none()
                        ? -1
                        : normalize_axis(op, to_int(op, "an axis", axes), leaf.ndim() + added));
     return;
   }
-  const RecursionLevel level;
-  const auto check = [op](bool fits) {
+  const RecursionLevel level(op);
+  const auto check = [&](bool fits) {
     CERMET_CHECK(fits, value, op,
-                 "the axes do not have the structure of the arguments; give an int, None, or a "
-                 "tree like them");
+                 "the axes are {} where the arguments or results are {}; give an int, None, or a "
+                 "tree like them",
+                 described(axes), with_length(tree));
   };
   const auto is_list = [](nb::handle o) { return PyTuple_Check(o.ptr()) || PyList_Check(o.ptr()); };
   if (nb::isinstance<nb::dict>(tree)) {
@@ -257,6 +265,8 @@ void leaf_axes(const char* op, nb::handle tree, nb::handle axes, std::vector<int
     }
     return;
   }
+  CERMET_CHECK(is_list(axes) || nb::isinstance<nb::dict>(axes), type, op,
+               "the axes are {}; give an int, None, or a tree of these", described(axes));
   check(is_list(tree) && is_list(axes) && nb::len(tree) == nb::len(axes));
   const nb::tuple items(tree), each(axes);
   for (size_t i = 0; i < items.size(); i++)
@@ -272,7 +282,7 @@ Shape without_axis(Shape shape, int axis) {
 
 nb::object call_vmap(nb::handle fun, nb::args args, nb::kwargs kwargs, nb::handle in_axes,
                      nb::handle out_axes) {
-  const Arrays batched = tree_arrays(args);
+  const Arrays batched = tree_arrays("vmap", args);
   std::vector<int> axes;
   leaf_axes("vmap", args, in_axes, axes);
   Arrays inputs;
@@ -286,7 +296,7 @@ nb::object call_vmap(nb::handle fun, nb::args args, nb::kwargs kwargs, nb::handl
     inputs.push_back(p);
   }
   const nb::object value = fun(*nb::borrow<nb::tuple>(with_arrays(args, inputs)), **kwargs);
-  const Arrays outputs = tree_arrays(value);
+  const Arrays outputs = tree_arrays("vmap", value);
   std::vector<int> out;
   leaf_axes("vmap", value, out_axes, out, 1);
   return with_arrays(value, vmap_of(outputs, inputs, batched, axes, out));
@@ -296,7 +306,7 @@ void def_eval(nb::module_& m) {
   m.def(
       "eval",
       [](nb::args args) {
-        const Arrays arrays = tree_arrays(args);
+        const Arrays arrays = tree_arrays("eval", args);
         without_gil([&] {
           eval(arrays);
           return 0;
@@ -306,7 +316,7 @@ void def_eval(nb::module_& m) {
   m.def(
       "async_eval",
       [](nb::args args) -> nb::object {
-        const Arrays arrays = tree_arrays(args);
+        const Arrays arrays = tree_arrays("async_eval", args);
         without_gil([&] {
           async_eval(arrays);
           return 0;

@@ -13,7 +13,9 @@ namespace cermet::env {
 
 // X(function, variable, values, default, meaning)
 #define CERMET_ENV(X)                                                                            \
-  X(log, "CERMET_LOG", "plan,kernel,compile,launch,alloc,sync", "", "what to print to stderr")          \
+  X(log, "CERMET_LOG", "plan,kernel,compile,launch,alloc,sync", "",                             \
+    "what to print to stderr: programs built, kernels found or made, functions traced, "         \
+    "launches, memory, waits")                                                                   \
   X(cpu_features, "CERMET_CPU_FEATURES",                                                         \
     "generic|avx2|avx512|avx512_bf16|avx512_fp16|amx|amx_emulated", "",                          \
     "cap on the processor features that kernels use")                                            \

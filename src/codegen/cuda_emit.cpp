@@ -89,6 +89,13 @@ std::string CudaEmitter::entry(const For& chunk, const std::string& symbol, int 
     if (ir::is_in_order(chunk)) {
       line("const i64 a{} = begin;", chunk.axes[0]);
       line("const i64 a{} = blockIdx.x == 0 ? end : begin;", chunk.axes[1]);
+    } else if (chunk.turn != 0) {  // all turns of a share, without a pause
+      const auto share = [&](const char* block) {
+        return fmt::format("{} * (i64)({}) / gridDim.x", chunk.turn, block);
+      };
+      line("const i64 share = {}, next = {};", share("blockIdx.x"), share("blockIdx.x + 1"));
+      line("const i64 a{} = begin + share;", chunk.axes[0]);
+      line("const i64 a{} = share < next ? end - {} + next : begin;", chunk.axes[1], chunk.turn);
     } else {
       bound(chunk.axes[0], "blockIdx.x");
       bound(chunk.axes[1], "blockIdx.x + 1");

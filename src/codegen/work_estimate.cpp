@@ -24,7 +24,10 @@ constexpr int64_t kUnknownTrips = 64;
 
 class Estimator {
  public:
-  Estimator(const Kernel& kernel, int vector_bytes) : kernel_(kernel), vector_bytes_(vector_bytes) {
+  Estimator(const Kernel& kernel, const For& chunk, int vector_bytes)
+      : kernel_(kernel),
+        vector_bytes_(vector_bytes),
+        past_(chunk.turn == 0 ? kNone : chunk.axes[1]) {
     for_each_stmt(kernel.body, [&](const Stmt& stmt) {
       if (const Let* let = std::get_if<Let>(&stmt)) lets_[let->value] = let->expr;
     });
@@ -99,8 +102,9 @@ class Estimator {
   }
 
   void inner(const For& loop, double factor, std::vector<WorkTrip> trips) {
-    factor *= share_of(loop.end);
-    add(trip_of(loop.end), factor, trips);
+    const ExprId end = end_of_all(loop.end);
+    factor *= share_of(end);
+    add(trip_of(end), factor, trips);
     if (loop.kind != ForKind::lane) return body(loop.body, factor, trips);
     const LaneAnalysis analysis(kernel_, loop);
     const auto is_loop = [](const Stmt& stmt) { return std::holds_alternative<For>(stmt); };
@@ -117,6 +121,27 @@ class Estimator {
     int ops = e.kind == ExprKind::op || e.kind == ExprKind::load ? 1 : 0;
     for_each_operand(e, [&](ExprId operand) { ops += ops_in(operand); });
     return ops;
+  }
+
+  bool is_of_turns(ExprId id) {
+    const Expr& e = kernel_[id];
+    if (past_ == kNone || e.kind == ExprKind::constant) return false;
+    if (const auto known = of_turns_.find(id); known != of_turns_.end()) return known->second;
+    bool is = e.kind == ExprKind::axis && e.id == past_;
+    if (e.kind == ExprKind::ref && lets_.contains(e.id)) is = is_of_turns(lets_.at(e.id));
+    for_each_operand(e, [&](ExprId operand) { is = is || is_of_turns(operand); });
+    return of_turns_[id] = is;
+  }
+
+  // The end without what turns bound it by: min(that, all).
+  ExprId end_of_all(ExprId end) {
+    const Expr* e = &kernel_[end];
+    if (e->kind == ExprKind::ref && lets_.contains(e->id)) e = &kernel_[lets_.at(e->id)];
+    if (e->kind != ExprKind::op || e->code != Code::min) return end;
+    for (int k = 0; k < 2; ++k)
+      if (is_of_turns(e->operands[k]) && !is_of_turns(e->operands[1 - k]))
+        return e->operands[1 - k];
+    return end;
   }
 
   // A constant by which what the end is made of is divided, as a number of blocks is.
@@ -182,6 +207,8 @@ class Estimator {
 
   const Kernel& kernel_;
   const int vector_bytes_;
+  const AxisId past_;  // where turns end: of all of them is counted
+  std::map<ExprId, bool> of_turns_;
   std::map<ValueId, ExprId> lets_;
   std::set<ExprId> seen_;
   std::vector<Work> work_;
@@ -190,7 +217,7 @@ class Estimator {
 }  // namespace
 
 std::vector<Work> estimate_work(const Kernel& kernel, const For& chunk, int vector_bytes) {
-  return Estimator(kernel, vector_bytes).run(chunk);
+  return Estimator(kernel, chunk, vector_bytes).run(chunk);
 }
 
 }  // namespace cermet::codegen

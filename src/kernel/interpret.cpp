@@ -233,15 +233,20 @@ class Interpreter : private Evaluator {
     micro(s);
   }
 
-  // Two spans of unlike length, as two threads may get them.
+  // Two spans of unlike length, as two threads may get them, each in two parts if there are turns.
   void spans(const For& s) {
-    const int64_t grid = size_of(s.grid), cut = grid / 4;
-    for (const auto& [first, past] : {std::pair(int64_t{0}, cut), std::pair(cut, grid)}) {
-      if (first >= past) continue;
-      point_[s.axes[0]] = first;
-      point_[s.axes[1]] = past;
-      poison_thread_locals();
-      for (const Stmt& inner : s.body) tiled(inner);
+    const int64_t grid = size_of(s.grid), turn = s.turn == 0 ? grid : s.turn;
+    if (grid == 0) return;
+    const int64_t turns = grid / turn, cut = turn / 4;
+    const auto parts = {std::pair(int64_t{0}, (turns + 1) / 3), std::pair((turns + 1) / 3, turns)};
+    for (const auto& [first, past] : {std::pair(int64_t{0}, cut), std::pair(cut, turn)}) {
+      for (const auto& [from, until] : parts) {
+        if (first >= past || from >= until) continue;
+        point_[s.axes[0]] = from * turn + first;
+        point_[s.axes[1]] = (until - 1) * turn + past;
+        poison_thread_locals();
+        for (const Stmt& inner : s.body) tiled(inner);
+      }
     }
   }
 

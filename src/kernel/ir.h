@@ -12,7 +12,7 @@
 //   Expr   := Const | Scalar | Axis | Extent | Stride | Ref(value) | State(i) | Other(i) | Get(i, Expr)
 //           | Op(code, dtype, Expr*) | Rare(pred, fast, slow) | Load(buffer, Index, mask?, else?)
 //   Index  := Σ Expr · stride                     element offset; affine when every Expr is an Axis
-//   tiled  := Local(kernel)* For(chunk, item | first past, grid) { Stmt* }*      one entry point for each
+//   tiled  := Local(kernel)* For(chunk, item | first past turn?, grid) { Stmt* }*  one entry point for each
 //   Stmt  |:= For(serial | lane | block | thread, axis, begin, end, step) { Stmt* }
 //           | Local(dtype, size, thread) | Merge(value, states, from, at, count, stride)
 //           | Barrier | Micro(template, operands)
@@ -47,8 +47,10 @@
 // tree over the stored states from[at + i · stride], i < count, one Local for each state (init if count
 // is 0). Iterations of a chunk loop are independent; `item` runs over the caller's [begin, end) within
 // 0 .. grid. One of two variables is no loop: it runs once for each [first, past) that callers divide
-// 0 .. grid into; how they do must not matter. A Local is undefined until it is stored, one of scope
-// thread anew in each item of a chunk loop. A Barrier stands directly in a thread loop.
+// 0 .. grid into; how they do must not matter. With turns of n items they divide 0 .. n, and each share takes
+// its part of the turns in order, a few at a time: from `first` in the first of these to `past` in the last.
+// A Local is undefined until it is stored, one of scope thread anew in each item of a chunk loop. A Barrier
+// stands directly in a thread loop.
 //
 // Values. Arithmetic never has half or complex dtype: casts from and to float16/bfloat16 stand at loads
 // and stores; complex values are pairs of real ones. bool is 0 or 1. Signed overflow wraps. Integer
@@ -191,8 +193,6 @@ struct Size {
 
 enum class Order : uint8_t { lanes, serial };
 enum class Emit : uint8_t { last, each };
-// How a product is blocked: fma packs B once for all blocks of C; fma_local packs both operands block by
-// block; fma_split_k does so, too, and sums pieces of k apart; panels leave B where it is.
 enum class ForKind : uint8_t { stage, chunk, serial, lane, block, thread };
 enum class LocalScope : uint8_t { kernel, thread };
 enum class MicroKind : uint8_t { gemm, transpose, turn, pack, panel_n, panel_k, tile_gemm };
@@ -272,10 +272,10 @@ struct For {
   ForKind kind;
   // stage: its axes; chunk of spans: first, past; else the one loop variable
   std::vector<AxisId> axes;
-  ExprId begin = kNone;  // serial, lane
-  ExprId end = kNone;
+  ExprId begin = kNone, end = kNone;  // serial, lane
   int64_t step = 1;
-  Size grid = {};  // chunk
+  Size grid = {};    // chunk
+  int64_t turn = 0;  // chunk of spans: items of a turn; 0: there are none
   std::vector<Stmt> body = {};
   std::string entry = {};  // chunk: name of the entry point's suffix
 };

@@ -549,6 +549,7 @@ class Parser {
     if (accept("end")) f.end = expr();
     if (accept("step")) f.step = integer();
     if (accept("grid")) f.grid = size();
+    if (accept("turn")) f.turn = integer();
     if (accept("entry")) f.entry = name();
     punct("{");
     while (!accept("}"))

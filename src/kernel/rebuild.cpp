@@ -63,6 +63,7 @@ Stmt Rebuilder::operator()(const Stmt& stmt) {
            .end = (*this)(loop->end),
            .step = loop->step,
            .grid = loop->grid,
+           .turn = loop->turn,
            .entry = loop->entry};
   copy.body.reserve(loop->body.size());
   for (const Stmt& inner : loop->body) copy.body.push_back((*this)(inner));

@@ -55,8 +55,12 @@ ExprId Emitter::open_items(const std::string& entry, int64_t count) {
   return to_.axis_ref(item);
 }
 
-std::pair<ExprId, ExprId> Emitter::open_span(const std::string& entry, int64_t count) {
-  return span_from(open_items(entry, count));
+std::pair<ExprId, ExprId> Emitter::open_turns(const std::string& entry, int64_t count,
+                                              std::vector<SizeTerm> grid) {
+  const ExprId first = open_items(entry, count);
+  levels_.back().loop.grid.terms = std::move(grid);
+  levels_.back().loop.turn = count;
+  return span_from(first);
 }
 
 std::pair<ExprId, ExprId> Emitter::open_span(const std::string& entry, const GridDim& dim) {

@@ -33,7 +33,9 @@ class Emitter {
   // A chunk loop of a fixed number of items; gives the item.
   ExprId open_items(const std::string& entry, int64_t count);
   // The same over spans of items, each taken as one; gives its bounds.
-  std::pair<ExprId, ExprId> open_span(const std::string& entry, int64_t count);
+  // In turns: so many items for each element of the grid.
+  std::pair<ExprId, ExprId> open_turns(const std::string& entry, int64_t count,
+                                       std::vector<SizeTerm> grid);
   std::pair<ExprId, ExprId> open_span(const std::string& entry, const GridDim& dim);
   // A serial or lane loop; gives its variable.
   AxisId open_loop(ForKind kind, ExprId begin, ExprId end, const std::string& name);

@@ -115,23 +115,60 @@ void UpdateWriter::merge_parts(const Update& update, LocalId parts) {
 
 void UpdateWriter::write_spans() {
   Builder& to = out_.to();
-  const auto [first, past] = out_.open_span("update" + suffix_, kUpdateOwners);
-  const ExprId none = out_.integer(0), slices = to.extent(serial_[0]);
-  ExprId begin = none, end = slices;
-  ExprId all = to.compare(Code::eq, to.sub(past, first), out_.integer(kUpdateOwners));
+  std::vector<SizeTerm> grid;
+  for (AxisId axis : serial_) grid.push_back({axis, axis == serial_.back() ? kUpdateBlock : 1});
+  const auto [first, past] = out_.open_turns("update" + suffix_, kUpdateOwners, grid);
+  const ExprId none = out_.integer(0), one = out_.integer(1);
+  const auto turn = [&](ExprId item) { return to.div(item, out_.integer(kUpdateOwners)); };
+  const auto owner = [&](ExprId item) { return to.rem(item, out_.integer(kUpdateOwners)); };
+  const ExprId last = out_.let(to.sub(past, one));
+  const Range owners{out_.let(owner(first)), out_.let(to.add(owner(last), one))};
+  Range turns{out_.let(turn(first)), out_.let(to.add(turn(last), one))};
+  const ExprId all =
+      out_.let(to.compare(Code::eq, to.sub(owners.end, owners.begin), out_.integer(kUpdateOwners)));
+  ExprId whole = all;
   if (const std::optional<ExprId> apart = slices_apart()) {
-    const auto share = [&](ExprId owner) {
-      return to.div(to.mul(owner, slices), out_.integer(kUpdateOwners));
-    };
     const ExprId shared = out_.let(*apart);
-    begin = out_.let(to.select(shared, share(first), none));
-    end = to.select(shared, share(past), slices);
-    all = to.logical_or(all, shared);
+    const Range share = share_of(owners, turns);
+    turns = {out_.let(to.select(shared, share.begin, turns.begin)),
+             out_.let(to.select(shared, share.end, turns.end))};
+    whole = out_.let(to.logical_or(all, shared));
   }
-  all = out_.let(all);
-  take_slices({begin, out_.let(to.select(all, end, none))});
-  take_owned(all, {first, past});
+  const auto if_whole = [&](ExprId end, bool is) {
+    return out_.let(is ? to.select(whole, end, none) : to.select(whole, none, end));
+  };
+  take_points({if_whole(turns.begin, true), if_whole(turns.end, true)});
+  take_owned({if_whole(turns.begin, false), if_whole(turns.end, false)}, owners);
   out_.close();
+}
+
+// Turns for each place along a serial axis, by its number: one for each block of points.
+ExprId UpdateWriter::turns_within(size_t number) {
+  if (number + 1 == serial_.size()) return out_.integer(1);
+  ExprId turns = out_.ceil_div(out_.to().extent(serial_.back()), kUpdateBlock);
+  for (size_t i = number + 1; i + 1 < serial_.size(); ++i)
+    turns = out_.to().mul(turns, out_.to().extent(serial_[i]));
+  return out_.let(turns);
+}
+
+// The turns that are whole slices of the outermost axis (of a single one, blocks of them): a part of the
+// owners' slices for each part of all turns.
+UpdateWriter::Range UpdateWriter::share_of(Range owners, Range turns) {
+  constexpr int64_t kParts = 1024;
+  Builder& to = out_.to();
+  ExprId slices = to.extent(serial_[0]);
+  if (serial_.size() == 1) slices = out_.let(out_.ceil_div(slices, kUpdateBlock));
+  const ExprId within = turns_within(0), all = out_.let(to.mul(slices, within));
+  const auto place = [&](ExprId owner) {
+    return out_.let(to.div(to.mul(owner, slices), out_.integer(kUpdateOwners)));
+  };
+  const ExprId from = place(owners.begin), until = place(owners.end);
+  const auto at = [&](ExprId turn) {
+    const ExprId part = to.div(to.mul(turn, out_.integer(kParts)), all);
+    const ExprId many = to.div(to.mul(to.sub(until, from), part), out_.integer(kParts));
+    return to.mul(to.add(from, many), within);
+  };
+  return {at(turns.begin), at(turns.end)};
 }
 
 // Whether no two slices of the outermost axis reach one element, as known in a launch; nullopt: in none.
@@ -198,33 +235,44 @@ ForKind UpdateWriter::innermost() const {
   return stores && lanes_in_order_ ? ForKind::lane : ForKind::serial;
 }
 
-// One point of the slices after the other, each a row of lanes if there are any.
-void UpdateWriter::take_slices(Range slices) {
+// Loops over the places along all axes but the innermost; gives the turns' blocks of that.
+UpdateWriter::Range UpdateWriter::open_places(Range turns) {
   Builder& to = out_.to();
-  for (size_t i = 0; i < serial_.size(); ++i) {
-    const Range range = i == 0 ? slices : Range{out_.integer(0), to.extent(serial_[i])};
-    const ForKind kind = i + 1 == serial_.size() ? innermost() : ForKind::serial;
-    const AxisId variable = out_.open_loop(kind, range.begin, range.end, "point");
-    out_.bind(serial_[i], to.axis_ref(variable));
+  const ExprId none = out_.integer(0);
+  for (size_t i = 0; i + 1 < serial_.size(); ++i) {
+    const ExprId extent = to.extent(serial_[i]), within = turns_within(i);
+    const ExprId up = to.add(turns.end, to.sub(within, out_.integer(1)));
+    const ExprId begin = out_.let(to.div(turns.begin, within));
+    const AxisId place =
+        open_serial({serial_[i]}, begin, out_.let(to.min(to.div(up, within), extent)));
+    const ExprId before = out_.let(to.mul(to.axis_ref(place), within));
+    turns = {out_.let(to.max(to.sub(turns.begin, before), none)),
+             out_.let(to.min(to.sub(turns.end, before), within))};
   }
+  const ExprId blocks = out_.ceil_div(to.extent(serial_.back()), kUpdateBlock);
+  return {turns.begin, out_.let(to.min(turns.end, blocks))};
+}
+
+// One point after the other, each a row of lanes if there are any.
+void UpdateWriter::take_points(Range turns) {
+  Builder& to = out_.to();
+  const ExprId extent = to.extent(serial_.back()), block = out_.integer(kUpdateBlock);
+  const Range blocks = open_places(turns);
+  const ExprId begin = out_.let(to.mul(blocks.begin, block));
+  const ExprId end = out_.let(to.min(to.mul(blocks.end, block), extent));
+  const AxisId point = out_.open_loop(innermost(), begin, end, "point");
+  out_.bind(serial_.back(), to.axis_ref(point));
   take();
   close(serial_.size());
 }
 
-void UpdateWriter::take_owned(ExprId skip, Range owners) {
+void UpdateWriter::take_owned(Range turns, Range owners) {
   Builder& to = out_.to();
   const ExprId none = out_.integer(0);
   const AxisId axis = serial_.back();
-  for (size_t i = 0; i + 1 < serial_.size(); ++i) {
-    ExprId end = to.extent(serial_[i]);
-    if (i == 0) end = out_.let(to.select(skip, none, end));
-    open_serial({serial_[i]}, none, end);
-  }
-  const ExprId extent = to.extent(axis);
-  ExprId blocks = out_.ceil_div(extent, kUpdateBlock);
-  if (serial_.size() == 1) blocks = to.select(skip, none, blocks);
-  const AxisId b = out_.open_loop(ForKind::serial, none, out_.let(blocks), "block");
-  const auto [begin, end] = out_.bounds(to.axis_ref(b), kUpdateBlock, extent);
+  const Range blocks = open_places(turns);
+  const AxisId b = out_.open_loop(ForKind::serial, blocks.begin, blocks.end, "block");
+  const auto [begin, end] = out_.bounds(to.axis_ref(b), kUpdateBlock, to.extent(axis));
   const LocalId places = to.local(Dtype::int64, {kUpdateBlock + 1, {}}, LocalScope::thread);
   const ExprId count = find_owned(axis, {begin, end}, owners, places);
   const AxisId number = out_.open_loop(innermost(), none, count, "owned");

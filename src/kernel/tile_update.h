@@ -7,6 +7,7 @@
 //          of its elements block by block, then takes these alone; one span of all owners takes the
 //          points as they come. Lanes run along a row of elements, if points reach such. Where the slices
 //          of the outermost axis reach elements apart, as of put_along_axis, a span takes its share of these.
+//          The points are taken in turns, so that who runs them may stop after each.
 #pragma once
 
 #include <optional>
@@ -42,8 +43,11 @@ class UpdateWriter {
   void write_spans();
   std::optional<ExprId> slices_apart();
   std::optional<ExprId> most_of(ExprId id) const;
-  void take_slices(Range slices);
-  void take_owned(ExprId skip, Range owners);
+  ExprId turns_within(size_t number);
+  Range share_of(Range owners, Range turns);
+  Range open_places(Range turns);
+  void take_points(Range turns);
+  void take_owned(Range turns, Range owners);
   ExprId find_owned(AxisId axis, Range block, Range owners, LocalId places);
   void take();
   ForKind innermost() const;

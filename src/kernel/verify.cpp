@@ -615,13 +615,16 @@ class Verifier {
     if (s.kind == ForKind::chunk) {
       need(s.begin == kNone && s.end == kNone && s.step == 1, "a chunk loop has a grid only");
       size(s.grid);
+      need(s.turn >= 0 && (s.turn == 0 || (s.axes.size() == 2 && s.grid.constant % s.turn == 0)),
+           "turns of spans, of which the grid has whole ones");
       need(std::find(entries_.begin(), entries_.end(), s.entry) == entries_.end(),
            "two chunk loops of one name");
       entries_.push_back(s.entry);
     } else {
       need_dtype(s.begin, Dtype::int64, "begin");
       need_dtype(s.end, Dtype::int64, "end");
-      need(s.grid == Size{} && s.entry.empty(), "a grid or an entry on an inner loop");
+      need(s.grid == Size{} && s.turn == 0 && s.entry.empty(),
+           "a grid or an entry on an inner loop");
     }
     enter(s);
   }

@@ -57,6 +57,17 @@ std::string format_bytes(size_t bytes) {
   return fmt::format("{:.2f} {} ({} bytes)", value, unit, bytes);
 }
 
+// Costs nothing but the look at the topic when that is off.
+template <typename... What>
+void log_memory(const Allocator& allocator, size_t bytes, fmt::format_string<What...> text,
+                What&&... what) {
+  if (!log_enabled(LogTopic::alloc)) return;
+  const MemoryStats now = allocator.stats();
+  log_line(LogTopic::alloc, "{} {}; {} active, {} held", format_bytes(bytes),
+           fmt::format(text, std::forward<What>(what)...), format_bytes(now.active),
+           format_bytes(now.held));
+}
+
 // Which sizes have been asked for lately, and how much was live at most.
 struct Recent {
   std::array<size_t, 5> peaks{};  // by window, the current one first
@@ -252,11 +263,11 @@ BufferRef Allocator::allocate(size_t bytes, const char* op) {
     }
     if (!small) ++state_->big_count;
   }
-  if (buffer != nullptr) {
-    count(Counter::allocator_hits);
-  } else {
-    buffer = obtain(bytes, op);
-  }
+  const bool is_reused = buffer != nullptr;
+  if (is_reused) count(Counter::allocator_hits);
+  else buffer = obtain(bytes, op);
+  log_memory(*this, bytes, "for {}, {} of {} bytes", op,
+             is_reused ? "in a kept block" : "in a new block", buffer->capacity_);
   buffer->start(bytes);
   BufferRef result(buffer);
   if (!small) decay(coarse_ns());
@@ -347,7 +358,7 @@ void Allocator::give_back(BufferList& list) {
     source_.give_back(buffer->data_, buffer->capacity_);
     Buffer::put(buffer);
   }
-  if (bytes != 0) log_line(LogTopic::alloc, "{} given back", format_bytes(bytes));
+  if (bytes != 0) log_memory(*this, bytes, "given back to the system");
 }
 
 MemoryStats Allocator::stats() const {

@@ -16,6 +16,7 @@ namespace cermet {
 #define CERMET_COUNTERS(X)                                                                    \
   X(kernels_launched, "program steps that ran generated code, one each whatever the threads") \
   X(kernels_compiled, "kernels compiled by LLVM")                                             \
+  X(compile_us, "microseconds that compiling them took, added up over threads")                \
   X(kernel_hits_memory, "kernels found in memory")                                            \
   X(kernel_hits_disk, "kernels found in the disk cache")                                      \
   X(kernel_hits_seed, "kernels found in the seed cache")                                      \

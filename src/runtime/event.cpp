@@ -3,9 +3,9 @@
 
 #include <climits>
 
-#include "runtime/counters.h"
 #include "runtime/futex.h"
 #include "runtime/poll.h"
+#include "runtime/wait.h"
 
 namespace cermet {
 
@@ -17,7 +17,7 @@ void Event::signal() {
 
 void Event::wait(const char* op) {
   if (is_signaled()) return;
-  count(Counter::syncs);
+  const CallerWait wait(op);
   while (true) {
     uint32_t state = 0;
     state_.compare_exchange_strong(state, kAwaited, std::memory_order_acq_rel);

@@ -56,10 +56,10 @@ class KernelCache {
 
   KernelPtr find(const ir::Hash& hash, const std::function<ir::Kernel()>& make) {
     const std::shared_ptr<Entry> entry = entry_of(hash);
-    if (entry->made.load(std::memory_order_acquire)) return hit(*entry);
+    if (entry->made.load(std::memory_order_acquire)) return hit(hash, *entry);
     const InForkGate running(gate());
     std::lock_guard lock(entry->making);
-    if (entry->made.load(std::memory_order_acquire)) return hit(*entry);
+    if (entry->made.load(std::memory_order_acquire)) return hit(hash, *entry);
     KernelPtr kernel = from_file(hash);
     if (kernel == nullptr) kernel = compile(hash, make());
     entry->kernel = std::move(kernel);
@@ -74,7 +74,7 @@ class KernelCache {
       const auto it = entries_.find(hash);
       if (it != entries_.end() && it->second->made.load(std::memory_order_acquire)) {
         it->second->found = ++findings_;
-        return hit(*it->second);
+        return hit(hash, *it->second);
       }
     }
     const InForkGate running(gate());
@@ -122,8 +122,11 @@ class KernelCache {
     hold_over_fork(ForkLevel::cache, mutex_);
   }
 
-  static KernelPtr hit(const Entry& entry) {
+  static KernelPtr hit(const ir::Hash& hash, const Entry& entry) {
     count(Counter::kernel_hits_memory);
+    if (log_enabled(LogTopic::kernel))
+      log_line(LogTopic::kernel, "{} {} ({}) from memory", hash.hex(), entry.kernel->name,
+               entry.kernel->form);
     return entry.kernel;
   }
 
@@ -196,6 +199,7 @@ class KernelCache {
     const size_t bytes = stored.object.blob.size();
     KernelDisk::get().store(disk_key(hash), stored);
     KernelPtr loaded = load(std::move(stored));
+    count(Counter::compile_us, static_cast<uint64_t>(1e3 * compiled));
     log_line(LogTopic::kernel, "{} {} ({}): lowered in {:.2f} ms, compiled in {:.2f} ms, {} bytes",
              hash.hex(), loaded->name, loaded->form, lowered, compiled - lowered, bytes);
     return loaded;

@@ -29,6 +29,7 @@ constexpr double kClaimNs = 100;         // and as the claims of all threads, wh
 constexpr double kLongestChunkNs = 5e4;  // but not longer than this,
 constexpr double kChunksPerThread = 16;  // and what can be shared out evenly is not cut smaller
 constexpr double kMaxChunks = 4096;      // of a batch, about
+constexpr double kTurnNs = 1e6;          // of work from one poll to the next
 
 int64_t evaluate(const ir::Size& size, std::span<const int64_t> extents) {
   int64_t value = size.constant;
@@ -134,10 +135,32 @@ struct Items {
   int64_t first, past;
 };
 
+// Whether a launch that takes turns is long enough to be stopped between them.
+bool is_in_turns(const EntryPoint& entry, const LaunchSizes::Work& work) {
+  return entry.turn != 0 && work.items > entry.turn && work.total >= ThreadPool::kWakeCost;
+}
+
+// Each thread takes its share of a few turns, and looks whether to stop before the next few.
+void run_in_turns(const EntryPoint& entry, const LaunchSizes::Work& work, const Runner& run,
+                  const uint64_t* record) {
+  const int64_t turn = entry.turn, turns = work.items / turn;
+  const double fits = std::min(static_cast<double>(turns) * kTurnNs / work.total, 1e15);
+  const int64_t few = std::max<int64_t>(static_cast<int64_t>(fits), 1);
+  ThreadPool::get().run(turn, span_of(turn, work.total), work.total,
+                        [&](int64_t begin, int64_t end, int) {
+                          for (int64_t first = 0; first < turns; first += few) {
+                            if (first != 0) ThreadPool::poll();
+                            const int64_t last = std::min(first + few, turns) - 1;
+                            run(record, first * turn + begin, last * turn + end);
+                          }
+                        });
+}
+
 void run_items(const EntryPoint& entry, const LaunchSizes::Work& work, const Runner& run,
                const uint64_t* record, Items range) {
   const int64_t items = range.past - range.first;
   if (items <= 0) return;
+  if (is_in_turns(entry, work)) return run_in_turns(entry, work, run, record);
   const double cost = total_cost(entry, items, work.each);
   if (items == 1 || entry.in_order || cost < ThreadPool::kParallelCost) {
     const FloatMode mode;
@@ -189,7 +212,8 @@ std::vector<ChunkStart> cut_into_chunks(std::span<const MemberWork> work, double
 
 void run_entry(const EntryPoint& entry, std::span<const LaunchSizes::Work> sizes, const Runner& run,
                const Members& members) {
-  if (members.count() == 1 || entry.in_order) {
+  const auto takes_turns = [&](const LaunchSizes::Work& one) { return is_in_turns(entry, one); };
+  if (members.count() == 1 || entry.in_order || std::ranges::any_of(sizes, takes_turns)) {
     for (int m = 0; m < members.count(); ++m) {
       const LaunchSizes::Work& one = sizes[static_cast<size_t>(m)];
       run_items(entry, one, run, members.record(m), {0, one.items});

@@ -14,13 +14,13 @@
 #include <vector>
 
 #include "base/error.h"
-#include "runtime/counters.h"
 #include "runtime/fault.h"
 #include "runtime/fork.h"
 #include "runtime/log.h"
 #include "runtime/poll.h"
 #include "runtime/process_end.h"
 #include "runtime/thread.h"
+#include "runtime/wait.h"
 
 namespace cermet {
 
@@ -242,7 +242,7 @@ bool StreamQueue::idle() const {
 
 void StreamQueue::wait_idle() {
   if (idle() || state_->on_worker()) return;
-  count(Counter::syncs);
+  const CallerWait wait("the tasks of a stream");
   std::unique_lock lock(state_->mutex);
   const uint64_t target = state_->queued;
   while (state_->done < target) {

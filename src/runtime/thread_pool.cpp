@@ -37,6 +37,10 @@ constexpr uint32_t kSleeping = 1u << 31;   // in Slot::done: the caller sleeps o
 
 thread_local bool in_body = false;  // a run from here stays in this thread
 
+[[noreturn]] void interrupt() {
+  fail(ErrorKind::interrupted, "eval", "interrupted; the results asked for are not made");
+}
+
 // Spins for a time: first on the processor alone, then letting other threads go first.
 class Spinner {
  public:
@@ -84,18 +88,24 @@ struct alignas(64) Slot {
   ThreadPool::Body body = nullptr;
   void* context = nullptr;
   int64_t items = 0;
-  int64_t chunk = 0;                // items
-  std::atomic<uint32_t> done{0};    // chunks finished by workers
-  std::atomic<bool> failed{false};  // `error` is set, or being set, by the one who set this
-  std::atomic<bool> taken{false};   // belongs to a caller
+  int64_t chunk = 0;                 // items
+  std::atomic<uint32_t> done{0};     // chunks finished by workers
+  std::atomic<bool> failed{false};   // `error` is set, or being set, by the one who set this
+  std::atomic<bool> stopped{false};  // by the poll hook
+  std::atomic<bool> taken{false};    // belongs to a caller
   std::exception_ptr error;
 
   bool claim(Claim which, uint32_t& index);
   uint32_t abandon();
   uint32_t work(int worker);
-  uint32_t work_first(bool& stopped);
+  uint32_t work_first();
   void run_chunk(uint32_t index, int worker);
+  bool poll_hook();
 };
+
+// What this thread runs a body of, and whether as the run's caller.
+thread_local Slot* current = nullptr;
+thread_local bool is_caller = false;
 
 bool Slot::claim(Claim which, uint32_t& index) {
   uint64_t seen = ticket.load(std::memory_order_acquire);
@@ -125,10 +135,17 @@ void Slot::run_chunk(uint32_t index, int worker) {
   body(context, begin, std::min(items, begin + chunk), worker);
 }
 
+// The caller's: whether to stop.
+bool Slot::poll_hook() {
+  if (cancelled()) stopped.store(true, std::memory_order_relaxed);
+  return stopped.load(std::memory_order_relaxed);
+}
+
 // Claims and runs chunks; returns how many it settled.
 uint32_t Slot::work(int worker) {
   uint32_t settled = 0;
   uint32_t index = 0;
+  current = this;
   while (claim(Claim::last, index)) {
     ++settled;
     try {
@@ -138,26 +155,28 @@ uint32_t Slot::work(int worker) {
       settled += abandon();
     }
   }
+  current = nullptr;
   return settled;
 }
 
 // The caller's part: the first chunk is its own. Looks at the poll hook between chunks.
-uint32_t Slot::work_first(bool& stopped) {
+uint32_t Slot::work_first() {
   uint32_t settled = 1;
   uint32_t index = 0;
   bool abandoned = false;
-  in_body = true;
+  in_body = is_caller = true;
+  current = this;
   try {
     do {
       run_chunk(index, 0);
-      stopped = cancelled();
-    } while (!stopped && claim(Claim::first, index) && ++settled);
-    abandoned = stopped;
+      abandoned = poll_hook();
+    } while (!abandoned && claim(Claim::first, index) && ++settled);
   } catch (...) {
     if (!failed.exchange(true)) error = std::current_exception();
     abandoned = true;
   }
-  in_body = false;
+  in_body = is_caller = false;
+  current = nullptr;
   return abandoned ? settled + abandon() : settled;
 }
 
@@ -189,7 +208,7 @@ struct ThreadPool::State {
   Slot* take_slot();
   Sharing sharing(double cost_ns);
   bool row_pays(double cost_ns);
-  bool share(Slot& slot, int64_t chunks, bool wake_parked);
+  void share(Slot& slot, int64_t chunks, bool wake_parked);
   void wait_for_others(Slot& slot, uint32_t others);
 };
 
@@ -299,20 +318,19 @@ bool ThreadPool::State::row_pays(double cost_ns) {
   return pays;
 }
 
-// Runs the first chunk and what else it can get, then waits for what others claimed. Returns
-// whether the user cancelled; errors are in the slot.
-bool ThreadPool::State::share(Slot& slot, int64_t chunks, bool wake_parked) {
+// Runs the first chunk and what else it can get, then waits for what others claimed. Whether the user
+// cancelled and errors are in the slot.
+void ThreadPool::State::share(Slot& slot, int64_t chunks, bool wake_parked) {
   const uint64_t epoch = (slot.ticket.load(std::memory_order_relaxed) >> 32) + 1;
   slot.done.store(0, std::memory_order_relaxed);
+  slot.stopped.store(false, std::memory_order_relaxed);
   slot.ticket.store(Ticket::make(epoch, 1, chunks).word, std::memory_order_seq_cst);
   if (wake_parked) {
     const int sleepers = parked.load(std::memory_order_seq_cst);
     if (sleepers > 0) wake_some(static_cast<int>(std::min<int64_t>({sleepers, chunks - 1, 4})));
   }
-  bool stopped = false;
-  const uint32_t settled = slot.work_first(stopped);
+  const uint32_t settled = slot.work_first();
   wait_for_others(slot, static_cast<uint32_t>(chunks) - settled);
-  return stopped;
 }
 
 void ThreadPool::State::wait_for_others(Slot& slot, uint32_t others) {
@@ -322,8 +340,9 @@ void ThreadPool::State::wait_for_others(Slot& slot, uint32_t others) {
   Spinner spinner(std::max(spin_ns, kPoliteNs));
   while (!finished()) {
     if (spinner.spin()) continue;
+    slot.poll_hook();
     const uint32_t before = slot.done.fetch_or(kSleeping, std::memory_order_acq_rel);
-    if ((before & ~kSleeping) != others) futex_wait(slot.done, before | kSleeping);
+    if ((before & ~kSleeping) != others) futex_wait(slot.done, before | kSleeping, kPollPeriodNs);
   }
 }
 
@@ -394,7 +413,8 @@ void ThreadPool::run(int64_t items, int64_t grain, double cost_ns, Body body, vo
   slot->context = context;
   slot->items = items;
   slot->chunk = chunk;
-  const bool stopped = pool.share(*slot, divide_up(items, chunk), sharing == Sharing::wake);
+  pool.share(*slot, divide_up(items, chunk), sharing == Sharing::wake);
+  const bool stopped = slot->stopped.load(std::memory_order_relaxed);
   std::exception_ptr error;
   if (slot->failed.load(std::memory_order_relaxed)) {
     error = std::exchange(slot->error, nullptr);
@@ -402,7 +422,13 @@ void ThreadPool::run(int64_t items, int64_t grain, double cost_ns, Body body, vo
   }
   slot->taken.store(false, std::memory_order_release);
   if (error) std::rethrow_exception(error);
-  CERMET_CHECK(!stopped, interrupted, "eval", "interrupted; the results asked for are not made");
+  if (stopped) interrupt();
+}
+
+void ThreadPool::poll() {
+  if (current == nullptr) return check_cancelled("eval");
+  const bool stopped = is_caller ? current->poll_hook() : current->stopped.load();
+  if (stopped || current->failed.load(std::memory_order_relaxed)) interrupt();
 }
 
 int default_pool_size() {

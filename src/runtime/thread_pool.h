@@ -49,6 +49,10 @@ class ThreadPool {
         const_cast<void*>(static_cast<const void*>(&f)));
   }
 
+  // For long bodies, between their parts: raises [eval] interrupted when the run is to end, since the poll
+  // hook says so or another body has failed.
+  static void poll();
+
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 

@@ -9,8 +9,10 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "kernel/passes.h"
+#include "runtime/clock.h"
 #include "runtime/counters.h"
 #include "runtime/fork.h"
+#include "runtime/log.h"
 #include "runtime/poll.h"
 #include "runtime/process_end.h"
 #include "runtime/thread_pool.h"
@@ -374,7 +376,29 @@ std::vector<int> values_used(const Program::Launch& launch) {
   return used;
 }
 
-ProgramPtr build_program(const TracedGraph& graph, Sight sight) {
+namespace {
+
+void log_plan(const Program& program, size_t inputs, double us,
+              const std::function<std::string()>& what) {
+  std::string kernels;
+  for (size_t i = 0; i < program.launches.size(); i++) {
+    const Program::Launch& launch = program.launches[i];
+    if (launch.batch == 0) continue;  // one of those of a launch before
+    kernels += fmt::format("{}{} {}", i == 0 ? "" : ", ", launch.kernel.ir->name, launch.border);
+    if (launch.batch > 1) kernels += fmt::format(" x {}", launch.batch);
+  }
+  log_line(LogTopic::plan,
+           "built in {:.0f} us for {}{}: {} nodes, {} inputs, {} outputs, {} kernels ({})", us,
+           what ? what() : "explain", program.is_provisional ? ", op by op at first" : "",
+           program.members.size(), inputs, program.outputs.size(), program.launches.size(),
+           kernels);
+}
+
+}  // namespace
+
+ProgramPtr build_program(const TracedGraph& graph, Sight sight,
+                         const std::function<std::string()>& what) {
+  const int64_t begin = log_enabled(LogTopic::plan) ? now_ns() : 0;
   constexpr size_t kManyKernels = 8;
   constexpr double kLongCompileMs = 500;
   count(Counter::programs_built);
@@ -403,6 +427,8 @@ ProgramPtr build_program(const TracedGraph& graph, Sight sight) {
       if (std::ranges::find(program->checks, site.op) == program->checks.end())
         program->checks.push_back(site.op);
   program->steps = Steps(*program);
+  if (begin != 0)
+    log_plan(*program, graph.inputs.size(), static_cast<double>(now_ns() - begin) / 1e3, what);
   return program;
 }
 

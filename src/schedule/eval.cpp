@@ -15,9 +15,11 @@
 #include "graph/hooks.h"
 #include "runtime/allocator.h"
 #include "runtime/counters.h"
+#include "runtime/log.h"
 #include "runtime/long_lock.h"
 #include "runtime/poll.h"
 #include "runtime/stream_queue.h"
+#include "runtime/wait.h"
 #include "schedule/equal_scalars.h"
 #include "schedule/program_call.h"
 
@@ -314,13 +316,17 @@ ProgramPtr find_program(const Tape& tape) {
   constexpr int kSightsApart = 2;
   Plan& plan = plans->at(tape.key);
   plan.wanted++;
+  const auto what = [&] { return fmt::format("eval {:016x}{:016x}", tape.key.hi, tape.key.lo); };
   if (plan.program != nullptr && (!plan.program->is_provisional || plan.wanted <= kSightsApart)) {
     count(Counter::program_hits);
-    if (plan.program->is_outrun()) plans->set(plan, build_program(tape.graph, Sight::settled));
+    if (log_enabled(LogTopic::plan))
+      log_line(LogTopic::plan, "found for {}, wanted {} times", what(), plan.wanted);
+    if (plan.program->is_outrun())
+      plans->set(plan, build_program(tape.graph, Sight::settled, what));
     return plan.program;
   }
-  plans->set(plan,
-             build_program(tape.graph, plan.wanted <= kSightsApart ? Sight::first : Sight::usual));
+  const Sight sight = plan.wanted <= kSightsApart ? Sight::first : Sight::usual;
+  plans->set(plan, build_program(tape.graph, sight, what));
   return plan.program;
 }
 
@@ -533,7 +539,7 @@ const bool installed = (hooks::evaluate = evaluate, true);
 EvalLock::EvalLock() {
   using std::chrono::nanoseconds;
   if (eval_lock().try_lock_for(nanoseconds(0))) return;
-  count(Counter::syncs);
+  const CallerWait wait("an evaluation by another thread");
   while (!eval_lock().try_lock_for(nanoseconds(kPollPeriodNs))) check_cancelled("eval");
 }
 

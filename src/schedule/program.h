@@ -12,9 +12,11 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -89,7 +91,9 @@ enum class Sight : uint8_t {
   usual,    // op by op only where compiling takes long
   settled,  // each region is one kernel
 };
-ProgramPtr build_program(const TracedGraph& graph, Sight sight = Sight::usual);
+// what: for the log, what the program is kept for; called when the topic is on.
+ProgramPtr build_program(const TracedGraph& graph, Sight sight = Sight::usual,
+                         const std::function<std::string()>& what = {});
 
 // One evaluation or report at a time: claims are by the whole tape, so there is no order to deadlock on.
 // In the child of a fork that cut one short its arrays are as before, but for inputs that it was given.

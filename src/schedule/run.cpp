@@ -211,12 +211,22 @@ inline void ProgramRun::overwrite(int value, int output) {
   must_end_ |= lost_ || memory_[value].given;
 }
 
+// What is overwritten for good must be written to its end. A long launch keeps the user waiting; where a
+// copy costs little beside it, it may end at any time.
+bool ProgramRun::is_better_copied(const Memory& target) const {
+  constexpr double kLongNs = 1e8, kByteNs = 0.2, kShare = 0.05;
+  if (!target.given && !lost_) return false;
+  double cost = 0;
+  for (const LaunchSizes::Work& work : call_.sizes->work) cost += work.total;
+  return cost >= kLongNs && static_cast<double>(target.buffer->size()) * kByteNs <= kShare * cost;
+}
+
 void ProgramRun::prepare_output(const Step& step, const Steps::Output& output) {
   Memory& memory = memory_[output.value];
   if (step.target >= 0) {
     Memory& from = memory_[step.target];
     if (step.target_is_whole && from.owned && from.buffer->unique() && !from.buffer->pinned() &&
-        from.buffer->size() == output.bytes && from.offset == 0) {
+        from.buffer->size() == output.bytes && from.offset == 0 && !is_better_copied(from)) {
       overwrite(step.target, output.value);
       return;
     }

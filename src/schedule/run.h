@@ -62,6 +62,7 @@ class ProgramRun {
   void launch_batch(std::span<const Step> batch, bool& started);
   void add_member(const Step& step);
   void overwrite(int value, int output);
+  bool is_better_copied(const Memory& target) const;
   void prepare_output(const Step& step, const Steps::Output& output);
   void copy_target(const Step& step, const Steps::Output& output);
   std::span<const Program::Launch> launches_of(std::span<const Step> batch) const;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -31,6 +32,9 @@ class CompiledGraph {
   bool prepare(std::span<const array> inputs, std::span<const Number> symbols, Call& call) const;
   // The same when the program is there; nullopt when it must be made or another thread is at it.
   std::optional<bool> prepare_known(std::span<const Number> symbols, Call& call) const;
+  // Why it does not hold, for the log. names: of the symbols.
+  std::string broken_guard(std::span<const Number> symbols,
+                           std::span<const std::string> names) const;
   // The outputs of a prepared call, lazily: evaluating one runs the program and makes all. Inputs that
   // nobody else can look at by then may be overwritten.
   Arrays run(Call& call, std::span<const array* const> inputs) const;
@@ -49,6 +53,7 @@ class CompiledGraph {
   std::shared_ptr<const Symbols> symbols_;
   std::vector<NodeRef> placeholders_, outputs_;
   std::vector<Number> results_;
+  std::vector<size_t> passed_;          // every output is one of the inputs: these; else empty
   std::vector<size_t> structural_;      // inputs of the symbols that decide which program runs
   std::vector<uint32_t> varying_;       // expressions that each call computes
   std::vector<Symbols::Guard> guards_;  // ... and guards that it checks

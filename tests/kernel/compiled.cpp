@@ -133,11 +133,20 @@ KernelOutput run_compiled(const LoadedKernel& code, const ir::Kernel& tiled,
   LaunchMemory memory(code.object, tiled, input, at_end);
   for (size_t e = 0; e < code.functions.size() && memory.status.site < 0; ++e) {
     const int64_t items = memory.items(code.object.entries[e]);
-    const int64_t step = std::max<int64_t>(1, (items + calls - 1) / calls);
-    for (int64_t begin = 0; begin < items; begin += step) {
+    const auto call = [&](int64_t begin, int64_t end) {
       const GuardedBytes local(std::vector<char>(memory.thread_bytes, '\xff'), at_end);
-      code.functions[e](memory.record.data(), begin, std::min(items, begin + step), local.data());
+      code.functions[e](memory.record.data(), begin, end, local.data());
+    };
+    const int64_t turn = code.object.entries[e].turn;
+    if (turn != 0 && calls > 1) {
+      for (int64_t begin = 0; begin < items; begin += turn)
+        for (int64_t i = 0; i < calls; ++i)
+          call(begin + turn * i / calls, begin + turn * (i + 1) / calls);
+      continue;
     }
+    const int64_t step = std::max<int64_t>(1, (items + calls - 1) / calls);
+    for (int64_t begin = 0; begin < items; begin += step)
+      call(begin, std::min(items, begin + step));
   }
   return memory.output();
 }

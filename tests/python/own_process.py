@@ -11,6 +11,11 @@ LIMIT = 600  # seconds: a hang, not slowness
 
 def run(script, **variables):
     """What the script prints; it must end well."""
+    return run_logged(script, **variables)[0]
+
+
+def run_logged(script, **variables):
+    """What the script prints to stdout and to stderr; it must end well."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)],
         env={**os.environ, **variables},
@@ -19,4 +24,4 @@ def run(script, **variables):
         timeout=LIMIT,
     )
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    return done.stdout, done.stderr

@@ -721,3 +721,23 @@ def test_names_of_another_module_may_be_rebound(monkeypatch):
     assert [f(mx.array(1.0)).item() for _ in range(2)] == [3, 3]
     module.k, module.w = 5.0, mx.array(3.0)
     assert [f(mx.array(1.0)).item() for _ in range(2)] == [8, 8]
+
+
+def test_results_that_are_arguments_run_nothing():
+    """The arguments' values in any layout; what becomes of one is not the other's."""
+    held = mx.ones((2,))
+    f = mx.compile(lambda x, y: (y, [x, held], x))
+    x, y = mx.arange(6).reshape(2, 3).T, mx.array([1.5, 2.5])
+    mx.eval(x, y, f(x, y))
+    start = mx.counters()["kernels_launched"]
+    a, (b, c), d = f(x, y)
+    mx.eval(a, b, c, d)
+    assert mx.counters()["kernels_launched"] == start
+    assert a.tolist() == [1.5, 2.5] and b.tolist() == d.tolist() == x.tolist()
+    a[0] = 7.0
+    c += 1
+    assert a.tolist() == [7.0, 2.5] and y.tolist() == [1.5, 2.5] and held.tolist() == [1, 1]
+    later = mx.compile(lambda x: x)(y * 2)  # of what is not made yet
+    assert later.tolist() == [3, 5]
+    gradient = mx.grad(lambda y: (mx.compile(lambda y: y)(y) * y).sum())(y)
+    assert gradient.tolist() == [3, 5]

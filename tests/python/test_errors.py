@@ -10,6 +10,7 @@ import sys
 
 import cermet.core as mx
 import pytest
+from cermet.utils import tree_flatten, tree_map, tree_map_with_path, tree_merge, tree_reduce
 
 X = "mx.zeros((2, 3))"
 ERRORS = [
@@ -348,10 +349,111 @@ def test_lists_that_hold_themselves_or_are_very_deep():
     for x in (cyclic, deep):
         with pytest.raises(ValueError, match=r"\[array\] .* deep"):
             mx.array(x)
-        with pytest.raises(RecursionError):
+        with pytest.raises(ValueError, match=r"\[eval\] .* deep"):
             mx.eval(x)
-    with pytest.raises(RecursionError):
+    with pytest.raises(ValueError, match=r"\[compile\] .* deep"):
         mx.compile(lambda x: mx.ones((2,)))(deep)
+
+
+def self_holding():
+    """A list, a dict, and a tuple with an array beside, each within itself."""
+    one = mx.array(1.0)
+    of_lists, of_dicts, within = [one], {"a": one}, []
+    of_lists.append(of_lists)
+    of_dicts["b"] = [of_dicts]
+    within.append((one, within))
+    return {"list": of_lists, "dict": of_dicts, "tuple": (one, within)}
+
+
+def total(tree):
+    return mx.array(1.0) * 2
+
+
+SELF_HOLDING_CALLS = {
+    "eval": mx.eval,
+    "async_eval": mx.async_eval,
+    "get_array_buffer_size": mx.get_array_buffer_size,
+    "grad": mx.grad(total),
+    "value_and_grad": mx.value_and_grad(total),
+    "vmap": mx.vmap(total),
+    "checkpoint": lambda tree: mx.checkpoint(lambda x: tree)(mx.array(1.0)),
+    "compile": lambda tree: mx.compile(lambda x: tree)(mx.array(1.0)),
+    "array": lambda tree: mx.array([tree]),
+    "save": lambda tree: mx.save("never_written.npy", tree),
+    "savez": lambda tree: mx.savez("never_written.npz", tree),
+    "tree_map": lambda tree: tree_map(lambda x: x, tree),
+    "tree_map_with_path": lambda tree: tree_map_with_path(lambda p, x: x, tree),
+    "tree_flatten": tree_flatten,
+    "tree_reduce": lambda tree: tree_reduce(lambda a, b: a, tree),
+    "tree_merge": lambda tree: tree_merge(tree, tree, lambda a, b: a),
+}
+
+
+@pytest.mark.parametrize("kind", self_holding())
+@pytest.mark.parametrize("op", SELF_HOLDING_CALLS)
+def test_trees_that_hold_themselves(op, kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((ValueError, TypeError)) as raised:
+        SELF_HOLDING_CALLS[op](self_holding()[kind])
+    assert str(raised.value).startswith("["), raised.value
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_compiled_function_takes_state_that_holds_itself():
+    """What it captures may lead back to where it was."""
+    for tree in (self_holding()["list"], self_holding()["dict"]):
+        first = tree[0] if isinstance(tree, list) else tree["a"]
+        f = mx.compile(lambda t: (t[0] if isinstance(t, list) else t["a"]) + 1)
+        assert f(tree).item() == f(tree).item() == first.item() + 1
+
+
+def test_recursion_of_the_caller_is_told_as_such():
+    def down():
+        mx.eval([mx.array(1.0)])
+        down()
+
+    with pytest.raises(RecursionError):
+        down()
+
+
+def wrong(x):
+    raise KeyError("mine")
+
+
+@pytest.mark.parametrize(
+    "call, kind, text",
+    [
+        (lambda: mx.explain(5), TypeError, r"\[explain\] an int \(5\) was given; it must be a fun"),
+        (lambda: mx.explain(None), TypeError, r"\[explain\] fun is None; it must"),
+        (lambda: mx.explain(wrong, mx.ones(2)), KeyError, "mine"),
+        (lambda: mx.compile(5), TypeError, r"\[compile\] an int was given; it must be callable"),
+        (
+            lambda: mx.compile(abs, inputs=5),
+            TypeError,
+            r"\[compile\] inputs is an int \(5\); it must",
+        ),
+        (lambda: mx.compile(abs, outputs="w"), TypeError, r"\[compile\] outputs is a str \('w'\)"),
+        (lambda: mx.compile(abs, outputs=abs), TypeError, r"\[compile\] outputs is a builtin_func"),
+        (lambda: mx.vmap(abs, in_axes="a")(mx.ones(2)), TypeError, r"\[vmap\] the axes are a str"),
+        (lambda: mx.vmap(abs, in_axes=1.5)(mx.ones(2)), TypeError, r"\[vmap\] .* a float \(1.5\)"),
+        (lambda: mx.vmap(abs, in_axes=[0, 1])(mx.ones(2)), ValueError, r"\[vmap\] .*\[0, 1\]"),
+        (lambda: mx.vmap(abs, in_axes=[{"a": 0}])(mx.ones(2)), ValueError, r"\[vmap\] .*'a': 0"),
+        (lambda: mx.vmap(abs, out_axes=[0])(mx.ones(2)), ValueError, r"\[vmap\] .*\[0\]"),
+        (lambda: mx.vmap(abs, in_axes=3)(mx.ones(2)), ValueError, r"\[vmap\] .*3"),
+        (lambda: mx.vmap(abs, in_axes=None)(mx.ones(2)), ValueError, r"\[vmap\]"),
+        (lambda: mx.vmap(5)(mx.ones(2)), TypeError, r"\[vmap\] an int"),
+        (lambda: mx.grad(5), TypeError, r"\[grad\] an int"),
+        (lambda: mx.checkpoint(5), TypeError, r"\[checkpoint\] an int"),
+    ],
+)
+def test_calls_of_no_functions_and_trees_that_do_not_fit(call, kind, text):
+    with pytest.raises(kind, match=text):
+        call()
+
+
+def test_a_plan_of_nothing_has_no_kernels():
+    assert mx.explain(lambda: None).kernels == []
+    assert mx.explain(lambda x: 3, mx.ones(2)).kernels == []
 
 
 def test_out_of_memory_names_the_size_and_work_goes_on():

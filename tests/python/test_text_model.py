@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: MIT
 """The demo at a tiny size: the same losses as under MLX, exact resumption, data, report."""
 
+import fcntl
 import importlib
 import json
 import math
 import os
+import pty
+import select
 import signal
+import struct
 import sys
+import termios
 from collections import Counter
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -318,11 +323,48 @@ def test_a_run_writes_its_results(small_run, tmp_path, capsys):
     matmul_weights = 2 * (4 * 32 * 32 + 3 * 32 * 48) + 32 * 256
     assert facts["step_flops"] == 6 * matmul_weights * 64 + 12 * 2 * 4 * 16**2 * 32
     assert facts["parameters"] == matmul_weights + 256 * 32 + 5 * 32
+    assert (facts["kernels_generated_ms"] > 0) == (facts["kernels_generated"] > 0)
     text = (out / "report.txt").read_text()
-    assert "this model" in text and "two previous bytes" in text and "gzip -9" in text
+    assert (
+        "this model" in text
+        and "ms to compile them" in text
+        and "two previous bytes" in text
+        and "gzip -9" in text
+    )
     assert (out / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert (out / "samples.txt").read_text().startswith("def ")
     assert text.splitlines()[0] in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("steps, seconds", [(6, 0.4), (2700, 0.1), (19_999, 0.01)])
+def test_the_bar_shows_all_at_80_columns(steps, seconds, monkeypatch):
+    """On a terminal; from the first step on, and hours later."""
+    master, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
+    history = {"loss": [5.678], "seconds": [seconds], "validation": [[50, 2.345]]}
+    trainer = SimpleNamespace(
+        steps_done=steps - 1,
+        horizon=20_000 if steps > 6 else 0,
+        history=history,
+        settings=SimpleNamespace(batch=16),
+        config=SimpleNamespace(context=256),
+    )
+    with open(terminal, "w") as out:
+        monkeypatch.setattr(sys, "stderr", out)
+        with CERMET.train.progress_bar(trainer) as bar:
+            bar.start_t -= 0.5 * steps
+            bar.set_postfix_str(CERMET.train.progress(trainer), refresh=False)
+            bar.update()
+            bar.refresh()
+            shown = b""
+            while select.select([master], [], [], 0.2)[0]:
+                shown += os.read(master, 1 << 16)
+    os.close(master)
+    line = shown.decode().replace("\n", "\r").rstrip("\r").split("\r")[-1]
+    assert len(line) <= 80
+    speed = f"{16 * 256 / seconds:,.0f} tokens/s"
+    assert line.rstrip("]").endswith(f"loss 5.68 val 2.345 bits/byte {speed}"), line
+    assert f"| {steps}/" in line
 
 
 def test_interrupt_and_resume(small_run, tmp_path, monkeypatch, capsys):
