@@ -384,7 +384,8 @@ void log_plan(const Program& program, size_t inputs, double us,
   for (size_t i = 0; i < program.launches.size(); i++) {
     const Program::Launch& launch = program.launches[i];
     if (launch.batch == 0) continue;  // one of those of a launch before
-    kernels += fmt::format("{}{} {}", i == 0 ? "" : ", ", launch.kernel.ir->name, launch.border);
+    kernels += fmt::format("{}{} {}", i == 0 ? "" : ", ", launch.kernel.ir->name,
+                           schedule::border_name(launch.border));
     if (launch.batch > 1) kernels += fmt::format(" x {}", launch.batch);
   }
   log_line(LogTopic::plan,
