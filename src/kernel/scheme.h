@@ -15,6 +15,7 @@ enum class Scheme : uint8_t {
   fma_wide,         // fma of operands widened to the accumulators' dtype, in any case
   panel,            // few rows, the other operand read in place
   panel_long,       // ..., by items of longer rows of it
+  panel_four,       // ..., of up to four rows
   dot_bf16,         // pairs of bfloat16 by a dot instruction
   dot_int8,         // fours of int8 by a dot instruction
   dot_int16,        // pairs of int16, and of what it holds, by one
@@ -27,7 +28,7 @@ enum class Scheme : uint8_t {
 };
 
 constexpr bool is_panel(Scheme scheme) {
-  return scheme == Scheme::panel || scheme == Scheme::panel_long;
+  return scheme == Scheme::panel || scheme == Scheme::panel_long || scheme == Scheme::panel_four;
 }
 
 }  // namespace cermet::ir

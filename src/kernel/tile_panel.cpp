@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Products whose A has few rows (Scheme::panel, panel_long): bound by reading B, once and in place.
-// One entry point packs A whole, eight rows side by side; the next multiplies it with pieces of B,
+// Products whose A has few rows (Scheme::panel, _long, _four): bound by reading B, once and in place.
+// One entry point packs A whole, eight or four rows side by side; the next multiplies it with pieces of B,
 // each item into its own part of a Local; the last adds up what belongs together and runs what
 // follows the Contract. B that is not simply in memory is made block by block in L1 or L2.
 #include <algorithm>
@@ -25,7 +25,12 @@ constexpr int64_t kMadeDepth = 512;   // along k
 constexpr int64_t kPackDepth = 1024;  // of k: items that pack A
 constexpr int64_t kEndColumns = 512;  // items of the end
 
-constexpr int64_t kMostRows = 8;  // of A side by side
+constexpr int64_t kMostRows = 8, kFour = 4;  // of A side by side
+
+int64_t rows_of(const ProductAnalysis& analysis) {
+  if (analysis.roles.m == kNone) return 1;
+  return analysis.scheme == Scheme::panel_four ? kFour : kMostRows;
+}
 
 bool is_contiguous(const Place& place, bool along_k) {
   const auto [unit, other] =
@@ -36,7 +41,7 @@ bool is_contiguous(const Place& place, bool along_k) {
 class PanelWriter : ProductWriter {
  public:
   PanelWriter(Source& source, const ProductAnalysis& analysis, Emitter& out)
-      : ProductWriter(source, analysis, out), rows_(roles_.m == kNone ? 1 : kMostRows) {}
+      : ProductWriter(source, analysis, out), rows_(rows_of(analysis)) {}
 
   void run() {
     find_operands();

@@ -84,19 +84,29 @@ bool is_turned(const Node& node) {
          is_turned(*node.inputs[0]);
 }
 
-// Matrices of a few terms are bound by what they store. Measured on Zen 5 beside the panel scheme, which reads
-// one operand in place: 1 to 15 times as fast, 100 000 x [3, 3] x [3, 3] 35 times.
+// So many terms of elements pay. Rows of up to four results, and columns of a turned b, are gathered, which costs
+// 2 to 4 times what panels do for more of them.
+int64_t most_terms(bool is_small, bool are_small, bool turned, int64_t n, Dtype dtype) {
+  constexpr int64_t kFew = 4, kSome = 8, kGathered = 5, kGatheredHalves = 3, kTurned = 2;
+  if (turned) return n > kSome ? 0 : are_small ? kFew : kTurned;
+  if (!is_small) return kFew;
+  if (are_small || n > kFew) return kSome;
+  return is_half(dtype) ? kGatheredHalves : kGathered;
+}
+
+// Matrices of a few terms are bound by what they store. Measured on Zen 4 and 5 beside the panel schemes, which
+// read one operand in place: 1 to 15 times as fast, 100 000 x [3, 3] x [3, 3] 35 times.
 std::optional<array> sum_of_few_terms(const OpCall& call) {
-  constexpr int64_t kFew = 4, kSome = 8;
+  constexpr int64_t kSome = 8;
   const array &a = call.inputs[0], &b = call.inputs[1];
   const int rank = a.ndim();
   const int64_t m = a.shape()[rank - 2], k = a.shape()[rank - 1], n = b.shape()[rank - 1];
   const bool is_small = std::min(m, n) <= kSome, turned = is_turned(*b.node());
   const bool are_small = rank > 2 && std::max(m, n) <= kSome;
-  const bool pays = ((m > 1 && n > 1) || are_small) &&
-                    (k <= kFew ? !turned || n <= kSome : k <= kSome && is_small && !turned);
-  if (k == 0 || !pays || matmul_shape(call).size() < kLeastResults) return std::nullopt;
   const Dtype dtype = matmul_dtype(call), wide = is_half(dtype) ? Dtype::float32 : dtype;
+  const bool pays =
+      ((m > 1 && n > 1) || are_small) && k <= most_terms(is_small, are_small, turned, n, dtype);
+  if (k == 0 || !pays || matmul_shape(call).size() < kLeastResults) return std::nullopt;
   const auto part = [wide](const array& x, int axis, int64_t at) {
     return astype(slice_at(x, axis, at), wide);
   };

@@ -44,7 +44,7 @@ void check_scheme(const GemmShape& shape, bool blocks) {
     const Kernel kernel = simplify(tile(tiled.kernel, target));
     verify(kernel);
     const std::string text = print(kernel);
-    const char* word = kTemplates[shape.scheme == Scheme::panel ? 1 : 0];
+    const char* word = kTemplates[is_panel(shape.scheme) ? 1 : 0];
     EXPECT_EQ(text.find(word) != std::string::npos, blocks) << text;
     EXPECT_EQ(print(parse(text)), text);
     interpret(kernel, tiled.arguments(), tiled.extents, tiled.strides);
@@ -289,19 +289,16 @@ TEST(Gemm, EmptySum) {
 
 // --- Few rows.
 
-GemmShape few(GemmShape shape) {
-  shape.scheme = Scheme::panel;
-  return shape;
-}
-
 // In the interpreter, and compiled for every level with memory that ends where the operands end.
 void check_few(GemmShape shape) {
-  shape = few(shape);
-  check(shape);
-  GemmCase product(shape);
-  expect_as_interpreted(simplify(tile(product.kernel, kTargets[2])), {product.input()});
-  const Kernel dots = simplify(tile(product.kernel, kDots));
-  expect_as_interpreted(dots, {product.input()}, CpuLevel::avx512_bf16);
+  for (Scheme scheme : {Scheme::panel, Scheme::panel_four}) {
+    shape.scheme = scheme;
+    check(shape);
+    GemmCase product(shape);
+    expect_as_interpreted(simplify(tile(product.kernel, kTargets[2])), {product.input()});
+    const Kernel dots = simplify(tile(product.kernel, kDots));
+    expect_as_interpreted(dots, {product.input()}, CpuLevel::avx512_bf16);
+  }
 }
 
 TEST(Gemm, FewRows) {

@@ -102,8 +102,9 @@ class PanelCode {
  private:
   using Value = llvm::Value;
 
+  bool is_four() const { return rows_ == 4; }
   // As many as 32 (16) registers hold beside a row of the matrix.
-  int64_t tile_vectors() const { return many_ ? 2 : 1; }
+  int64_t tile_vectors() const { return (many_ ? 2 : 1) * (is_four() ? 2 : 1); }
   // Along k, where elements are widened in short vectors, so that the work for a cache line is long, the
   // matrix is read in one stream; else processors see far enough to follow some side by side, which share A.
   bool streams() const { return rows_ == 1 && given_ != dtype_ && !many_; }
@@ -155,7 +156,7 @@ class PanelCode {
     Value* some = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, count, f_.word(0));
     Value* taken = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, some, f_.word(at_once()));
     Value* zero = llvm::Constant::getNullValue(type);
-    if (ops_.features().avx512) {
+    if (ops_.features().avx512 || (ops_.features().avx2 && size_of(given_) >= 4)) {
       std::vector<uint64_t> numbers;
       for (int64_t lane = 0; lane < at_once(); ++lane)
         numbers.push_back(static_cast<uint64_t>(lane));
@@ -302,7 +303,10 @@ class PanelCode {
   // Sums of a column that are independent of each other.
   int64_t chains() const { return streams() ? 4 : 1; }
 
-  int64_t group() const { return streams() ? 1 : rows_ == 1 ? 4 : many_ ? 3 : 1; }
+  int64_t group() const {
+    if (streams()) return 1;
+    return rows_ == 1 || (many_ && is_four()) ? 4 : many_ ? 3 : is_four() ? 2 : 1;
+  }
 
   // Columns j .. of a group over `depth` of k, from `begin` on. `fetched`: see tile; of a single row empty.
   MicroValues dots(Value* j, Value* begin, Value* depth, const MicroValues& fetched) {
