@@ -29,7 +29,7 @@ bool is_method(const char* name) {
 // Ops of the list that MLX has no function for.
 bool is_internal(const char* name) {
   static const auto& internal = *new std::unordered_set<std::string_view>{
-      "exp2", "exp_nonpositive", "exp_nonpositive_bfloat16", "rint", "custom_call"};
+      "exp2", "exp_nonpositive", "exp_nonpositive_bfloat16", "max_number", "rint", "custom_call"};
   return internal.contains(name);
 }
 

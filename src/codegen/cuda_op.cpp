@@ -97,6 +97,9 @@ std::string floating(Code code, Dtype dtype, Arguments v) {
     case Code::ceil: return either("ceilf", "ceil");
     case Code::trunc: return either("truncf", "trunc");
     case Code::rint: return either("rintf", "rint");
+    case Code::fract:
+      return fmt::format("{}({}, {}({}))", single ? "__fsub_rn" : "__dsub_rn", v[0],
+                         single ? "floorf" : "floor", v[0]);
     case Code::scale2:
       return fmt::format("{}({}, saturated<i32>({}))", single ? "ldexpf" : "ldexp", v[0], v[1]);
     default: break;
@@ -155,7 +158,7 @@ std::string cuda_constant(Dtype dtype, uint64_t bits) {
 }
 
 std::string cuda_op(Code code, Dtype result, Dtype operand, Arguments v) {
-  if (code == Code::cast) return cast(result, operand, v[0]);
+  if (code == Code::cast || code == Code::cast_normal) return cast(result, operand, v[0]);
   if (code == Code::select) return fmt::format("{} ? {} : {}", v[0], v[1], v[2]);
   if (code == Code::bitcast) return fmt::format("bits_as<{}>({})", cuda_type(result), v[0]);
   if (code >= Code::eq && code <= Code::le)

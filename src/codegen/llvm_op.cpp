@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "codegen/llvm_op.h"
 
+#include <llvm/IR/IntrinsicInst.h>
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/MDBuilder.h>
@@ -142,6 +143,8 @@ llvm::Value* OpEmitter::op(Code code, Dtype result, Dtype operand,
   llvm::SmallVector<Value*, 4> v;
   for (Value* argument : arguments) v.push_back(splat(argument, width));
   if (code == Code::cast) return cast(result, operand, v[0]);
+  if (code == Code::cast_normal)
+    return converts(width) ? native_float_to_bfloat16(v[0]) : soft_float_to_bfloat16(v[0]);
   if (code == Code::select) return select(v[0], v[1], v[2]);
   if (code == Code::bitcast) {
     llvm::Type* to = with_width(register_type(result), width);
@@ -252,6 +255,7 @@ llvm::Value* OpEmitter::floating(Code code, Dtype dtype, std::span<Value* const>
     case Code::trunc:
     case Code::rint: return round(code, v[0]);
     case Code::scale2: return scale2(dtype, v[0], v[1]);
+    case Code::fract: return fraction(v[0]);
     default: break;
   }
   throw_internal(__FILE__, __LINE__, fmt::format("{} of floats", name_of(code)));
@@ -358,12 +362,38 @@ llvm::Value* OpEmitter::round(Code code, Value* x) {
   return intrinsic(id, {&x, 1});
 }
 
+// What the value is the floor of; null: it is none.
+llvm::Value* OpEmitter::floored(Value* x) {
+  const auto* call = llvm::dyn_cast<llvm::IntrinsicInst>(x);
+  return call != nullptr && call->getIntrinsicID() == llvm::Intrinsic::floor
+             ? call->getArgOperand(0)
+             : nullptr;
+}
+
+// A whole vector of AVX-512.
+bool OpEmitter::is_whole(Value* x) const {
+  const auto bits = static_cast<int>(x->getType()->getScalarSizeInBits());
+  return features_.avx512 && width_of(x) * bits == 512;
+}
+
+llvm::Value* OpEmitter::fraction(Value* x) {
+  if (!is_whole(x)) return b_.CreateFSub(x, round(Code::floor, x));
+  constexpr int kOfFloor = 9;  // without exceptions
+  const int width = width_of(x);
+  const bool single = x->getType()->getScalarType()->isFloatTy();
+  const ID id = single ? llvm::Intrinsic::x86_avx512_mask_reduce_ps_512
+                       : llvm::Intrinsic::x86_avx512_mask_reduce_pd_512;
+  llvm::Constant* all = llvm::Constant::getAllOnesValue(b_.getIntNTy(static_cast<unsigned>(width)));
+  return b_.CreateIntrinsic(id, {}, {x, b_.getInt32(kOfFloor), x, all, b_.getInt32(4)});
+}
+
 // Without vscalef: two factors, each with half of the exponent, so that the first product is exact unless
 // the result is subnormal and x nearly so.
 llvm::Value* OpEmitter::scale2(Dtype dtype, Value* x, Value* n) {
   const bool single = dtype == Dtype::float32;
-  const int width = width_of(x);
-  if (features_.avx512 && width * (single ? 32 : 64) == 512) {
+  if (is_whole(x)) {
+    const int width = width_of(x);
+    if (Value* given = floored(n); given != nullptr) n = given;  // vscalef takes the floor itself
     const ID id = single ? llvm::Intrinsic::x86_avx512_mask_scalef_ps_512
                          : llvm::Intrinsic::x86_avx512_mask_scalef_pd_512;
     llvm::Type* mask = b_.getIntNTy(width);
@@ -465,8 +495,13 @@ llvm::Value* OpEmitter::float_to_half(Dtype to, Value* x) {
     if (!features_.avx2) return soft_float_to_float16(x);
     return b_.CreateBitCast(b_.CreateFPTrunc(x, with_width(b_.getHalfTy(), width)), narrow);
   }
-  const bool native = features_.bf16 && (width == 8 || width == 16);
-  return native ? native_float_to_bfloat16(x) : soft_float_to_bfloat16(x);
+  if (!converts(width)) return soft_float_to_bfloat16(x);
+  constexpr uint64_t kSubnormal = 0x20;  // a class of VFPCLASSPS
+  Value* is_subnormal = b_.CreateIntrinsic(width == 16 ? llvm::Intrinsic::x86_avx512_fpclass_ps_512
+                                                       : llvm::Intrinsic::x86_avx512_fpclass_ps_256,
+                                           {}, {x, b_.getInt32(kSubnormal)});
+  return unless(any_lane(is_subnormal), native_float_to_bfloat16(x),
+                [&] { return soft_float_to_bfloat16(x); });
 }
 
 llvm::Value* OpEmitter::soft_float_to_bfloat16(Value* x) {
@@ -496,18 +531,11 @@ llvm::Value* OpEmitter::select(Value* condition, Value* yes, Value* no) {
 
 // The instruction takes subnormal numbers as zeros.
 llvm::Value* OpEmitter::native_float_to_bfloat16(Value* x) {
-  constexpr uint64_t kSubnormal = 0x20;  // a class of VFPCLASSPS
-  const bool wide = width_of(x) == 16;
-  Value* is_subnormal = b_.CreateIntrinsic(wide ? llvm::Intrinsic::x86_avx512_fpclass_ps_512
-                                                : llvm::Intrinsic::x86_avx512_fpclass_ps_256,
-                                           {}, {x, b_.getInt32(kSubnormal)});
-  llvm::Type* narrow = with_width(b_.getInt16Ty(), width_of(x));
-  Value* common =
-      b_.CreateBitCast(b_.CreateIntrinsic(wide ? llvm::Intrinsic::x86_avx512bf16_cvtneps2bf16_512
+  const int width = width_of(x);
+  Value* made = b_.CreateIntrinsic(width == 16 ? llvm::Intrinsic::x86_avx512bf16_cvtneps2bf16_512
                                                : llvm::Intrinsic::x86_avx512bf16_cvtneps2bf16_256,
-                                          {}, {x}),
-                       narrow);
-  return unless(any_lane(is_subnormal), common, [&] { return soft_float_to_bfloat16(x); });
+                                   {}, {x});
+  return b_.CreateBitCast(made, with_width(b_.getInt16Ty(), width));
 }
 
 llvm::Value* OpEmitter::unless(Value* rare, Value* common, const std::function<Value*()>& slow) {

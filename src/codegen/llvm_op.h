@@ -79,6 +79,10 @@ class OpEmitter {
   Value* half_to_float(Dtype from, Value* x);
   Value* float_to_half(Dtype to, Value* x);
   Value* soft_float_to_bfloat16(Value* x);
+  static Value* floored(Value* x);
+  bool is_whole(Value* x) const;
+  Value* fraction(Value* x);
+  bool converts(int width) const { return features_.bf16 && (width == 8 || width == 16); }
   Value* native_float_to_bfloat16(Value* x);
   Value* soft_float16_to_float(Value* x);
   Value* soft_float_to_float16(Value* x);

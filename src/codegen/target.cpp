@@ -110,6 +110,7 @@ ir::TargetFacts cpu_facts(CpuLevel level) {
   facts.vector_bytes = level >= CpuLevel::avx512 ? 64 : level >= CpuLevel::avx2 ? 32 : 16;
   facts.fma = level >= CpuLevel::avx2 || level == CpuLevel::neon;
   facts.dot_bf16 = level >= CpuLevel::avx512_bf16 && outruns_fma();
+  facts.scales = level >= CpuLevel::avx512;
   facts.dot_int8 = level >= CpuLevel::avx512_bf16;
   facts.dot_int16 = level != CpuLevel::neon;
   facts.amx_bf16 = facts.amx_int8 = level >= CpuLevel::amx;

@@ -214,7 +214,10 @@ Terms terms_of(const AttentionParams& p, std::span<const array> inputs) {
 
   std::optional<array> largest, sinks;
   const bool any_keys = is_less(0, inputs[1].shape().dim(2));  // of no scores there is no largest
-  if (p.is_shifted && any_keys) largest = max(scores, AxisList{-1}, true);
+  // A NaN makes weights NaN by itself.
+  if (p.is_shifted && any_keys)
+    largest =
+        make_node(rows::max_number, pack(scores), ReduceParams{{scores.ndim() - 1}, true}, {});
   if (p.has_sinks) {
     sinks = reshape(widened(inputs[inputs.size() - 1]), {key_heads, shape[1] / key_heads, 1, 1});
     if (p.is_shifted) largest = largest ? maximum(*largest, *sinks) : *sinks;

@@ -45,7 +45,7 @@
   /* reductions */                                                                                 \
   X(Sum, sum, reduce) X(Prod, prod, reduce) X(Min, min, reduce) X(Max, max, reduce)                \
   X(Any, any, reduce) X(All, all, reduce) X(ArgMin, argmin, node) X(ArgMax, argmax, node)          \
-  X(LogSumExp, logsumexp, reduce) X(Softmax, softmax, node)                                        \
+  X(MaxNumber, max_number, node) X(LogSumExp, logsumexp, reduce) X(Softmax, softmax, node)         \
   /* scans */                                                                                      \
   X(CumSum, cumsum, node) X(CumProd, cumprod, node) X(CumMax, cummax, node)                        \
   X(CumMin, cummin, node) X(LogCumSumExp, logcumsumexp, node) X(LinearScan, linear_scan, node)     \

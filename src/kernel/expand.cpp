@@ -30,6 +30,9 @@ Kernel expand(const Kernel& kernel, const TargetFacts& target) {
       return expand_rem(to, expr.operands[0], expr.operands[1]);
     if (expr.kind != ExprKind::op || !is_math(expr.code) || is_native(expr.code, target))
       return to.intern(std::move(expr));
+    if (expr.code == Code::exp_nonpositive_bfloat16 && expr.dtype == Dtype::float32 &&
+        target.scales)
+      return expand_scaled_exp(to, expr.operands[0]);
     if (expr.code != Code::threefry) return expand_math(to, expr.code, expr.operands);
     const std::array<ExprId, 2> results = expand_threefry(to, expr.operands);
     const ExprId tuple = to.intern(std::move(expr));

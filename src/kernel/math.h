@@ -12,6 +12,8 @@ namespace cermet::ir {
 // float64 (threefry: uint32). For threefry use expand_threefry.
 // Right at ±0, ±inf, NaN, subnormals and huge arguments; max error max_ulp(code, dtype).
 ExprId expand_math(Builder& builder, Code code, std::span<const ExprId> operands);
+// exp_nonpositive_bfloat16 of a float32, for targets that scale (TargetFacts).
+ExprId expand_scaled_exp(Builder& builder, ExprId x);
 
 // Threefry-2x32, 20 rounds (Salmon et al. 2011): {x0, x1}.
 std::array<ExprId, 2> expand_threefry(Builder& builder, std::span<const ExprId> operands);

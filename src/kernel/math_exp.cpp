@@ -32,6 +32,9 @@ constexpr Table kExpShort = {kExpShort32, kExp64};
 // e^r - 1 over r, for what is rounded to bfloat16: error of e^r 2^-13.2.
 constexpr double kExpBfloat16[] = {0x1.000cdcp+0, 0x1.021deap-1, 0x1.5249p-3};
 
+// 2^(f - 1/2) for 0 <= f <= 1, for the same: relative error 2^-13.2, and 1 at 1/2.
+constexpr double kExp2Bfloat16[] = {0x1.6a0084p-1, 0x1.f825p-2, 0x1.470f86p-3, 0x1.c2a222p-5};
+
 // The same for e^r - 1: relative error 2^-26.1, 2^-61.6.
 constexpr double kExpm1_32[] = {0x1.fffffep-2, 0x1.5554aap-3, 0x1.55579cp-5, 0x1.122c8ep-7,
                                 0x1.6ab3bap-10};
@@ -169,6 +172,25 @@ Val exp_nonpositive(Val x) {
 
 Val exp_nonpositive_bfloat16(Val x) {
   return is_double(x) ? exp_nonpositive(x) : nonpositive(x, kExpBfloat16);
+}
+
+// 2^t = 2^floor(t) · 2^fract(t), which such targets make by an instruction each. With k as above, t has k + 1/2 too
+// much, so that it is 1 or more where the result is not 0, and that e^0 = 1 lies amid the polynomial. Of
+// x = a - b the difference is not made: a fused sum takes a, and what the rest of it is rounded by is one factor
+// of all that is counted from b.
+Val scaled_exp(Val x) {
+  constexpr double kAbove = 100.5;
+  Builder& b = *x.builder;
+  const Expr e = b[x.id];
+  const bool is_difference = e.kind == ExprKind::op && e.code == Code::sub;
+  const Val above = is_difference ? Val{&b, e.operands[0]} : x;
+  const Val t = is_difference
+                    ? fma3(above, lift(x, kLog2e), fma(Val{&b, e.operands[1]}, -kLog2e, kAbove))
+                    : fma(x, kLog2e, kAbove);
+  std::vector<double> scaled;
+  for (const double c : kExp2Bfloat16) scaled.push_back(std::ldexp(c, -100));
+  const Val power = horner(apply(Code::fract, t), scaled);
+  return select(t < 1, 0.0, scale2(power, apply(Code::floor, t)));
 }
 
 Val exp2(Val x) {

@@ -162,6 +162,7 @@ Val log_normal(Val x);
 Val exp(Val x);
 Val exp_nonpositive(Val x);
 Val exp_nonpositive_bfloat16(Val x);
+Val scaled_exp(Val x);  // the same in float32, for targets that scale (TargetFacts)
 Val exp2(Val x);
 Val expm1(Val x);
 Val sinh(Val x);

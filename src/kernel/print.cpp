@@ -312,7 +312,8 @@ class Printer {
 }  // namespace
 
 std::optional<Dtype> usual_dtype(const Kernel& kernel, const Expr& op) {
-  if (op.code == Code::cast || op.code == Code::bitcast) return std::nullopt;
+  if (op.code == Code::cast || op.code == Code::cast_normal || op.code == Code::bitcast)
+    return std::nullopt;
   if (op.code >= Code::eq && op.code <= Code::le) return Dtype::boolean;
   const size_t from = op.code == Code::select ? 1 : 0;
   if (from >= op.operands.size()) return std::nullopt;

@@ -187,6 +187,7 @@ T float_op(Code code, T a, T b, T c) {
     case Code::trunc: return std::trunc(a);
     case Code::rint: return std::nearbyint(a);
     case Code::scale2: return std::ldexp(a, saturate<int>(b));
+    case Code::fract: return a - std::floor(a);
     default: break;
   }
   return static_cast<T>(math_op(code, a, b));
@@ -245,7 +246,7 @@ double to_double(Dtype dtype, uint64_t bits) {
 uint64_t apply(Code code, Dtype result, Dtype operand, const uint64_t* bits) {
   if (code == Code::select) return bits[0] != 0 ? bits[1] : bits[2];
   if (code == Code::bitcast) return bits[0];
-  if (code == Code::cast) return cast_bits(result, operand, bits[0]);
+  if (code == Code::cast || code == Code::cast_normal) return cast_bits(result, operand, bits[0]);
   switch (operand) {
     case Dtype::boolean: return run<uint8_t>(code, bits) & 1;
     case Dtype::uint8: return run<uint8_t>(code, bits);

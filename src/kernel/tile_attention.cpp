@@ -438,10 +438,18 @@ class AttentionWriter : BlockWriter {
     out_.close();
   }
 
+  // Where no mask is on it, a product whose factors sums take stays in the strip without them.
+  bool lies_bare(const FirstProduct& product, bool is_seen) const {
+    const bool is_first = masks_first_ && product.masked != kNone;
+    return !product.scaled_sums.empty() && !is_first && (is_seen || product.masked == kNone);
+  }
+
   // In a pass no product is masked any more.
   bool is_masked(int pass) const {
     const auto is = [](const FirstProduct& p) { return p.masked != kNone; };
-    return masks_first_ || (pass > 0 && std::ranges::any_of(chain_.first, is));
+    const auto waits = [&](const FirstProduct& p) { return is(p) && lies_bare(p, true); };
+    if (masks_first_ || pass == 0 || std::ranges::any_of(chain_.first, waits)) return masks_first_;
+    return std::ranges::any_of(chain_.first, is);
   }
 
   // Of columns that not all rows see: what a mask leaves of products.
@@ -498,6 +506,16 @@ class AttentionWriter : BlockWriter {
   void define(ExprId ref, ExprId sum, const std::vector<ExprId>& factors) {
     for (ExprId factor : factors) sum = to_.mul(sum, out_.expr(factor));
     out_.define(ref, sum);
+  }
+
+  void define_bare(const FirstProduct& product, ExprId score) {
+    define(product.left(), score, product.factors);
+    for (ExprId sum : product.scaled_sums) {
+      const Expr e = source_[sum];
+      ExprId scale = out_.expr(e.operands[1]);
+      for (ExprId factor : product.factors) scale = to_.mul(scale, out_.expr(factor));
+      out_.define(sum, to_.fma(score, scale, out_.expr(e.operands[2])));
+    }
   }
 
   // One pass over rows of a block: over what each sees in any case, then over what is left up to their limit.
@@ -565,6 +583,7 @@ class AttentionWriter : BlockWriter {
       const FirstProduct& product = chain_.first[p];
       const ExprId score = to_.load({true, first_[p].strip}, here(chain_.acc));
       if (pass == 0 && !product.factors.empty()) define(product.ref, score, product.factors);
+      else if (lies_bare(product, is_seen)) define_bare(product, score);
       else out_.define(product.left(), score);
     }
     for (const Stripped& s : stripped_)
@@ -579,7 +598,8 @@ class AttentionWriter : BlockWriter {
       out_.append(pieces.back());
     }
     for (size_t p = 0; p < first_.size() && pass == 0; ++p)
-      if (first_[p].last_use > 0 && !chain_.first[p].factors.empty())
+      if (first_[p].last_use > 0 && !chain_.first[p].factors.empty() &&
+          !lies_bare(chain_.first[p], is_seen))
         out_.append(
             Store{{true, first_[p].strip}, here(chain_.acc), out_.expr(chain_.first[p].left())});
     for (const Stripped& s : stripped_)
@@ -594,7 +614,7 @@ class AttentionWriter : BlockWriter {
       if (s.made_in == pass && is_weights(s) && !is_seen)
         pad(s.local, out_.let(to_.add(places.at(chain_.packed), piece.begin)), 1, integer(1),
             out_.let(to_.sub(piece.columns.end, piece.begin)));
-    for (Fold& fold : pieces) fold.value = merge(fold, piece.chunk);
+    for (Fold& fold : pieces) fold.value = out_.merged(fold, piece.chunk);
     out_.close();
     return pieces;
   }
@@ -628,26 +648,6 @@ class AttentionWriter : BlockWriter {
 
   bool is_weights(const Stripped& s) const {
     return std::ranges::find(chain_.last, s.expr, &LastProduct::weights) != chain_.last.end();
-  }
-
-  // The fold over pieces: a step merges one.
-  ValueId merge(const Fold& piece, AxisId chunk) {
-    std::vector<FoldState> states = piece.states;
-    ExprMap parts;
-    for (size_t s = 0; s < states.size(); ++s)
-      parts[to_.other(static_cast<int>(s), states[s].dtype)] = part_of(to_, piece.value, states, s);
-    std::vector<Dtype> dtypes;
-    for (FoldState& state : states) {
-      state.step = rebuild_expr(to_, to_.kernel(), state.merge, parts);
-      dtypes.push_back(state.dtype);
-    }
-    const ValueId value = to_.value(std::move(dtypes));
-    out_.append(Fold{value, {chunk}, Emit::last, Order::serial, std::move(states)});
-    return value;
-  }
-
-  static ExprId part_of(Builder& b, ValueId value, const std::vector<FoldState>& states, size_t s) {
-    return states.size() == 1 ? b.ref(value) : b.get(static_cast<int>(s), b.ref(value));
   }
 
   void sum_by_rows(size_t p, Range rows, ExprId limit) {

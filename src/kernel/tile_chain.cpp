@@ -47,7 +47,10 @@ class Unseen {
   // The element leaves the fold's state as it is.
   bool is_neutral(const FoldState& state) {
     const Expr& step = source_[source_.behind(state.step)];
-    if (step.kind != ExprKind::op || step.operands.size() != 2) return false;
+    if (step.kind != ExprKind::op) return false;
+    if (const ExprId element = larger(step); element != kNone)
+      return is(element, -std::numeric_limits<double>::infinity());
+    if (step.operands.size() != 2) return false;
     const bool swapped = source_[step.operands[1]].kind == ExprKind::state;
     if (!swapped && source_[step.operands[0]].kind != ExprKind::state) return false;
     const ExprId element = step.operands[swapped ? 0 : 1];
@@ -57,6 +60,16 @@ class Unseen {
 
  private:
   using Known = std::optional<uint64_t>;
+
+  // The element of a maximum by a choice: state < element ? element : state.
+  ExprId larger(const Expr& step) {
+    if (step.code != Code::select) return kNone;
+    const Expr& below = source_[step.operands[0]];
+    const bool is = below.kind == ExprKind::op && below.code == Code::lt &&
+                    source_[below.operands[0]].kind == ExprKind::state &&
+                    below.operands[0] == step.operands[2] && below.operands[1] == step.operands[1];
+    return is ? step.operands[1] : kNone;
+  }
 
   Known known(ExprId id) {
     id = source_.behind(id);
@@ -98,7 +111,9 @@ class Unseen {
       for (ExprId operand : e.operands)
         if (known(operand) == decides) return decides;
     }
-    if (!is_floating(e.dtype) || e.operands.size() != 2) return std::nullopt;
+    if (!is_floating(e.dtype)) return std::nullopt;
+    if (e.code == Code::fma) return absorbed_by_sum(e);
+    if (e.operands.size() != 2) return std::nullopt;
     const auto value = [&](int i) {
       const Known bits = known(e.operands[static_cast<size_t>(i)]);
       return bits ? to_double(e.dtype, *bits) : std::nan("");
@@ -108,6 +123,15 @@ class Unseen {
     if ((e.code == Code::add || e.code == Code::sub) && low) return from_double(e.dtype, -infinity);
     if (e.code == Code::mul && (value(0) == 0 || value(1) == 0)) return from_double(e.dtype, 0);
     return std::nullopt;
+  }
+
+  // Of a product of -inf and any number: as of a score of -inf.
+  Known absorbed_by_sum(const Expr& e) {
+    const Known a = known(e.operands[0]), b = known(e.operands[1]);
+    if (!a || !b) return std::nullopt;
+    const double infinity = std::numeric_limits<double>::infinity();
+    const bool low = to_double(e.dtype, *a) * to_double(e.dtype, *b) == -infinity;
+    return low ? Known(from_double(e.dtype, -infinity)) : std::nullopt;
   }
 
   Source& source_;
@@ -222,6 +246,8 @@ void ChainAnalysis::take_bfloat16() {
     if (!narrow(p.other, axis_bit(p.by_columns ? i : j) | axis_bit(p.n), p.factors)) return;
     p.weights = narrowed(p.weights);
   }
+  for (FirstProduct& p : first_narrow)
+    if (!p.factors.empty()) p.scaled_sums = sums_of_scaled(p.left());
   first = std::move(first_narrow);
   last = std::move(last_narrow);
   packed = Dtype::bfloat16;
@@ -250,7 +276,18 @@ ExprId ChainAnalysis::narrowed(ExprId weights) {
   const Expr e = source[source.behind(weights)];
   const bool is = e.kind == ExprKind::op && e.code == Code::cast;
   if (is && source[e.operands[0]].dtype == Dtype::bfloat16) return e.operands[0];
-  return source.builder().cast(weights, Dtype::bfloat16);
+  return source.builder().op(Code::cast_normal, Dtype::bfloat16, {weights});
+}
+
+std::vector<ExprId> ChainAnalysis::sums_of_scaled(ExprId product) const {
+  std::vector<ExprId> sums;
+  for (ExprId id = 0; id < static_cast<ExprId>(source.kernel().exprs.size()); ++id) {
+    const Expr& e = source[id];
+    if (e.kind == ExprKind::op && e.code == Code::fma && e.operands[0] == product &&
+        source[e.operands[1]].kind == ExprKind::constant)
+      sums.push_back(id);
+  }
+  return sums;
 }
 
 bool ChainAnalysis::needs(const std::vector<ExprId>& roots, Maker maker) {

@@ -14,6 +14,8 @@ struct FirstProduct {
   ExprId rows, columns;  // operands, of the dtype `packed`
   AxisId k;
   std::vector<ExprId> factors = {};  // of the sum
+  // Fused sums of left() times a constant, which can take the factors instead.
+  std::vector<ExprId> scaled_sums = {};
   // A choice, by the limit's condition, between the value and a number: all that follows needs but this.
   ExprId masked = kNone;
 
@@ -88,6 +90,7 @@ struct ChainAnalysis {
   bool fits(const TileSum& s);
   bool narrow(ExprId& operand, AxisSet own, std::vector<ExprId>& factors);
   ExprId narrowed(ExprId weights);
+  std::vector<ExprId> sums_of_scaled(ExprId product) const;
 
   std::vector<Maker> makers_;
   std::vector<const Contract*> contracts_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "kernel/rebuild.h"
 
 namespace cermet::ir {
 
@@ -235,6 +236,25 @@ std::vector<FoldState> Emitter::fold_states(const std::vector<FoldState>& states
     made.push_back({s.dtype, expr(s.init), with_step ? expr(s.step) : kNone, expr(s.merge)});
   in_fold_.clear();
   return made;
+}
+
+ExprId part_of(Builder& b, ValueId fold, const std::vector<FoldState>& states, size_t s) {
+  return states.size() == 1 ? b.ref(fold) : b.get(static_cast<int>(s), b.ref(fold));
+}
+
+ValueId Emitter::merged(const Fold& piece, AxisId pieces) {
+  std::vector<FoldState> states = piece.states;
+  ExprMap parts;
+  for (size_t s = 0; s < states.size(); ++s)
+    parts[to_.other(static_cast<int>(s), states[s].dtype)] = part_of(to_, piece.value, states, s);
+  std::vector<Dtype> dtypes;
+  for (FoldState& state : states) {
+    state.step = rebuild_expr(to_, to_.kernel(), state.merge, parts);
+    dtypes.push_back(state.dtype);
+  }
+  const ValueId value = to_.value(std::move(dtypes));
+  append(Fold{value, {pieces}, Emit::last, Order::serial, std::move(states)});
+  return value;
 }
 
 std::pair<ExprId, ExprId> Emitter::bounds(ExprId index, int64_t tile, ExprId total) {

@@ -18,6 +18,9 @@ struct GridDim {
   int64_t tile = 1;
 };
 
+// State s of a fold.
+ExprId part_of(Builder& b, ValueId fold, const std::vector<FoldState>& states, size_t s);
+
 class Emitter {
  public:
   explicit Emitter(Source& source);
@@ -57,6 +60,9 @@ class Emitter {
   void set_states(std::span<const ExprId> states, std::span<const ExprId> others = {});
   void clear_states();
   std::vector<FoldState> fold_states(const std::vector<FoldState>& states, bool with_step);
+
+  // The fold over `pieces`, the innermost loop, of folds like `piece`: a step merges one.
+  ValueId merged(const Fold& piece, AxisId pieces);
 
   void append(Stmt stmt) { levels_.back().body.push_back(std::move(stmt)); }
   // The ref to a Let of the expression in the innermost loop; itself if it needs no name.

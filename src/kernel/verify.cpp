@@ -189,6 +189,10 @@ class ExprVerifier {
           return fmt::format("a cast from {} to {}; half types cast to and from float32 only",
                              name_of(first), name_of(e.dtype));
         return "";
+      case Code::cast_normal:
+        return e.dtype == Dtype::bfloat16 && first == Dtype::float32
+                   ? ""
+                   : "a cast_normal is one from float32 to bfloat16";
       case Code::bitcast:
         if (e.dtype == Dtype::boolean) return "bitcast to bool";
         return size_of(first) == size_of(e.dtype) ? "" : "bitcast between different widths";
@@ -227,6 +231,7 @@ class ExprVerifier {
       case Code::ceil:
       case Code::trunc:
       case Code::rint:
+      case Code::fract:
       case Code::scale2: return is_compute_float(d);
       default: return is_real_number(d);
     }

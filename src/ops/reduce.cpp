@@ -81,6 +81,15 @@ constexpr Opaque kExtremumDerivative = {
     .vjp = [](const OpCall& c, const array& y, int,
               const array& g) { return spread(c, g) * extremum_weights(c, y); }};
 
+// A NaN is passed over: one instruction for a vector of floats.
+States max_number_states(LowerContext& cx, const NodeView& n, Lane element, ExprId) {
+  ir::Builder& b = cx.builder();
+  const Dtype dtype = compute_dtype(n.dtype);
+  const ExprId state = b.state(0, dtype);
+  const auto larger = [&](ExprId x) { return b.select(b.compare(Code::lt, state, x), x, state); };
+  return {{dtype, lowest(b, dtype, true), larger(element.re), larger(b.other(0, dtype))}};
+}
+
 // --- any and all ---
 
 template <Code code>
@@ -307,32 +316,35 @@ constinit const OpRow rows::prod = {
         "bits.",
 };
 
-#define CERMET_REDUCE_ROW(enumerator, row_name, result, rule, states, few, text)  \
-  constinit const OpRow rows::row_name = {                                   \
-      .id = OpId::enumerator,                                                \
-      .name = #row_name,                                                     \
-      .accepts = kAny,                                                       \
-      .dtype = result,                                                       \
-      .shape = reduce_shape,                                                 \
-      .derivative = rule,                                                    \
-      .vmap = AxisShiftVmap{},                                               \
-      .lowering = FoldLowering{states, finish_part, folded_axes, few},            \
-      .effect = Effect::none,                                                \
-      .domain = Domain{},                                                    \
-      .max_ulp = 0,                                                          \
-      .doc = text,                                                           \
+#define CERMET_REDUCE_ROW(enumerator, row_name, taken, result, rule, states, few, text)  \
+  constinit const OpRow rows::row_name = {                                               \
+      .id = OpId::enumerator,                                                            \
+      .name = #row_name,                                                                 \
+      .accepts = taken,                                                                  \
+      .dtype = result,                                                                   \
+      .shape = reduce_shape,                                                             \
+      .derivative = rule,                                                                \
+      .vmap = AxisShiftVmap{},                                                           \
+      .lowering = FoldLowering{states, finish_part, folded_axes, few},                   \
+      .effect = Effect::none,                                                            \
+      .domain = Domain{},                                                                \
+      .max_ulp = 0,                                                                      \
+      .doc = text,                                                                       \
   };
-CERMET_REDUCE_ROW(Min, min, same_dtype, kExtremumDerivative, extremum_states<false>,
+CERMET_REDUCE_ROW(Min, min, kAny, same_dtype, kExtremumDerivative, extremum_states<false>,
                   few_elements<cermet::minimum>,
                   "The smallest element over the axes, NaN if there is one. Ties share the "
                   "derivative.")
-CERMET_REDUCE_ROW(Max, max, same_dtype, kExtremumDerivative, extremum_states<true>,
+CERMET_REDUCE_ROW(Max, max, kAny, same_dtype, kExtremumDerivative, extremum_states<true>,
                   few_elements<cermet::maximum>,
                   "The largest element over the axes, NaN if there is one. Ties share the "
                   "derivative.")
-CERMET_REDUCE_ROW(Any, any, boolean_dtype, Zero{}, truth_states<Code::bit_or>,
+CERMET_REDUCE_ROW(MaxNumber, max_number, kFloats, same_dtype, kExtremumDerivative,
+                  max_number_states, nullptr,
+                  "The largest number among the elements over the axes, -inf if there is none.")
+CERMET_REDUCE_ROW(Any, any, kAny, boolean_dtype, Zero{}, truth_states<Code::bit_or>,
                   few_elements<cermet::logical_or>, "Whether an element over the axes is not zero.")
-CERMET_REDUCE_ROW(All, all, boolean_dtype, Zero{}, truth_states<Code::bit_and>,
+CERMET_REDUCE_ROW(All, all, kAny, boolean_dtype, Zero{}, truth_states<Code::bit_and>,
                   few_elements<cermet::logical_and>, "Whether no element over the axes is zero.")
 #undef CERMET_REDUCE_ROW
 

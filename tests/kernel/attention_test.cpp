@@ -297,6 +297,8 @@ const TargetFacts kTargets[] = {
 };
 constexpr TargetFacts kDots = {.name = "cpu", .vector_bytes = 64, .fma = true, .dot_bf16 = true};
 constexpr TargetFacts kTiles = {.name = "cpu", .vector_bytes = 64, .fma = true, .amx_bf16 = true};
+constexpr TargetFacts kScaledTiles = {
+    .name = "cpu", .vector_bytes = 64, .fma = true, .amx_bf16 = true, .scales = true};
 
 bool is_small(const Sizes& n, int64_t limit) { return n.queries * n.keys < limit; }
 
@@ -327,7 +329,7 @@ void check_narrow(const std::function<Launch(const Problem&)>& make, const Sizes
                            sizes.keys, sizes.features, sizes.outputs));
   const Problem problem(sizes, true);
   const Launch launch = make(problem);
-  for (const TargetFacts& target : {kDots, kTiles}) {
+  for (const TargetFacts& target : {kDots, kTiles, kScaledTiles}) {
     EXPECT_EQ(scheme_of(simplify(launch.kernel), target),
               target.amx_bf16 ? "amx_bf16" : "dot_bf16");
     const Kernel tiled = lower(launch.kernel, target);
@@ -418,6 +420,39 @@ TEST(Attention, Sums) {
 
 TEST(Attention, Bfloat16) {
   for (const Sizes& sizes : kSizes) check_narrow(forward, sizes);
+}
+
+// As bfloat16 attention is lowered: weights by an exponential of its accuracy, shifted by the largest number.
+Launch weighed_narrow(Launch l) {
+  std::string text = print(l.kernel);
+  text = replaced(text, "exp(", "exp_nonpositive_bfloat16(");
+  const std::regex largest(R"(max\(state\(0, float32\), (.*)\) merge max\(.*\)\n)");
+  const auto choice = [](const std::string& x) {
+    return fmt::format("select(lt(state(0, float32), {0}), {0}, state(0, float32))", x);
+  };
+  text = std::regex_replace(text, largest,
+                            choice("$1") + " merge " + choice("other(0, float32)") + "\n");
+  l.kernel = parse(text);
+  return l;
+}
+
+TEST(Attention, Bfloat16Weights) {
+  const auto forwards = [](const Problem& p) { return weighed_narrow(forward(p)); };
+  const auto backwards = [](const Problem& p) { return weighed_narrow(backward(p)); };
+  for (const Sizes& sizes : kSizes) {
+    check_narrow(forwards, sizes);
+    check_narrow(backwards, sizes);
+  }
+}
+
+// What no row of a block sees is left out, however the largest score is found.
+TEST(Attention, Bfloat16WeightsAreLimited) {
+  const Problem problem({1, 1, 20, 20, 8, 5}, true);
+  for (const TargetFacts& target : {kDots, kTiles, kScaledTiles}) {
+    const std::string text = print(lower(weighed_narrow(forward(problem)).kernel, target));
+    EXPECT_NE(text.find("\"tile\""), std::string::npos) << text;
+    EXPECT_EQ(text.find("scale2") != std::string::npos, target.scales);
+  }
 }
 
 TEST(Attention, Bfloat16Gradient) {

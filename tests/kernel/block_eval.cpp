@@ -81,6 +81,9 @@ CERMET_INLINE bool real_step(Code code, void* to, const void* a, const void* b, 
     case Code::rint:
       loop<T, T>(to, a, b, c, [](T x, T, T) { return std::nearbyint(x); });
       return true;
+    case Code::fract:
+      loop<T, T>(to, a, b, c, [](T x, T, T) { return x - std::floor(x); });
+      return true;
     case Code::scale2:
       loop<T, T>(to, a, b, c, [](T x, T y, T) { return scale(x, y); });
       return true;

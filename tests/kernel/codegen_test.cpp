@@ -100,6 +100,12 @@ TEST(Codegen, FusedMultiplyAddAndScaling) {
         fmt::format("rint(max(min(mul(load(p1[a2]), {0}(29)), {0}({1})), {0}(-{1})))", name, limit);
     const std::string safe = fmt::format("select(eq({0}, {0}), {0}, {1}(3))", exponent, name);
     check_map({d, d}, d, fmt::format("scale2(load(p0[a2]), {})", safe));
+    // Of a fraction and the whole number below it, by instructions that take both from their sum.
+    const std::string sum = fmt::format("max(min(load(p0[a2]), {0}({1})), {0}(-{1}))", name, limit);
+    const std::string number = fmt::format("select(eq({0}, {0}), {0}, {1}(3))", sum, name);
+    const std::string positive = fmt::format("abs({})", number);
+    check_map({d}, d, fmt::format("add(fract({}), {}(1))", positive, name));
+    check_map({d}, d, fmt::format("scale2(load(p0[a2]), floor({}))", number));
   }
 }
 

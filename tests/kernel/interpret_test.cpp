@@ -236,6 +236,13 @@ TYPED_TEST(Floats, Edges) {
   EXPECT_EQ(eval<T>(Code::select, false, x, p), p);
 }
 
+TYPED_TEST(Floats, Fractions) {
+  using T = TypeParam;
+  EXPECT_EQ(eval<T>(Code::fract, T(2.75)), T(0.75));
+  EXPECT_EQ(eval<T>(Code::fract, T(3)), T(0));
+  EXPECT_TRUE(std::isnan(eval<T>(Code::fract, std::numeric_limits<T>::quiet_NaN())));
+}
+
 TYPED_TEST(Floats, Scale2) {
   using T = TypeParam;
   const int max = std::numeric_limits<T>::max_exponent;

@@ -180,8 +180,7 @@ INSTANTIATE_TEST_SUITE_P(Math, UnaryAccuracy,
 
 // Not in a table of rows: it has negative arguments, and what is nothing beside 1 is 0.
 template <typename T>
-void expect_exp_nonpositive(Code code, Dtype dtype, T least) {
-  const Expansion e = expansion(code, dtype);
+void expect_exp_nonpositive(const Expansion& e, Code code, Dtype dtype, T least) {
   BlockEval eval(e.kernel, e.root);
   std::mt19937_64 random(1);
   for (double low : {-1.0, -16.0, -68.0, -80.0, -1e30}) {
@@ -212,8 +211,20 @@ void expect_exp_nonpositive(Code code, Dtype dtype, T least) {
 
 TEST(Math, ExpNonpositive) {
   for (const Code code : {Code::exp_nonpositive, Code::exp_nonpositive_bfloat16}) {
-    expect_exp_nonpositive<float>(code, Dtype::float32, 0x1p-101f);
-    expect_exp_nonpositive<double>(code, Dtype::float64, 0x1p-101);
+    expect_exp_nonpositive<float>(expansion(code, Dtype::float32), code, Dtype::float32, 0x1p-101f);
+    expect_exp_nonpositive<double>(expansion(code, Dtype::float64), code, Dtype::float64, 0x1p-101);
+  }
+}
+
+// Of x, and of x = a - b.
+TEST(Math, ExpNonpositiveByScaling) {
+  for (const bool is_difference : {false, true}) {
+    Builder b("scaled");
+    const ExprId x = b.scalar_ref(b.scalar(Dtype::float32));
+    const ExprId zero = b.constant(Dtype::float32, 0);
+    const ExprId root = expand_scaled_exp(b, is_difference ? b.sub(x, zero) : x);
+    expect_exp_nonpositive<float>({b.take(), root}, Code::exp_nonpositive_bfloat16, Dtype::float32,
+                                  0x1p-101f);
   }
 }
 

@@ -55,6 +55,18 @@ TEST(Reduce, NanAndInfinityInMinAndMax) {
   expect_near(values(min(vec({0, 1}, Dtype::boolean))), {0});
 }
 
+TEST(Reduce, LargestNumber) {
+  const auto largest = [](const array& a) {
+    return values(make_node(rows::max_number, {a}, ReduceParams{{a.ndim() - 1}, false}, {}));
+  };
+  expect_near(largest(vec({1, kNan, 3, 2})), {3});
+  expect_near(largest(vec({kNan, -kInf, kNan})), {-kInf});
+  expect_near(largest(vec({-2, -1, kNan}, Dtype::float16)), {-1});
+  Doubles many(5000, kNan);
+  many[4321] = -7;
+  expect_near(largest(vec(many)), {-7});
+}
+
 TEST(Reduce, ArgReductionsTakeTheFirst) {
   expect_near(values(argmax(vec({1, 3, 3, 2}))), {1});
   expect_near(values(argmin(vec({1, 0, 0, 2}))), {1});
