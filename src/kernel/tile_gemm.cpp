@@ -6,7 +6,8 @@
 //              follows the Contract on the finished block. Any other A is packed too, which pays for
 //              wider blocks: an entry point before packs B whole, into a Local of the kernel.
 // fma_local    Items pack both operands, so that packed B stays in L2. It is packed once for each block
-//              below another: for products of few rows.
+//              below another: for products of few rows. Where A is read in place, as with fma, it is fewer rows
+//              to an item: for products that would be one item else.
 // fma_split_k  So does this, for pieces of k; a last entry point adds the pieces up. For few rows and columns
 //              with long sums, which would be too few blocks.
 //
@@ -54,6 +55,7 @@ constexpr int64_t kMaxDepth = 256;      // of k between two visits to C
 constexpr int64_t kLocalRows = 256;     // as kBlockRows, of items that pack both operands
 constexpr int64_t kLocalBytes = 1536;   // as kBlockBytes; C, A and B of an item stay in L2
 constexpr int64_t kPlaceBytes = 512;    // as kBlockBytes, of items that read A in place
+constexpr int64_t kPlaceRows = 66;  // as kBlockRows, of these where they are to be many (fma_local)
 constexpr int64_t kPlaceDepth = 384;    // as kMaxDepth, of these
 constexpr int64_t kPiece = 512;         // of k that an item of a split sum takes
 constexpr int64_t kTiledPiece = 1024;   // the same, of operands in parts
@@ -86,7 +88,10 @@ Blocking blocking_of(Scheme scheme, bool in_place, int parts, Dtype acc, Dtype p
   }
   const int64_t bytes = in_place ? kPlaceBytes : local ? kLocalBytes : kBlockBytes;
   const int64_t depth = std::min(kMaxDepth, kPanelBytes / (tiles.tile_columns * size));
-  return {tiles, round_up(local ? kLocalRows : kBlockRows, tiles.tile_rows), bytes / size,
+  const int64_t rows = !local                                    ? kBlockRows
+                       : in_place && scheme == Scheme::fma_local ? kPlaceRows
+                                                                 : kLocalRows;
+  return {tiles, round_up(rows, tiles.tile_rows), bytes / size,
           (in_place ? kPlaceDepth : depth) * tiles.group, 1};
 }
 

@@ -37,6 +37,7 @@ def scheme_of(m, n, k, a_turned, b_turned, dtype=mx.bfloat16):
         "fma_wide",
         "panel",
         "panel_long",
+        "panel_four",
         "amx_panel",
         "amx_split",
         "amx_split_k",
@@ -78,14 +79,23 @@ def test_the_table_chooses_by_dtype_sizes_and_layout():
     }
     assert schemes_of(cases, "bfloat16", "amx_emulated") == cases
     singles = {
-        (3, 300, 463, False, False): "panel",
-        (3, 300, 463, True, False): "fma",  # its few rows lie across k
-        (3, 300, 20, False, True): "fma",
+        (1, 300, 64, False, False): "panel",
+        (1, 300, 30, False, False): "fold",
+        (1, 300, 64, False, True): "panel",
+        (1, 30, 64, False, True): "fold",
+        (1, 3000, 640, False, True): "fold",  # long streams
+        (3, 300, 463, False, False): "panel_four",
+        (3, 300, 463, True, False): "panel_four",
+        (3, 300, 20, False, True): "fma_local",
+        (6, 300, 463, False, False): "panel",
+        (6, 300, 40, False, True): "fma_local",
+        (10, 300, 90, False, True): "panel_four",
         (300, 16, 90, False, False): "panel",
-        (16, 300, 90, False, False): "fma",
+        (16, 300, 90, False, False): "panel",
+        (16, 300, 60, False, False): "fma",
         (60, 80, 1320, False, True): "panel",
         (60, 300, 1320, False, True): "fma",
     }
     assert schemes_of(singles, "float32", "amx_emulated") == singles
     found = schemes_of(cases, "bfloat16", "avx2")
-    assert set(found.values()) == {"fma", "fma_split_k", "panel", "panel_long"}
+    assert set(found.values()) == {"fma", "fma_split_k", "panel", "panel_four"}
