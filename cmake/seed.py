@@ -138,6 +138,9 @@ def float_calls(dtype):
     yield mx.matmul, ["m", mx.swapaxes(numbers((8, 16), dtype), 0, 1)], {}
     yield mx.matmul, ["m", numbers((16, 8), dtype)], {}
     yield mx.matmul, ["m", "row"], {}
+    for m, k, n in ((2, 16, 8), (2, 4, 8), (1, 16, 8)):  # of fewer rows, of short sums
+        yield mx.matmul, [numbers((m, k), dtype), numbers((k, n), dtype)], {}
+        yield mx.matmul, [numbers((m, k), dtype), mx.swapaxes(numbers((n, k), dtype), 0, 1)], {}
     yield mx.matmul, ["t", numbers((4, 16, 8), dtype)], {}
     yield mx.matmul, ["t", numbers((16, 8), dtype)], {}
     yield lambda x: x @ x, [numbers((8, 8), dtype)], {}
