@@ -230,6 +230,8 @@ Allocator::Allocator(Device device, MemorySource& source, size_t memory_limit)
     : device_(device), source_(source), state_(std::make_unique<State>()) {
   state_->memory_limit = memory_limit != 0 ? memory_limit : default_limit();
   if (!source.cacheable()) state_->cache_limit = 0;
+  log_enabled(LogTopic::alloc);  // a first look in `allocate` might be what a fork cuts off
+  prepare_faults();
   std::lock_guard lock(AllocatorRegistry::get().mutex);
   AllocatorRegistry::get().all.push_back(this);
 }

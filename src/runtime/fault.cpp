@@ -16,6 +16,8 @@ std::atomic<int64_t>& countdown() {
 
 }  // namespace
 
+void prepare_faults() { countdown(); }
+
 bool allocation_fails() {
   std::atomic<int64_t>& left = countdown();
   return left.load(std::memory_order_relaxed) > 0 &&

@@ -62,9 +62,6 @@ bool log_enabled(LogTopic topic) {
   return (bits >> static_cast<int>(topic) & 1) != 0;
 }
 
-// The first look is before any thread: a fork in the middle of it would leave a child waiting for ever.
-[[maybe_unused]] const bool has_looked = (log_enabled(LogTopic::plan), true);
-
 void set_log(const std::string& topics) {
   enabled.store(parse_topics(topics), std::memory_order_relaxed);
 }
