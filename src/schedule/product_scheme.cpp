@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The table, and what its columns mean. Beside a row stands what it gains, measured on two cores of Sapphire
 // Rapids (`full`, `narrow` and `bfloat16_dot`: of Zen 4) by bench/gemm_tune.py with fresh operands, which lists
-// shapes for which another scheme would have been better. They hold for batches, too.
+// shapes for which another scheme would have been better. But for those with `batch` they hold for batches, too.
 #include "schedule/product_scheme.h"
 
 #include <algorithm>
@@ -229,8 +229,14 @@ constexpr Row kTable[] = {
     {.kind = Kind::full,
      .larger_lies = Lies::along_k,
      .few = {1, 1},
+     .many = {2},
+     .k = {0, 16},
+     .scheme = Scheme::panel},
+    {.kind = Kind::full,
+     .larger_lies = Lies::along_k,
+     .few = {1, 1},
      .many = {33},
-     .k = {0, 512},
+     .k = {17, 512},
      .scheme = Scheme::panel},
     {.kind = Kind::full,
      .larger_lies = Lies::along_k,
@@ -276,6 +282,12 @@ constexpr Row kTable[] = {
      .few = {9, 12},
      .many = {9},
      .k = {33},
+     .scheme = Scheme::panel_four},
+    {.kind = Kind::full,
+     .larger_lies = Lies::along_k,
+     .few = {17, 20},
+     .many = {17},
+     .k = {65, 200},
      .scheme = Scheme::panel_four},
     {.kind = Kind::full,
      .larger_lies = Lies::across_k,
@@ -336,9 +348,16 @@ constexpr Row kTable[] = {
      .scheme = Scheme::panel},
     {.kind = Kind::full,
      .larger_lies = Lies::across_k,
-     .few = {17, 64},
+     .few = {17, 32},
      .many = {17},
      .k = {129},
+     .scheme = Scheme::panel},
+    {.kind = Kind::full,
+     .larger_lies = Lies::across_k,
+     .few = {33, 64},
+     .many = {17},
+     .k = {129},
+     .batch = {0, 15},
      .scheme = Scheme::panel},
     {.kind = Kind::bfloat16_dot,
      .larger_lies = Lies::along_k,
