@@ -9,7 +9,8 @@ M, N and K are drawn from 1 to --most, evenly in their logarithms, and either op
 transposed view; --few: the lesser of M and N is that at most; --batch: so many such products.
 --from and --count take a part.
 What is timed is a call and its evaluation, again and again with the same operands, so that they
-lie in whatever cache holds both.
+lie in whatever cache holds both, and all threads awake: one that sleeps is woken for long work
+alone.
 
 Processes of one library take turns: one chooses freely, each other one takes one scheme
 (CERMET_MATMUL_SCHEME) wherever that can make the product; those that come to the same kernel
@@ -18,7 +19,7 @@ count once. --use: with `fresh` nothing that is packed is kept between calls
 anybody is timed. --against torch: that library, on two threads, which must be in .venv-peers.
 
 A shape that seems to be below 0.95 of the best is measured again: in each of some rounds both
-sides get new operands (places in memory differ by as much as schemes do) and take turns in short
+sides get new operands (places in memory differ by as much as schemes do) and take turns in longer
 slices; the ratio of a round is the median of its turns. It is listed, and makes the exit 1, if the
 median of the rounds is below 0.9 and three quarters of the rounds are: the table of
 src/schedule/product_scheme.cpp and the blocks of src/kernel/tile_gemm.cpp want another look there.
@@ -45,7 +46,7 @@ MOST_ELEMENTS = 1 << 26
 WORST, DOUBTFUL = 0.9, 0.95
 TURNS, SLICE = 3, 0.008  # of the first measurement; seconds of a turn
 PAUSE = 0.005  # before it: threads of the other process that spin go to sleep
-ROUNDS, ROUND_TURNS = 5, 5  # of the second one
+ROUNDS, ROUND_TURNS, LONG_SLICE = 5, 3, 0.025  # of the second one
 WARM_CALLS = 3  # after which what is packed is kept
 PLAIN = ["fma", "fma_local", "fma_split_k", "panel", "panel_long", "panel_four"]
 SPLIT = ["amx_split", "amx_split_local", "amx_split_k"]
@@ -87,8 +88,14 @@ def turned(x, is_turned):
 
 
 def of_cermet(dtype):
-    """Makes an operand; of two of them what multiplies them, and the scheme."""
+    """Makes an operand; of two of them what multiplies them, and the scheme; wakes the threads."""
     import cermet.core as mx
+
+    block = mx.ones((1 << 22,))
+    mx.eval(block)
+
+    def wake():
+        mx.eval(block.sum())
 
     def operand(shape):
         made = mx.random.normal(shape).astype(getattr(mx, dtype))
@@ -102,7 +109,7 @@ def of_cermet(dtype):
         kernels = mx.explain(lambda a, b: product(a, b, *of[2:]), *of[:2]).kernels
         return lambda: mx.eval(product(*of)), kernels[-1].scheme or "none"
 
-    return operand, prepare
+    return operand, prepare, wake
 
 
 def of_torch(dtype):
@@ -116,16 +123,17 @@ def of_torch(dtype):
     def prepare(a, b, turned_a, turned_b):
         return lambda: turned(a, turned_a) @ turned(b, turned_b), "torch"
 
-    return operand, prepare
+    return operand, prepare, lambda: None
 
 
 def worker(dtype, library):
     """`[m, n, k, a', b', batch]`: new operands, scheme. A number: so long, seconds of a call."""
-    operand, prepare = {"cermet": of_cermet, "torch": of_torch}[library](dtype)
+    operand, prepare, wake = {"cermet": of_cermet, "torch": of_torch}[library](dtype)
     call = None
     for line in sys.stdin:
         wanted = json.loads(line)
         if isinstance(wanted, float):
+            wake()
             answer = slice_of(call, wanted)
         else:
             m, n, k, turned_a, turned_b, batch = wanted
@@ -169,14 +177,14 @@ def draw_shapes(count, seed, most, few, batch):
     return shapes
 
 
-def in_turns(workers, turns):
+def in_turns(workers, turns, seconds=SLICE):
     """Seconds of a call, turn by turn: a list for each worker."""
     taken = [[] for _ in workers]
     for turn in range(turns):
         order = range(len(workers))
         for i in order if turn % 2 == 0 else reversed(order):
             time.sleep(PAUSE)
-            taken[i].append(workers[i].ask(SLICE))
+            taken[i].append(workers[i].ask(seconds))
     return taken
 
 
@@ -191,7 +199,7 @@ def again(shape, free, other):
     for _ in range(ROUNDS):
         for process in (free, other):
             process.ask(shape)
-        ratios.append(ratio(*in_turns([free, other], ROUND_TURNS)))
+        ratios.append(ratio(*in_turns([free, other], ROUND_TURNS, LONG_SLICE)))
     return ratios
 
 

@@ -5,9 +5,9 @@ The parts: GoogleTest through CTest, pytest in tests/python, the op tests again 
 features, op by op and under the guard allocators, rules of tools/check.py. Tests share the cores
 (`--jobs`); what the clock alone judges (`timing`) runs after the others, by itself.
 Each part writes a report that is counted here; a part that dies without a report counts as one
-failure. Tests see a kernel cache of their own, in the build folder. Under a sanitizer, `timing` is
-left out; with the thread sanitizer, the tests that have threads at work are run (10 times slower,
-and blind to generated code).
+failure. Tests see a kernel cache of their own, in the build folder. Under a sanitizer, `timing` and
+`plain` (what users install) are left out; with the thread sanitizer, the tests that have threads at
+work are run (10 times slower, and blind to generated code).
 """
 
 import argparse
@@ -138,9 +138,8 @@ def run_pytest(arguments, build, values, tests, name, jobs=1, marked="", quiet=F
 
 def run_python(arguments, build, values):
     tests = THREADED[1] if has_thread_sanitizer(build) else [PYTHON_TESTS]
-    others = run_pytest(
-        arguments, build, values, tests, "pytest", jobs=arguments.jobs, marked="not timing"
-    )
+    shared = "not timing and not plain" if preload(build) else "not timing"
+    others = run_pytest(arguments, build, values, tests, "pytest", arguments.jobs, shared)
     if preload(build):
         return others
     alone = run_pytest(arguments, build, values, tests, "timing", marked="timing")

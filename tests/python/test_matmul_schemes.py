@@ -95,6 +95,9 @@ def test_the_table_chooses_by_dtype_sizes_and_layout():
         (16, 300, 60, False, False): "fma",
         (60, 80, 1320, False, True): "panel",
         (60, 300, 1320, False, True): "fma",
+        (120, 389, 493, False, False): "fma_local",  # 8 items, not 3 and a bit
+        (120, 389, 493, True, False): "fma",
+        (133, 389, 493, False, False): "amx_split_local",
     }
     assert schemes_of(singles, "float32", "amx_emulated") == singles
     found = schemes_of(cases, "bfloat16", "avx2")
