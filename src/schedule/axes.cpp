@@ -2,6 +2,8 @@
 #include "schedule/axes.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <functional>
 
 #include "base/error.h"
 
@@ -110,6 +112,15 @@ std::vector<AxisId> axes_of(const Coords& coords) {
       if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
     }
   }
+  return axes;
+}
+
+std::vector<AxisId> digits_of(const Coord& coord) {
+  std::vector<Coord::Term> terms(coord.terms.begin(), coord.terms.end());
+  std::ranges::stable_sort(terms, std::ranges::greater{},
+                           [](const Coord::Term& term) { return std::abs(term.coefficient); });
+  std::vector<AxisId> axes;
+  for (const Coord::Term& term : terms) axes.push_back(term.axis);
   return axes;
 }
 

@@ -71,4 +71,7 @@ bool stays_within(const AxisTable& axes, const Coords& coords, const Shape& shap
 // The live axes in the coordinates, each once.
 std::vector<AxisId> axes_of(const Coords& coords);
 
+// Those of one coordinate as its digits: what moves it furthest comes first, as counting goes through them.
+std::vector<AxisId> digits_of(const Coord& coord);
+
 }  // namespace cermet::schedule

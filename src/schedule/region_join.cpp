@@ -118,7 +118,7 @@ RegionCutter::Refusal RegionCutter::add_scan(Id id, int into, const Coords& at) 
   Region& r = region(into);
   if (r.contract >= 0 || r.update >= 0) return Border::opaque_op;
   const std::vector<AxisId> scanned =
-      axes_of({at[std::get<AxisParams>(node(id).node->params).axis]});
+      digits_of(r_.axes.normalize(at[std::get<AxisParams>(node(id).node->params).axis]));
   if (scanned.empty()) return std::nullopt;
   const std::vector<AxisId> axes = r_.axes.normalize(r.axes), row = r_.axes.normalize(r.row_axes),
                             before = r_.axes.normalize(r.scan_axes);

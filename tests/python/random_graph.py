@@ -364,6 +364,13 @@ def random_slice(g, size):
     return slice(start, stop, step)
 
 
+def split_shape(g, shape):
+    """The shape with one of its axes in two."""
+    axis = g.below(len(shape))
+    inner = g.one_of([k for k in range(1, shape[axis] + 1) if shape[axis] % k == 0])
+    return (*shape[:axis], shape[axis] // inner, inner, *shape[axis + 1 :])
+
+
 def move(g):
     i = g.pick()
     x = g.values[i]
@@ -403,6 +410,9 @@ def move(g):
         moves["tril"] = (lambda a: mx.tril(a), np.tril)
         merged = (*x.shape[:-2], -1)
         moves[f"reshape {merged}"] = (lambda a: mx.reshape(a, merged), lambda a: a.reshape(merged))
+    if x.ref.size > 1:
+        split = split_shape(g, x.shape)
+        moves[f"reshape {split}"] = (lambda a: mx.reshape(a, split), lambda a: a.reshape(split))
     text = g.one_of(list(moves))
     ours_of, numpy_of = moves[text]
     g.step(text, ours_of, [i], x.moved(numpy_of))

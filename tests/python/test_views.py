@@ -317,3 +317,35 @@ def test_neighbours_around_the_edges(rng, shape, dtype):
         want = sum(np.roll(x, s, axis) for s, axis in shifts)
         got = sum(mx.roll(a, s, axis) for s, axis in shifts)
         np.testing.assert_array_equal(np.array(got), want)
+
+
+def between_views(xp, scan, shape, order):
+    """A scan of all of x, whose result is folded into `shape`, turned, and used in that order."""
+
+    def f(x, weights):
+        turned = xp.transpose(scan(xp.reshape(x, (-1,))).reshape(shape), order)
+        return turned + 1, turned * weights, (turned * weights).sum()
+
+    return f
+
+
+SCANS = {"cumsum": np.cumsum, "cumprod": np.cumprod, "cummax": np.maximum.accumulate}
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("name", SCANS)
+def test_scans_count_in_their_own_order_whatever_that_of_their_users(rng, name, reverse):
+    def scanned(x):
+        ends = x[::-1] if reverse else x
+        made = SCANS[name](ends).astype(np.int64)
+        return made[::-1] if reverse else made
+
+    for shape in ((2, 6), (2, 2, 3), (3, 2, 1, 2)):
+        x = rng.integers(-3, 4, (4, 3))
+        for order in itertools.permutations(range(len(shape))):
+            weights = rng.integers(-3, 4, [shape[k] for k in order])
+            want = between_views(np, scanned, shape, order)(x, weights)
+            ours = between_views(mx, lambda a: getattr(mx, name)(a, reverse=reverse), shape, order)
+            for f in (ours, mx.compile(ours)):
+                for made, right in zip(f(mx.array(x), mx.array(weights)), want, strict=True):
+                    np.testing.assert_array_equal(np.array(made), right, err_msg=f"{shape} {order}")
