@@ -268,13 +268,13 @@ Lane Emitter::load(Id id, const Coords& at, ir::ExprId mask) {
   return {load_part(param, std::move(re), part, mask), load_part(param, std::move(im), part, mask)};
 }
 
-// Wanted at a computed place, a constant is not found as a member there, and lies nowhere.
+// Wanted at a computed place, neither a constant nor what is made there is found as a member, and lies nowhere.
 bool Emitter::lies_in_memory(Id id, const Member* member) const {
   const PlanNode& n = node(id);
   const bool pulled = !n.leaf && !n.border && n.lowering<MoveLowering>() != nullptr &&
                       !r_.loads.contains({id, number_});
-  const bool constant = !n.leaf && n.inputs.empty() && r_.stored_by[id] < 0;
-  return member == nullptr && !pulled && !constant;
+  const bool made = !n.leaf && (n.inputs.empty() || r_.picked.contains(id)) && r_.stored_by[id] < 0;
+  return member == nullptr && !pulled && !made;
 }
 
 Lane Emitter::value(Id id, const Coords& given, ir::ExprId mask) {

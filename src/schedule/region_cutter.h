@@ -54,6 +54,7 @@ class RegionCutter {
   void add_to_kernel(Id id, int own, const Coords& at, bool operand);
   void replicate(Id id);
   bool is_recomputed(Id id, const std::vector<int>& candidates);
+  bool is_picked(Id id, const std::vector<int>& candidates);
   bool is_table(Id id, int into);
   bool is_in_memory(Id id, int maker);
   std::vector<int> candidates_of(Id id);

@@ -248,7 +248,9 @@ void RegionCutter::place_anchor(Id id, bool memory) {
     if (!candidates.empty()) border = Border::layout;
   } else if (!candidates.empty()) {
     merge_candidates(id, candidates);
-    if (!memory && is_recomputed(id, candidates)) {
+    const bool picked = !memory && is_picked(id, candidates);
+    if (picked) r_.picked.insert(id);
+    if (picked || (!memory && is_recomputed(id, candidates))) {
       replicate(id);
       return;
     }
@@ -378,6 +380,29 @@ bool RegionCutter::is_recomputed(Id id, const std::vector<int>& candidates) {
     }
   }
   return more_read <= static_cast<int64_t>(candidates.size()) * bytes(id);
+}
+
+// Elements of it are picked by number, perhaps beside all of them in order: no more are made than it has, and it
+// needs no memory.
+bool RegionCutter::is_picked(Id id, const std::vector<int>& candidates) {
+  constexpr size_t kMostPlaces = 2;
+  if (max_ops_ == 1 || candidates.size() != 1 || !memory_readers_[id].empty() ||
+      node(id).lowering<MapLowering>() == nullptr)
+    return false;
+  const Region& r = region(candidates[0]);
+  if (r.kernel >= 0 || r.contract >= 0 || r.update >= 0) return false;
+  std::vector<Coords> places;
+  for (const Use& use : uses_[id]) {
+    if (use.masked || use.operand) return false;
+    Coords at = r_.axes.normalize(use.at);
+    if (std::ranges::none_of(places, [&](const Coords& other) { return equal(other, at); }))
+      places.push_back(std::move(at));
+  }
+  int64_t points = 1;
+  for (AxisId axis : r_.axes.normalize(r.axes)) points *= r_.axes.size(axis);
+  const int ops = static_cast<int>(places.size()) * op_cost(r_.graph, id);
+  return !std::ranges::all_of(places, is_affine) && places.size() <= kMostPlaces &&
+         points <= shape(id).size() && r.ops + ops <= max_ops_;
 }
 
 // Dear to make, and the region would make it anew for each point of axes outside its own: it is made

@@ -62,6 +62,7 @@ struct Regions {
   std::vector<bool> is_view;           // node -> a view of its input 0 in memory
   std::set<std::pair<Id, int>> loads;  // movement that a region reads from memory, not through
   std::vector<int> order;              // live regions, each after those it reads
+  std::set<Id> picked;                 // maps that are made where elements of them are picked
   std::set<Id> wide;                   // half-typed nodes that lie as float32: see single_ops.h
 
   int find(int region) const;

@@ -116,6 +116,11 @@ def cross_entropy(logits, targets):
     return nn.losses.cross_entropy(logits, targets, reduction="none")
 
 
+def picked(of):
+    """The mean of what `of` gives for one element of each row."""
+    return lambda x, t: mx.mean(mx.take_along_axis(of(x), t[:, None], -1))
+
+
 def plain_cross_entropy(logits, targets):
     chosen = mx.take_along_axis(logits, targets[:, None], axis=-1)
     return (logsumexp(logits) - chosen)[:, 0]
@@ -297,6 +302,15 @@ CASES = [
     ("cross-entropy of nn", 1, cross_entropy, M, "i32<96[64]"),
     ("cross-entropy, mean", 1, lambda x, t: mx.mean(cross_entropy(x, t)), M, "i32<96[64]"),
     ("cross-entropy, plain ops", 1, plain_cross_entropy, M, "i32<96[64]"),
+    ("log-softmax, picked", 1, picked(nn.log_softmax), M, "i32<96[64]"),
+    (
+        "log-softmax of halves, picked",
+        1,
+        picked(lambda x: nn.log_softmax(x.astype(mx.float32) * 0.5)),
+        "bf16[64,96]",
+        "i32<96[64]",
+    ),
+    ("rows of a scaled table", 1, lambda w, i: mx.exp(w)[i] * 2, "f32[200,96]", "i32<200[64]"),
     # backward
     ("relu chain backward", 1, gradient(lambda a, b: mx.maximum(a * b, 0)), M, M, M),
     ("gelu backward", 1, gradient(gelu), M, M),
