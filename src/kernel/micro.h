@@ -91,7 +91,7 @@ struct PackMicro {
 //       (add ? c[...] : 0)
 //       + Σ_k<depth a[a_at + (k / d)·rows·d + i·d + k % d] · b[b_at + k·b_k + j·b_n]
 // with d = panel_depth_of(a), and b_n = 1 and b_k = b_stride (along n), or b_k = 1 and b_n = b_stride (along k; a
-// is defined up to the next multiple of d, and 0 past depth; a and b may both be bfloat16). The order of the
+// is defined up to the next multiple of d, and 0 past depth). a and b may both be bfloat16. The order of the
 // sum, and fma in it, are free.
 inline constexpr int64_t kPanelColumns = 64, kPanelDepth = 16;
 inline int64_t panel_depth_of(Dtype a) {

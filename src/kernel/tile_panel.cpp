@@ -364,11 +364,10 @@ class PanelWriter : ProductWriter {
 
 bool panels_take_pairs(Source& source, const ProductAnalysis& analysis) {
   const Roles& roles = analysis.roles;
-  if (roles.m == kNone || !lies_along(source, analysis.products[0].b, roles.k, roles.n))
-    return false;
+  const bool along_k = lies_along(source, analysis.products[0].b, roles.k, roles.n);
   return std::ranges::all_of(analysis.products, [&](const Product& p) {
     const std::optional<Place> place = place_of(source, p.b, roles.n, roles.k);
-    return place && is_contiguous(*place, true);
+    return place && is_contiguous(*place, along_k);
   });
 }
 

@@ -2,13 +2,13 @@
 // A few rows times a matrix as it lies in memory. Both forms are bound by reading it once, so both
 // ask early for what the next round reads: processors follow a few long streams only by themselves.
 //
-// panel_n  lanes along n. Blocks of 8 or 16 k: a tile of C stays in registers over a block, whose rows are
+// panel_n  lanes along n. Blocks of some k: a tile of C stays in registers over a block, whose rows are
 //          walked side by side, having been asked for one after another, and C is in L1 or L2. For a
 //          single row of A some rows of the matrix are walked over their whole length, without being asked
 //          for: C is loaded and stored once for all of them.
 // panel_k  lanes along k. Sums of all rows and some columns, added up at the end: of a single row over
 //          the whole depth, else over a part of it, of which A stays in L1, for some groups of columns.
-//          Of bfloat16 a dot instruction takes pairs as they lie there.
+// bfloat16 is multiplied in pairs of k by a dot instruction: as they lie there, or of two rows, interleaved.
 #include <fmt/format.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
@@ -48,28 +48,15 @@ class PanelCode {
         fma_(target.features.avx2) {}
 
   void along_n() {
-    if (rows_ == 1) return row_along_n();
-    const int64_t width = tile_vectors() * lanes_;
-    f_.when(b_.CreateICmpEQ(f_.argument(6), f_.word(0)), [&] { clear(); });
-    Value* columns = f_.argument(3);
-    Value* whole = b_.CreateAnd(columns, f_.word(-width));
-    Value* rest = b_.CreateSub(columns, whole);
-    f_.loop(f_.argument(4), block(), {}, [&](Value* k, const MicroValues&) -> MicroValues {
-      Value* in_unit = b_.CreateAnd(k, f_.word(kDepth - 1));
-      Value* unit = b_.CreateMul(b_.CreateSub(k, in_unit), f_.word(rows_));
-      Value* a = f_.at(f_.argument(1), b_.CreateAdd(unit, in_unit));
-      Value* rows = matrix(f_.argument(2), b_.CreateMul(k, stride()));
-      Value* steps = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin,
-                                              b_.CreateSub(f_.argument(4), k), f_.word(block()));
-      MicroValues next = {matrix(rows, b_.CreateMul(stride(), f_.word(block()))), f_.word(0)};
-      next = f_.loop(whole, width, next, [&](Value* j, const MicroValues& fetched) {
-        return tile(j, a, rows, steps, width / lanes_, nullptr, fetched);
-      });
-      f_.loop(rest, lanes_, next, [&](Value* j, const MicroValues& fetched) {
-        return tile(b_.CreateAdd(whole, j), a, rows, steps, 1, b_.CreateSub(rest, j), fetched);
-      });
-      return {};
-    });
+    Value* is_new = b_.CreateICmpEQ(f_.argument(6), f_.word(0));
+    f_.when(is_new, [&] { clear(); });
+    if (pairs_) f_.when(b_.CreateNot(is_new), [&] { reorder(true); });
+    if (rows_ == 1) {
+      row_along_n();
+    } else {
+      rows_along_n();
+    }
+    if (pairs_) reorder(false);
   }
 
   void along_k() {
@@ -83,14 +70,12 @@ class PanelCode {
     const int64_t width = (many_ ? kGroups : 1) * group();
     const int64_t part = !many_ ? kWhole : given_ == dtype_ ? kPart : 2 * kPart;
     f_.loop(f_.argument(3), width, {}, [&](Value* first, const MicroValues&) -> MicroValues {
-      Value* count = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin,
-                                              b_.CreateSub(f_.argument(3), first), f_.word(width));
+      Value* count = at_most(b_.CreateSub(f_.argument(3), first), width);
       Value* following = b_.CreateMul(b_.CreateAdd(first, f_.word(width)), stride());
       const MicroValues next = {matrix(f_.argument(2), following), f_.word(0)};
       Value* depths = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, f_.argument(4), f_.word(1));
       f_.loop(depths, part, next, [&](Value* k, const MicroValues& fetched) {
-        Value* depth = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin,
-                                                b_.CreateSub(f_.argument(4), k), f_.word(part));
+        Value* depth = at_most(b_.CreateSub(f_.argument(4), k), part);
         return f_.loop(count, group(), fetched, [&](Value* j, const MicroValues& in) {
           return dots(b_.CreateAdd(first, j), k, depth, in);
         });
@@ -118,15 +103,20 @@ class PanelCode {
 
   // Of k along n. Rows of a block often share their sets of the L1 cache, so that they are few, unless C
   // costs more: its lines are read and written for each block.
-  int64_t block() const { return many_ ? kDepth : kDepth / 2; }
+  int64_t block() const { return many_ ? unit_ : unit_ / 2; }
 
+  Value* at_most(Value* count, int64_t limit) {
+    return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, count, f_.word(limit));
+  }
   Value* stride() { return f_.argument(5); }
   Value* matrix(Value* pointer, Value* elements) {
     return b_.CreateGEP(ops_.memory_type(given_), pointer, elements);
   }
 
-  // Of k, in a vector of a column.
-  int64_t at_once() const { return pairs_ ? 2 * lanes_ : lanes_; }
+  // Rows of the matrix that are multiplied at once along n, and vectors of columns that they make.
+  int64_t pair() const { return pairs_ ? 2 : 1; }
+  // Elements of a row or column in a vector.
+  int64_t at_once() const { return pair() * lanes_; }
   Value* in_a(Value* pointer, Value* elements) {
     return b_.CreateGEP(ops_.memory_type(of_a_), pointer, elements);
   }
@@ -154,7 +144,7 @@ class PanelCode {
 
   Value* first(llvm::Type* type, Value* pointer, Value* count, llvm::Align align) {
     Value* some = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, count, f_.word(0));
-    Value* taken = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, some, f_.word(at_once()));
+    Value* taken = at_most(some, at_once());
     Value* zero = llvm::Constant::getNullValue(type);
     if (ops_.features().avx512 || (ops_.features().avx2 && size_of(given_) >= 4)) {
       std::vector<uint64_t> numbers;
@@ -197,21 +187,45 @@ class PanelCode {
     return f_.at(f_.argument(0), b_.CreateAdd(tile, in_tile));
   }
 
-  void clear() {
-    Value* zero = llvm::Constant::getNullValue(f_.vector(lanes_));
+  Value* size_of_c() {
     Value* tiles =
         b_.CreateAnd(b_.CreateAdd(f_.argument(3), f_.word(kColumns - 1)), f_.word(-kColumns));
-    f_.loop(b_.CreateMul(tiles, f_.word(rows_)), lanes_, {},
-            [&](Value* i, const MicroValues&) -> MicroValues {
-              f_.store(zero, f_.at(f_.argument(0), i));
-              return {};
-            });
+    return b_.CreateMul(tiles, f_.word(rows_));
+  }
+
+  void clear() {
+    Value* zero = llvm::Constant::getNullValue(f_.vector(lanes_));
+    f_.loop(size_of_c(), lanes_, {}, [&](Value* i, const MicroValues&) -> MicroValues {
+      f_.store(zero, f_.at(f_.argument(0), i));
+      return {};
+    });
   }
 
   // --- Along n.
 
+  void rows_along_n() {
+    const int64_t width = tile_vectors() * lanes_;
+    Value* columns = f_.argument(3);
+    Value* whole = b_.CreateAnd(columns, f_.word(-width));
+    Value* rest = b_.CreateSub(columns, whole);
+    f_.loop(f_.argument(4), block(), {}, [&](Value* k, const MicroValues&) -> MicroValues {
+      Value* in_unit = b_.CreateAnd(k, f_.word(unit_ - 1));
+      Value* unit = b_.CreateMul(b_.CreateSub(k, in_unit), f_.word(rows_));
+      Value* a = in_a(f_.argument(1), b_.CreateAdd(unit, in_unit));
+      Value* rows = matrix(f_.argument(2), b_.CreateMul(k, stride()));
+      Value* steps = at_most(b_.CreateSub(f_.argument(4), k), block());
+      MicroValues next = {matrix(rows, b_.CreateMul(stride(), f_.word(block()))), f_.word(0)};
+      next = f_.loop(whole, width, next, [&](Value* j, const MicroValues& fetched) {
+        return tile(j, a, rows, steps, width / lanes_, nullptr, fetched);
+      });
+      f_.loop(rest, at_once(), next, [&](Value* j, const MicroValues& fetched) {
+        return tile(b_.CreateAdd(whole, j), a, rows, steps, pair(), b_.CreateSub(rest, j), fetched);
+      });
+      return {};
+    });
+  }
+
   void row_along_n() {
-    f_.when(b_.CreateICmpEQ(f_.argument(6), f_.word(0)), [&] { clear(); });
     Value* whole = b_.CreateAnd(f_.argument(4), f_.word(-together()));
     f_.loop(whole, together(), {}, [&](Value* k, const MicroValues&) -> MicroValues {
       add_rows(k, together());
@@ -228,28 +242,78 @@ class PanelCode {
   void add_rows(Value* k, int64_t count) {
     const int64_t vectors =
         std::max<int64_t>(1, kLineBytes / static_cast<int64_t>(size_of(given_)) / lanes_);
+    const int64_t taken = std::min(count, pair());
     MicroValues factors, rows;
-    for (int64_t r = 0; r < count; ++r) {
+    for (int64_t r = 0; r < count; r += taken) {
       Value* number = b_.CreateAdd(k, f_.word(r));
-      factors.push_back(ops_.splat(f_.load(f_.element(), f_.at(f_.argument(1), number)),
-                                   static_cast<int>(lanes_)));
+      factors.push_back(factor(in_a(f_.argument(1), number), taken));
       rows.push_back(matrix(f_.argument(2), b_.CreateMul(number, stride())));
     }
     const auto add = [&](Value* j, Value* left) {
       Value* c = f_.at(f_.argument(0), j);
-      Value* sum = f_.load(f_.vector(lanes_), c);
-      for (size_t r = 0; r < rows.size(); ++r)
-        sum = product(factors[r], wide(matrix(rows[r], j), left), sum);
-      f_.store(sum, c);
+      MicroValues sums;
+      for (int64_t v = 0; v < pair(); ++v)
+        sums.push_back(f_.load(f_.vector(lanes_), f_.at(c, v * lanes_)));
+      for (size_t r = 0; r < rows.size(); ++r) {
+        const MicroValues row = columns_of(matrix(rows[r], j), taken, left);
+        for (size_t v = 0; v < row.size(); ++v) sums[v] = product(factors[r], row[v], sums[v]);
+      }
+      for (int64_t v = 0; v < pair(); ++v) f_.store(sums[v], f_.at(c, v * lanes_));
     };
     Value* whole = b_.CreateAnd(f_.argument(3), f_.word(-vectors * lanes_));
     f_.loop(whole, vectors * lanes_, {}, [&](Value* j, const MicroValues&) -> MicroValues {
-      for (int64_t v = 0; v < vectors; ++v) add(b_.CreateAdd(j, f_.word(v * lanes_)), nullptr);
+      for (int64_t v = 0; v < vectors; v += pair())
+        add(b_.CreateAdd(j, f_.word(v * lanes_)), nullptr);
       return {};
     });
     Value* rest = b_.CreateSub(f_.argument(3), whole);
-    f_.loop(rest, lanes_, {}, [&](Value* j, const MicroValues&) -> MicroValues {
+    f_.loop(rest, at_once(), {}, [&](Value* j, const MicroValues&) -> MicroValues {
       add(b_.CreateAdd(whole, j), b_.CreateSub(rest, j));
+      return {};
+    });
+  }
+
+  // What all columns of `taken` rows of the matrix are multiplied by, one or a pair.
+  Value* factor(Value* a, int64_t taken) {
+    const auto lanes = static_cast<int>(lanes_);
+    if (!pairs_) return ops_.splat(f_.load(f_.element(), a), lanes);
+    llvm::Type* type = b_.getIntNTy(static_cast<unsigned>(16 * taken));
+    Value* bits = b_.CreateAlignedLoad(type, a, llvm::Align(2));
+    return as_pairs(ops_.splat(b_.CreateZExt(bits, b_.getInt32Ty()), lanes));
+  }
+
+  // pair() vectors of columns from `row` on, of `taken` rows; count: see wide.
+  MicroValues columns_of(Value* row, int64_t taken, Value* count) {
+    Value* first = wide(row, count);
+    if (!pairs_) return {first};
+    Value* second = taken > 1 ? wide(matrix(row, stride()), count)
+                              : llvm::Constant::getNullValue(first->getType());
+    MicroValues columns;
+    for (int64_t v = 0; v < pair(); ++v) {
+      llvm::SmallVector<int, 32> order;
+      for (int64_t j = 0; j < lanes_; ++j)
+        for (int64_t of : {int64_t{0}, at_once()})
+          order.push_back(static_cast<int>(of + in_order(v * lanes_ + j)));
+      columns.push_back(b_.CreateShuffleVector(first, second, order));
+    }
+    return columns;
+  }
+
+  // Which of at_once() columns a pair's sum j is of: interleaving within 16 bytes costs one operation.
+  int64_t in_order(int64_t j) const {
+    constexpr int64_t kHalf = 4;  // of the bfloat16 in 16 bytes
+    const int64_t i = j % lanes_;
+    return i / kHalf * 2 * kHalf + j / lanes_ * kHalf + i % kHalf;
+  }
+
+  // Brings the sums of C into the order of pairs (`paired`), or back into that of columns.
+  void reorder(bool paired) {
+    llvm::SmallVector<int, 32> order(at_once());
+    for (int64_t j = 0; j < at_once(); ++j)
+      order[paired ? j : in_order(j)] = static_cast<int>(paired ? in_order(j) : j);
+    f_.loop(size_of_c(), at_once(), {}, [&](Value* i, const MicroValues&) -> MicroValues {
+      Value* c = f_.at(f_.argument(0), i);
+      f_.store(b_.CreateShuffleVector(f_.load(f_.vector(at_once()), c), order), c);
       return {};
     });
   }
@@ -264,24 +328,30 @@ class PanelCode {
     for (int64_t i = 0; i < rows_; ++i)
       for (int64_t v = 0; v < vectors; ++v)
         carried.push_back(f_.load(f_.vector(lanes_), f_.at(c, in_c(i, v))));
-    const MicroValues sums = f_.loop(
-        steps, 1, carried, [&](Value*, const MicroValues& in) { return step(in, vectors, count); });
+    Value* whole = b_.CreateAnd(steps, f_.word(-pair()));
+    MicroValues sums = f_.loop(whole, pair(), carried, [&](Value*, const MicroValues& in) {
+      return step(in, vectors, count, pair());
+    });
+    if (pairs_)
+      sums = f_.loop(b_.CreateSub(steps, whole), 1, sums,
+                     [&](Value*, const MicroValues& in) { return step(in, vectors, count, 1); });
     for (int64_t s = 0; s < rows_ * vectors; ++s)
       f_.store(sums[first + static_cast<size_t>(s)], f_.at(c, in_c(s / vectors, s % vectors)));
     return {sums[2], sums[3]};
   }
 
-  MicroValues step(const MicroValues& in, int64_t vectors, Value* count) {
-    MicroValues out = {f_.at(in[0], 1), matrix(in[1], stride()), in[2], in[3]};
-    MicroValues row;
-    for (int64_t v = 0; v < vectors; ++v)
-      row.push_back(wide(matrix(in[1], f_.word(v * lanes_)), count));
-    if (prefetch_) std::tie(out[2], out[3]) = fetch(in[2], in[3], vectors * lanes_, f_.argument(3));
+  // `taken` rows of the matrix.
+  MicroValues step(const MicroValues& in, int64_t vectors, Value* count, int64_t taken) {
+    Value* following = b_.CreateMul(stride(), f_.word(taken));
+    MicroValues out = {in_a(in[0], f_.word(taken)), matrix(in[1], following), in[2], in[3]};
+    MicroValues columns;
+    for (int64_t v = 0; v < vectors; v += pair())
+      columns.append(columns_of(matrix(in[1], f_.word(v * lanes_)), taken, count));
+    if (prefetch_)
+      std::tie(out[2], out[3]) = fetch(in[2], in[3], taken * vectors * lanes_, f_.argument(3));
     for (int64_t i = 0; i < rows_; ++i) {
-      Value* splat =
-          ops_.splat(f_.load(f_.element(), f_.at(in[0], i * kDepth)), static_cast<int>(lanes_));
-      for (int64_t v = 0; v < vectors; ++v)
-        out.push_back(product(splat, row[static_cast<size_t>(v)], in[out.size()]));
+      Value* one = factor(in_a(in[0], f_.word(i * unit_)), taken);
+      for (Value* column : columns) out.push_back(product(one, column, in[out.size()]));
     }
     return out;
   }
