@@ -154,7 +154,7 @@ class LaneLoop {
     Value* elements = e_.elements_of(loop_);
     Values large;
     for (const size_t unit : past_)
-      large.push_back(b_.CreateICmpSGT(elements, i64(kPastBytes / unit_bytes(unit))));
+      large.push_back(b_.CreateICmpSGE(elements, i64(kPastBytes / unit_bytes(unit))));
     Value* start = b_.CreatePtrToInt(pointers_[past_[0]], b_.getInt64Ty());
     Value* before = b_.CreateAnd(b_.CreateNeg(start), i64(kLineBytes - 1));
     before =
