@@ -243,7 +243,7 @@ class ChainLoop {
         const auto bytes = static_cast<int64_t>(size_of(e_.dtype_of(store.buffer)));
         Value* first = b_.CreatePtrToInt(e_.address(store.buffer, *store.index), b_.getInt64Ty());
         Value* fits =
-            b_.CreateAnd(b_.CreateICmpSGT(elements, word(kPastBytes / bytes)),
+            b_.CreateAnd(b_.CreateICmpSGE(elements, word(kPastBytes / bytes)),
                          b_.CreateICmpEQ(b_.CreateAnd(first, word(kLineBytes - 1)), word(0)));
         past = past == nullptr ? fits : b_.CreateAnd(past, fits);
       }

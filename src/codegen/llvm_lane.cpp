@@ -154,7 +154,7 @@ class LaneLoop {
     Value* elements = e_.elements_of(loop_);
     Values large;
     for (const size_t unit : past_)
-      large.push_back(b_.CreateICmpSGT(elements, i64(kPastBytes / unit_bytes(unit))));
+      large.push_back(b_.CreateICmpSGE(elements, i64(kPastBytes / unit_bytes(unit))));
     Value* start = b_.CreatePtrToInt(pointers_[past_[0]], b_.getInt64Ty());
     Value* before = b_.CreateAnd(b_.CreateNeg(start), i64(kLineBytes - 1));
     before =
@@ -214,7 +214,9 @@ class LaneLoop {
     const int64_t most = std::countl_zero(static_cast<uint64_t>(kFewBytes / bytes));
     Value* rows = b_.CreateSub(zeros, i64(most));
     Value* is_short = b_.CreateICmpULE(stride, i64(kShortRow / bytes));
-    return b_.CreateSelect(is_short, b_.CreateShl(stride, rows), usual);
+    Value* few = b_.CreateShl(stride, rows);
+    if (ahead.rows > 1) few = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, few, usual);
+    return b_.CreateSelect(is_short, few, usual);
   }
 
   void fetch(Value* k) {

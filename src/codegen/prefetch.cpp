@@ -107,7 +107,7 @@ class Planner {
 
   // Rows of what has all the axes: what lacks one is read again for it, from a cache.
   void fetch_rows(const For& loop, BufferRef buffer, const Index& index, int32_t stride,
-                  int32_t step) {
+                  int32_t step, int64_t rows = 1) {
     size_t most = 0;
     for (const Pass& pass : passes_)
       for (const UnitAccess& unit : pass.analysis.units())
@@ -117,6 +117,7 @@ class Planner {
                              .index = &index,
                              .variable = loop.axes[0],
                              .next_row = stride,
+                             .rows = rows,
                              .step = step,
                              .few_lines = true,
                              .at_once = are_parts()});
@@ -173,6 +174,8 @@ class Planner {
     else if (outer && tiles == row.axes[0]) fetch(*outer, 1);
     else if (tiles != kNone) fetch(kNone, 1, true);
     else if (stride) fetch_rows(loop, buffer, index, *stride, step);
+    else if (const auto many = rows_stride(row.axes[0], index))
+      fetch_rows(loop, buffer, index, many->stride, step, many->rows);
   }
 
   void place_item(const For& row, const For& loop) {
@@ -238,6 +241,38 @@ class Planner {
       stride = term.stride;
     }
     return stride;
+  }
+
+  // Of a loop that goes over several rows at once.
+  struct Rows {
+    int32_t stride;
+    int64_t rows;
+  };
+  std::optional<Rows> rows_stride(AxisId round, const Index& index) const {
+    std::optional<Rows> found;
+    for (const IndexTerm& term : index) {
+      const std::optional<int64_t> rows = rows_counted(term.expr, round);
+      if (!rows) continue;
+      if (found || term.stride == kUnit) return std::nullopt;
+      found = Rows{term.stride, *rows};
+    }
+    return found;
+  }
+  // By how much the sum goes up from one of the variable to the next, if by a constant.
+  std::optional<int64_t> rows_counted(ExprId id, AxisId variable) const {
+    const Expr& e = kernel_[id];
+    if (e.kind == ExprKind::ref)
+      return lets_[e.id] == kNone ? std::nullopt : rows_counted(lets_[e.id], variable);
+    if (e.kind != ExprKind::op || e.operands.size() != 2) return std::nullopt;
+    const Expr &a = kernel_[e.operands[0]], &b = kernel_[e.operands[1]];
+    if (e.code == Code::add) {
+      const auto rows = rows_counted(e.operands[0], variable);
+      return rows ? rows : rows_counted(e.operands[1], variable);
+    }
+    if (a.kind != ExprKind::axis || a.id != variable || b.kind != ExprKind::constant)
+      return std::nullopt;
+    if (e.code == Code::mul) return static_cast<int64_t>(b.bits);
+    return e.code == Code::shl ? std::optional(int64_t{1} << b.bits) : std::nullopt;
   }
 
   // Goes up by one from row to row, mostly: the loop's variable, its remainder, either from somewhere on.

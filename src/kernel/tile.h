@@ -51,7 +51,8 @@
 
 namespace cermet::ir {
 
-inline constexpr int64_t kPastBytes = int64_t{32} << 20;  // larger results do not stay in the cache
+// Results of so many bytes, or more, do not stay in the cache.
+inline constexpr int64_t kPastBytes = int64_t{32} << 20;
 
 bool has_contract(const Kernel& kernel);
 

@@ -109,6 +109,25 @@ void Emitter::bind_again(const std::vector<AxisId>& axes, ExprId flat) {
   bind(axes, flat);
 }
 
+void Emitter::bind_around(std::span<const AxisId> axes, ExprId flat) {
+  AxisSet set = 0;
+  for (AxisId axis : axes) set |= axis_bit(axis);
+  const size_t level = level_of(source_.builder().axis_ref(axes[0]));
+  for (size_t i = level; i < levels_.size(); ++i)
+    std::erase_if(levels_[i].made,
+                  [&](const auto& made) { return (source_.axes(made.first) & set) != 0; });
+  const auto bind_at = [&](AxisId axis, ExprId index) {
+    levels_[level].made[source_.builder().axis_ref(axis)] = index;
+  };
+  flat = let_at(level, flat, "");
+  for (size_t i = axes.size(); i-- > 1;) {
+    const ExprId extent = to_.extent(axes[i]);
+    bind_at(axes[i], let_at(level, to_.rem(flat, extent), ""));
+    flat = let_at(level, to_.div(flat, extent), "");
+  }
+  bind_at(axes[0], flat);
+}
+
 void Emitter::define(ExprId id, ExprId made) { levels_.back().made[id] = made; }
 
 size_t Emitter::level_of(ExprId id) {

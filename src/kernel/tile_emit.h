@@ -49,6 +49,9 @@ class Emitter {
   void bind(const std::vector<AxisId>& axes, ExprId flat);  // row-major
   // The same once more in the innermost loop: what was made of these axes is not used again.
   void bind_again(const std::vector<AxisId>& axes, ExprId flat);
+  // The same of axes bound in a loop around it, for which `flat` is defined there: what was made of them
+  // in that loop and its inner loops is not used again.
+  void bind_around(std::span<const AxisId> axes, ExprId flat);
   // What `id` of the source is in the innermost loop, and its inner loops.
   void define(ExprId id, ExprId made);
 

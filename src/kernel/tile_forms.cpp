@@ -569,17 +569,47 @@ class FormWriter {
       return;
     }
     Bounds lanes = column_bounds(group, dims, at.back());
-    if (is_cpu_ && can_be_wide(group, lane))
-      lanes.first = write_narrow_columns(group, blocks, rows, columns, lanes);
+    const bool waits = is_cpu_ && can_be_wide(group, lane);
+    if (waits) lanes.first = write_narrow_columns(group, blocks, rows, columns, lanes);
     open_tile(ForKind::lane, columns, lanes);
     tasks_.init_in_memory(group);
     out_.close();
-    open_tile(ForKind::serial, blocks, rows);
+    Bounds rows_left = rows;
+    if (waits && only_folds(group))
+      rows_left.first = write_rows_at_once(group, blocks, rows, columns, lanes);
+    open_tile(ForKind::serial, blocks, rows_left);
     const AxisId variable = open_tile(ForKind::lane, columns, lanes);
     tasks_.finish(tasks_.run(tasks_.tasks_of(group), variable));
     out_.close();
     out_.close();
     out_.close();
+  }
+
+  bool only_folds(const Group& group) const {
+    return std::ranges::all_of(tasks_.tasks_of(group),
+                               [](const Task* task) { return task->kind == TaskKind::fold; });
+  }
+
+  // Several rows in each iteration; gives where the others begin. Accumulators that are far from the
+  // processor delay what comes from memory.
+  ExprId write_rows_at_once(const Group& group, const GridDim& blocks, const Bounds& rows,
+                            const GridDim& columns, const Bounds& lanes) {
+    Builder& to = out_.to();
+    const ExprId many = out_.integer(kRowsAtOnce);
+    const ExprId rounds = out_.let(to.div(to.sub(rows.second, rows.first), many));
+    const AxisId round = out_.open_loop(ForKind::serial, out_.integer(0), rounds, "rows");
+    const ExprId first = out_.let(to.add(rows.first, to.mul(to.axis_ref(round), many)));
+    out_.bind(blocks.axes, first);
+    const AxisId variable = open_tile(ForKind::lane, columns, lanes);
+    tasks_.begin_steps();
+    for (int64_t k = 0; k < kRowsAtOnce; ++k) {
+      if (k > 0) out_.bind_around(blocks.axes, to.add(first, out_.integer(k)));
+      tasks_.run(tasks_.tasks_of(group), variable);
+    }
+    tasks_.end_steps();
+    out_.close();
+    out_.close();
+    return out_.let(to.add(rows.first, to.mul(rounds, many)));
   }
 
   // Of few columns each lane goes down the rows with its states in registers; gives where the others begin.

@@ -202,15 +202,32 @@ bool TaskWriter::any_in_memory(const Group& group) const {
 
 void TaskWriter::step_in_memory(const Fold& fold) {
   const Partial& partial = *partials_[fold.value];
-  const Index place = out_.index(partial.place);
   std::vector<ExprId> states, stepped;
-  for (LocalId local : partial.locals)
-    states.push_back(out_.let(out_.to().load({true, local}, place)));
+  if (stepped_ && stepped_->contains(fold.value)) {
+    states = stepped_->at(fold.value);
+  } else {
+    const Index place = out_.index(partial.place);
+    for (LocalId local : partial.locals)
+      states.push_back(out_.let(out_.to().load({true, local}, place)));
+  }
   out_.set_states(states);
   for (const FoldState& s : fold.states) stepped.push_back(out_.expr(s.step));
   out_.clear_states();
-  for (size_t i = 0; i < stepped.size(); ++i)
-    out_.append(Store{{true, partial.locals[i]}, place, stepped[i]});
+  if (!stepped_) return store_states(fold.value, stepped);
+  for (ExprId& state : stepped) state = out_.let(state);
+  (*stepped_)[fold.value] = std::move(stepped);
+}
+
+void TaskWriter::store_states(ValueId fold, const std::vector<ExprId>& states) {
+  const Partial& partial = *partials_[fold];
+  const Index place = out_.index(partial.place);
+  for (size_t i = 0; i < states.size(); ++i)
+    out_.append(Store{{true, partial.locals[i]}, place, states[i]});
+}
+
+void TaskWriter::end_steps() {
+  for (const auto& [fold, states] : *stepped_) store_states(fold, states);
+  stepped_.reset();
 }
 
 void TaskWriter::init_in_memory(const Group& group) {

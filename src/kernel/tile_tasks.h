@@ -39,6 +39,10 @@ class TaskWriter {
   void open_partials(const Group& group, const GridDim& blocks, ExprId index);
   bool any_in_memory(const Group& group) const;
   void init_in_memory(const Group& group);  // in a lane loop over the accumulators
+  // What is run between them, at several points of an iteration, passes accumulators on: each is loaded
+  // once and stored once.
+  void begin_steps() { stepped_.emplace(); }
+  void end_steps();
 
   // The value in the source: its ref, or a get for each state.
   std::vector<ExprId> parts_of(ValueId value);
@@ -66,6 +70,7 @@ class TaskWriter {
 
   bool in_memory(const Task& task) const;
   void step_in_memory(const Fold& fold);
+  void store_states(ValueId fold, const std::vector<ExprId>& states);
 
   ExprId load_of(LocalId local, Dtype dtype, const Index& place);
   std::vector<AxisId> in_order(AxisSet set) const;
@@ -78,6 +83,8 @@ class TaskWriter {
   const Group* group_ = nullptr;
   AxisSet lanes_ = 0;
   std::vector<std::optional<Partial>> partials_;  // by value
+  std::optional<std::map<ValueId, std::vector<ExprId>>>
+      stepped_;  // between begin_steps and end_steps
   std::set<ValueId> exported_;
   std::vector<std::pair<ExprId, ExprId>> published_;
   std::map<ExprId, LocalId> places_;  // of what is published
