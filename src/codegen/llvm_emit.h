@@ -6,6 +6,8 @@
 // between, which stays open (without terminator) until the loop ends and runs even if the loop does not:
 // what moves there must be harmless (a load that does not depend on an empty axis reads a buffer that has
 // elements). Inside a conditional scope nothing moves out. Stores forget what was read from their buffer.
+//
+// Where items are long, loops ask on their way back whether the launch is to end (llvm_poll.cpp).
 #pragma once
 
 #include <llvm/ADT/SmallVector.h>
@@ -22,11 +24,14 @@ namespace cermet::codegen {
 
 // The symbol that a failed Check calls: (status, item, site, index), see runtime/loader.h.
 inline constexpr const char* kCheckSymbol = "cermet_check_failed";
+// That which asks whether the launch is to end: not 0.
+inline constexpr const char* kPollSymbol = "cermet_must_stop";
 inline constexpr uint64_t kLineBytes = 64;  // of the cache
 
 class Emitter {
  public:
-  Emitter(llvm::Module& module, const ir::Kernel& kernel, CpuFeatures features);
+  // polls: items are long (llvm_poll.cpp).
+  Emitter(llvm::Module& module, const ir::Kernel& kernel, CpuFeatures features, bool polls);
 
   // One chunk loop as a function of runtime/loader.h's KernelFunction type.
   void entry(const ir::For& chunk, const std::string& symbol);
@@ -55,6 +60,10 @@ class Emitter {
   const ir::For& chunk() const { return *chunk_; }
   void set_stores_past() { stores_past_ = true; }  // the function stores past the cache
 
+  // --- Polls (llvm_poll.cpp).
+  bool polls() const { return polls_; }
+  std::optional<int64_t> most_trips(const ir::For& loop) const;  // that are known
+
   ir::ExprId behind(ir::ExprId id) const;               // refs to Lets: what these are of
   std::optional<int64_t> most_of(ir::ExprId id) const;  // of a constant or minimum; of others: none
 
@@ -71,10 +80,11 @@ class Emitter {
     current_ = outer;
   }
   // body(i, carried) for i = begin, begin + step, ... < end gives the next carried values; the result
-  // is what is carried at the end. writes: buffers that the body writes.
+  // is what is carried at the end. writes: buffers that the body writes. work: of a round, in steps of a
+  // lane loop or the like, for polls between the rounds; 0: none.
   using LoopBody = std::function<Values(llvm::Value*, const Values&)>;
   Values loop(llvm::Value* begin, llvm::Value* end, int64_t step, const std::set<int>& writes,
-              const Values& carried, const LoopBody& body);
+              const Values& carried, const LoopBody& body, int64_t work = 0);
   void bind_axis(ir::AxisId axis, llvm::Value* value);  // to the innermost scope
   void define(ir::ValueId value, Values values);        // likewise
   void forget(const std::set<int>& written);            // values read from these buffers
@@ -185,6 +195,10 @@ class Emitter {
 
   void statement(const ir::Stmt& stmt);
   void check(const ir::Check& check);
+  void poll(int64_t work);
+  int64_t work_of(std::span<const ir::Stmt> stmts) const;  // about
+  int64_t work_between_polls(const ir::For& loop) const;   // 0: there are none
+  std::optional<int64_t> most_beyond(ir::ExprId begin, ir::ExprId end) const;
   void fold_step(const ir::Fold& fold);
   void merge(const ir::Merge& merge);
   Values one_block(const ir::For& loop, const std::vector<const ir::Fold*>& folds,
@@ -198,11 +212,13 @@ class Emitter {
   const ir::Kernel& kernel_;
   llvm::IRBuilder<> b_;
   OpEmitter ops_;
+  const bool polls_;
   llvm::Function* function_ = nullptr;
   bool stores_past_ = false;
   const ir::For* chunk_ = nullptr;
   std::map<const ir::For*, std::vector<Ahead>> ahead_;
   llvm::BasicBlock* entry_block_ = nullptr;
+  Value* until_poll_ = nullptr;  // slot: work that is left; null: no loop polls yet
   Scope* root_ = nullptr;
   Scope* current_ = nullptr;
   std::vector<ir::ExprId> lets_;         // by value; kNone: no Let

@@ -30,6 +30,7 @@ constexpr double kLongestChunkNs = 5e4;  // but not longer than this,
 constexpr double kChunksPerThread = 16;  // and what can be shared out evenly is not cut smaller
 constexpr double kMaxChunks = 4096;      // of a batch, about
 constexpr double kTurnNs = 1e6;          // of work from one poll to the next
+constexpr double kLongItemNs = 5e6;      // of an item that is to be stopped
 
 int64_t evaluate(const ir::Size& size, std::span<const int64_t> extents) {
   int64_t value = size.constant;
@@ -43,23 +44,41 @@ size_t bytes_of(const ir::Local& local, std::span<const int64_t> extents) {
   return (bytes + 63) & ~size_t{63};
 }
 
-// This thread's scratch, kept for the next kernel. Aligned to 64 bytes.
-void* thread_scratch(size_t bytes) {
-  struct Scratch {
+// Scratch of a kernel, aligned to 64 bytes: this thread's, kept for the next one. A handler of a signal may run
+// another meanwhile, which takes its own.
+class Scratch {
+ public:
+  explicit Scratch(size_t bytes) : memory_(std::exchange(kept.memory, {})) {
+    if (bytes <= memory_.bytes) return;
+    std::free(std::exchange(memory_, {}).data);
+    memory_.data = std::aligned_alloc(64, bytes);
+    CERMET_CHECK(memory_.data != nullptr, memory, "kernel",
+                 "no memory for {} bytes of scratch; free some", bytes);
+    memory_.bytes = bytes;
+  }
+  ~Scratch() {
+    if (memory_.bytes > kept.memory.bytes) std::swap(kept.memory, memory_);
+    std::free(memory_.data);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  void* data() const { return memory_.data; }
+
+ private:
+  struct Memory {
     void* data = nullptr;
     size_t bytes = 0;
-    ~Scratch() { std::free(data); }
   };
-  thread_local Scratch scratch;
-  if (bytes > scratch.bytes) {
-    void* data = std::aligned_alloc(64, bytes);
-    CERMET_CHECK(data != nullptr, memory, "kernel", "no memory for {} bytes of scratch; free some",
-                 bytes);
-    std::free(std::exchange(scratch.data, data));
-    scratch.bytes = bytes;
-  }
-  return scratch.data;
-}
+  struct Kept {
+    Memory memory;
+    ~Kept() { std::free(memory.data); }
+  };
+  static thread_local Kept kept;
+  Memory memory_;
+};
+
+thread_local Scratch::Kept Scratch::kept;
 
 double item_cost(const EntryPoint& entry, std::span<const int64_t> extents) {
   double total = 0;
@@ -112,7 +131,10 @@ struct Runner {
   KernelFunction function;
   size_t scratch_bytes;
   void operator()(const uint64_t* record, int64_t begin, int64_t end) const {
-    function(record, begin, end, scratch_bytes == 0 ? nullptr : thread_scratch(scratch_bytes));
+    std::optional<Scratch> scratch;
+    if (scratch_bytes != 0) scratch.emplace(scratch_bytes);
+    if (function(record, begin, end, scratch ? scratch->data() : nullptr) < 0)
+      ThreadPool::interrupt();
   }
 };
 
@@ -405,6 +427,7 @@ LaunchSizes::LaunchSizes(const KernelHandle& kernel, int members,
       const int64_t items = evaluate(entry.grid, of(m));
       const double cost = items <= 0 ? 0 : item_cost(entry, of(m));
       work.push_back({items, cost, total_cost(entry, items, cost)});
+      has_long_items |= !entry.spans && cost >= kLongItemNs;
     }
   }
   for (int m = 0; m < members; ++m) {
