@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "runtime/allocator.h"
+#include "runtime/clock.h"
 #include "runtime/counters.h"
 #include "runtime/float_mode.h"
 #include "runtime/kernel_cache.h"
@@ -138,6 +139,36 @@ struct Runner {
   }
 };
 
+// Items take far longer than estimated where memory is new to the process: of a chunk a few are run at a time,
+// then more, while they are quick.
+class Pace {
+ public:
+  explicit Pace(const Runner& run) : run_(run) {}
+  static bool pays(double cost) { return cost >= kPaceNs; }
+
+  void run(const uint64_t* record, int64_t begin, int64_t end) {
+    while (true) {
+      int64_t many = many_.load(std::memory_order_relaxed);
+      const int64_t next = end - begin > many ? begin + many : end;
+      const int64_t start = now_ns();
+      run_(record, begin, next);
+      const int64_t took = now_ns() - start;
+      if (took >= kSlowNs) many_.store(std::max<int64_t>((next - begin) / 4, 1));
+      else if (took < kQuickNs && next - begin == many)
+        many_.compare_exchange_strong(many, 2 * many);
+      if (next == end) return;
+      begin = next;
+      ThreadPool::poll();
+    }
+  }
+
+ private:
+  static constexpr double kPaceNs = 1e6;
+  static constexpr int64_t kQuickNs = 200'000, kSlowNs = 5'000'000;  // parts
+  const Runner& run_;
+  std::atomic<int64_t> many_{1};
+};
+
 double chunk_of(double cost) {
   const double threads = ThreadPool::get().size();
   const double chunk =
@@ -191,9 +222,12 @@ void run_items(const EntryPoint& entry, const LaunchSizes::Work& work, const Run
   const double grain = entry.spans ? static_cast<double>(span_of(items, cost))
                                    : std::min(std::ceil(chunk_of(cost) / std::max(work.each, 1e-3)),
                                               static_cast<double>(items));
+  Pace pace(run);
+  const bool paced = !entry.spans && Pace::pays(cost);
   ThreadPool::get().run(items, static_cast<int64_t>(std::max(grain, 1.0)), cost,
                         [&](int64_t begin, int64_t end, int) {
-                          run(record, range.first + begin, range.first + end);
+                          const int64_t first = range.first + begin, past = range.first + end;
+                          paced ? pace.run(record, first, past) : run(record, first, past);
                         });
 }
 
@@ -253,12 +287,15 @@ void run_entry(const EntryPoint& entry, std::span<const LaunchSizes::Work> sizes
             : MemberWork{items, w.each, 1});
     cost += w.total;
   }
+  Pace pace(run);
+  const bool paced = !entry.spans && Pace::pays(cost);
   // From one place to another, members without items left out.
   const auto run_between = [&](ChunkStart begin, ChunkStart end) {
     for (int m = begin.member; m <= end.member && m < members.count(); ++m) {
       const int64_t last = m == end.member ? end.item : work[m].items;
       const int64_t first = m == begin.member ? begin.item : 0;
-      if (first < last) run(members.record(m), first, last);
+      if (first >= last) continue;
+      paced ? pace.run(members.record(m), first, last) : run(members.record(m), first, last);
     }
   };
   if (cost < ThreadPool::kParallelCost) {
