@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Python values to arrays and back.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "base/dtype_visit.h"
 #include "bind.h"
@@ -99,16 +101,24 @@ class NestedNumbers {
 
   array to_array() {
     const Dtype dtype = wanted_ ? *wanted_ : dtype_.value_or(Dtype::float32);
-    std::vector<char> bytes(numbers_.size() * size_of(dtype));
-    for (size_t i = 0; i < numbers_.size(); i++) {
-      poll_.turn();
-      put_number(numbers_[i], dtype, bytes.data() + i * size_of(dtype));
-    }
+    std::vector<char> bytes((blocks_.size() * kBlock + numbers_.size()) * size_of(dtype));
+    char* to = bytes.data();
+    const auto put = [&](const std::vector<Number>& numbers) {
+      for (const Number& number : numbers) {
+        poll_.turn();
+        put_number(number, dtype, to);
+        to += size_of(dtype);
+      }
+    };
+    std::ranges::for_each(blocks_, put);
+    put(numbers_);
     return array::from_data(bytes.data(), Shape(std::span<const int64_t>(shape_)), dtype);
   }
 
  private:
   static constexpr size_t kDeepest = 1000;
+  static constexpr size_t kBlock = 2048;
+  static constexpr int64_t kPart = 1 << 16;
 
   bool collect(nb::handle object, size_t depth) {
     poll_.turn();
@@ -119,9 +129,7 @@ class NestedNumbers {
                    "lists of one depth must have one length",
                    n, depth,
                    depth < shape_.size() ? fmt::format("{}", shape_[depth]) : std::string("none"));
-      for (nb::handle item : items_of("array", "a list", object))
-        if (!collect(item, depth + 1)) return false;
-      return true;
+      return collect_items(object, n, depth);
     }
     const bool from_numpy = !is_scalar(object) && is_numpy_scalar(object);
     if (!from_numpy && !is_scalar(object)) return false;
@@ -130,6 +138,22 @@ class NestedNumbers {
                  "at one depth there must be numbers alone, or lists alone",
                  depth);
     add(from_numpy ? numpy_number(object) : nb::borrow(object));
+    return true;
+  }
+
+  // Of a long list a part at a time: to take hold of all items takes long, too.
+  bool collect_items(nb::handle object, int64_t n, size_t depth) {
+    for (int64_t begin = 0; begin < n; begin += kPart) {
+      const int64_t end = std::min(begin + kPart, n);
+      const nb::object part = n <= kPart ? nb::borrow(object)
+                                         : nb::steal(PySequence_GetSlice(object.ptr(), begin, end));
+      if (!part.is_valid()) nb::raise_python_error();
+      const nb::tuple items = items_of("array", "a list", part);
+      CERMET_CHECK(static_cast<int64_t>(items.size()) == end - begin, value, "array",
+                   "a list has changed its length while it was read; leave it as it is until then");
+      for (nb::handle item : items)
+        if (!collect(item, depth + 1)) return false;
+    }
     return true;
   }
 
@@ -144,6 +168,10 @@ class NestedNumbers {
     CERMET_CHECK(
         !large || !has_negative_, overflow, "array",
         "a list holds negative numbers and numbers from 2**63 on; no integer dtype has both");
+    if (numbers_.size() == kBlock) {
+      blocks_.push_back(std::exchange(numbers_, {}));
+      numbers_.reserve(kBlock);
+    }
     numbers_.push_back(n.number);
   }
 
@@ -151,7 +179,8 @@ class NestedNumbers {
   std::optional<Dtype> wanted_, dtype_;
   bool has_negative_ = false;
   std::vector<int64_t> shape_;
-  std::vector<Number> numbers_;
+  std::vector<std::vector<Number>> blocks_;  // full: a single vector would be copied as it grows
+  std::vector<Number> numbers_;              // of the last block
 };
 
 // Python refuses to write out an int of thousands of digits.

@@ -44,10 +44,10 @@ std::string module_text(const llvm::Module& module) {
 
 // The module of a kernel; entries are added to `object`.
 std::unique_ptr<llvm::Module> build_module(llvm::LLVMContext& context, const ir::Kernel& kernel,
-                                           CpuLevel level, Object& object) {
+                                           CpuLevel level, bool polls, Object& object) {
   auto module = std::make_unique<llvm::Module>("kernel", context);
   pipeline(level).set_target(*module);
-  Emitter emitter(*module, kernel, features_of(level));
+  Emitter emitter(*module, kernel, features_of(level), polls);
   for (const ir::Stmt& stmt : kernel.body) {
     const ir::For* loop = std::get_if<ir::For>(&stmt);
     if (loop == nullptr) continue;
@@ -65,7 +65,7 @@ std::unique_ptr<llvm::Module> build_module(llvm::LLVMContext& context, const ir:
 std::string llvm_text(const ir::Kernel& tiled, CpuLevel level) {
   llvm::LLVMContext context;
   Object object;
-  return module_text(*build_module(context, tiled, level, object));
+  return module_text(*build_module(context, tiled, level, false, object));
 }
 
 }  // namespace codegen
@@ -77,12 +77,13 @@ constexpr bool kChecked = true;
 constexpr bool kChecked = false;
 #endif
 
-Object compile_cpu(const ir::Kernel& tiled, CpuLevel level) {
+Object compile_cpu(const ir::Kernel& tiled, CpuLevel level, bool polls) {
   CERMET_INTERNAL_CHECK(tiled.is_tiled(), "kernel {} is not tiled", tiled.name);
   Object object;
   llvm::LLVMContext context;
   context.setDiscardValueNames(true);
-  const std::unique_ptr<llvm::Module> module = codegen::build_module(context, tiled, level, object);
+  const std::unique_ptr<llvm::Module> module =
+      codegen::build_module(context, tiled, level, polls, object);
   // No test runs what is beyond the host; templates are written by hand, as no other code is.
   if (kChecked || env::is_set("CERMET_DUMP") || level > cpu_level() || codegen::has_template(tiled))
     codegen::verify_module(*module, tiled);

@@ -15,8 +15,8 @@ namespace cermet::codegen {
 
 using namespace ir;
 
-Emitter::Emitter(llvm::Module& module, const Kernel& kernel, CpuFeatures features)
-    : module_(module), kernel_(kernel), b_(module.getContext()), ops_(b_, features) {
+Emitter::Emitter(llvm::Module& module, const Kernel& kernel, CpuFeatures features, bool polls)
+    : module_(module), kernel_(kernel), b_(module.getContext()), ops_(b_, features), polls_(polls) {
   const std::set<int> written = written_buffers(kernel, kernel.body);
   lets_.assign(kernel.values.size(), kNone);
   for_each_stmt(kernel.body, [&](const Stmt& stmt) {
@@ -54,6 +54,7 @@ void Emitter::entry(const For& chunk, const std::string& symbol) {
   local_offsets_.clear();
   folds_.clear();
   stores_past_ = false;
+  until_poll_ = nullptr;
   axes_.assign(kernel_.axes.size(), {});
   values_.assign(kernel_.values.size(), {});
   Scope root{.kind = ScopeKind::function};
@@ -151,7 +152,8 @@ void Emitter::define(ValueId value, Values values) {
 }
 
 Values Emitter::loop(Value* begin, Value* end, int64_t step, const std::set<int>& writes,
-                     const Values& carried, const LoopBody& body) {
+                     const Values& carried, const LoopBody& body, int64_t work) {
+  if (!polls_) work = 0;
   forget(writes);
   llvm::BasicBlock* head = block("loop");
   llvm::BasicBlock* exit = block("after");
@@ -165,14 +167,21 @@ Values Emitter::loop(Value* begin, Value* end, int64_t step, const std::set<int>
   in_scope(scope, [&](Scope& inner) {
     next = body(i, in);
     Value* following = b_.CreateAdd(i, b_.getInt64(static_cast<uint64_t>(step)));
-    b_.CreateCondBr(b_.CreateICmpSLT(following, end), head, exit);
+    llvm::BasicBlock* again = work == 0 ? head : block("again");
+    b_.CreateCondBr(b_.CreateICmpSLT(following, end), again, exit);
     latch = b_.GetInsertBlock();
+    if (work != 0) {
+      b_.SetInsertPoint(again);
+      poll(work);
+      b_.CreateBr(head);
+    }
+    llvm::BasicBlock* back = b_.GetInsertBlock();
     before = inner.preheader;
     i->addIncoming(begin, before);
-    i->addIncoming(following, latch);
+    i->addIncoming(following, back);
     for (size_t k = 0; k < in.size(); ++k) {
       llvm::cast<llvm::PHINode>(in[k])->addIncoming(carried[k], before);
-      llvm::cast<llvm::PHINode>(in[k])->addIncoming(next[k], latch);
+      llvm::cast<llvm::PHINode>(in[k])->addIncoming(next[k], back);
     }
   });
   b_.SetInsertPoint(before);

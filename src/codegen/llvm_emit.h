@@ -2,12 +2,12 @@
 // Tiled kernel IR to LLVM IR. Expressions become values where they are first needed and as far out of
 // the loops as their operands allow; in a lane loop they stay scalars until a lane makes them differ.
 //
-// A Scope is a stretch of code with what is known in it: the chain of scopes from the innermost out is
-// where an expression may already have a value. A value that belongs to an outer scope is emitted in the
-// preheader of the loop that lies between, which stays open (without terminator) until the loop ends
-// and runs even if the loop does not: what moves there must be harmless (a load that does not depend
-// on an empty axis reads a buffer that has elements). Inside a conditional scope nothing moves out.
-// Stores forget what was read from their buffer.
+// A value that belongs to an outer scope (llvm_scope.h) is emitted in the preheader of the loop that lies
+// between, which stays open (without terminator) until the loop ends and runs even if the loop does not:
+// what moves there must be harmless (a load that does not depend on an empty axis reads a buffer that has
+// elements). Inside a conditional scope nothing moves out. Stores forget what was read from their buffer.
+//
+// Where items are long, loops ask on their way back whether the launch is to end (llvm_poll.cpp).
 #pragma once
 
 #include <llvm/ADT/SmallVector.h>
@@ -15,12 +15,8 @@
 #include <functional>
 #include <map>
 #include <set>
-#include <tuple>
-#include <unordered_map>
 
-#include "codegen/lane_analysis.h"
-#include "codegen/llvm_op.h"
-#include "codegen/llvm_short.h"
+#include "codegen/llvm_scope.h"
 #include "codegen/prefetch.h"
 #include "kernel/tile.h"
 
@@ -28,60 +24,14 @@ namespace cermet::codegen {
 
 // The symbol that a failed Check calls: (status, item, site, index), see runtime/loader.h.
 inline constexpr const char* kCheckSymbol = "cermet_check_failed";
+// That which asks whether the launch is to end: not 0.
+inline constexpr const char* kPollSymbol = "cermet_must_stop";
 inline constexpr uint64_t kLineBytes = 64;  // of the cache
-
-struct Scope;
-
-// The lane loop around the code at hand, seen from one step of it.
-struct Lanes {
-  const LaneAnalysis* analysis;
-  int width;
-  llvm::Value* first = nullptr;   // the axis in lane 0
-  llvm::Value* active = nullptr;  // <width x i1>: lanes in range; null: all
-  llvm::Value* count = nullptr;   // i64: how many those are; null: width
-  // Where the accesses of analysis->units() start, for the element `offset`; empty: by address.
-  llvm::SmallVector<llvm::Value*, 8> pointers = {};
-  llvm::Value* offset = nullptr;  // i64
-  bool masked = false;            // accesses through pointers are of active lanes only
-  bool once = false;              // the code runs once for each run of the loop at most
-  // For each of them, if any: the offset up to which whole lines are stored past the cache; null: none.
-  llvm::SmallVector<llvm::Value*, 8> past = {};
-};
-
-enum class ScopeKind : uint8_t { function, loop, conditional, straight };
-
-// A divisor that is the same in all lanes, as vectors.
-struct Divisor {
-  llvm::Value* value = nullptr;
-  llvm::Value* inverse = nullptr;  // 1 / value, rounded ...
-  llvm::Value* second = nullptr;   // ... and what that leaves
-  llvm::Value* nothing = nullptr;  // 0 / value
-  llvm::Value* unfit = nullptr;    // i1: nothing is divided by it in the fast way
-};
-
-struct Scope {
-  using AddressKey = std::tuple<llvm::Value*, ir::ExprId, int32_t>;
-  ScopeKind kind = ScopeKind::straight;
-  Scope* parent = nullptr;
-  llvm::BasicBlock* preheader = nullptr;  // loops
-  const std::set<int>* writes = nullptr;  // loops: buffers written
-  Lanes* lanes = nullptr;
-  const Values* state = nullptr;  // inside a fold's expressions
-  const Values* other = nullptr;
-  std::unordered_map<ir::ExprId, llvm::Value*> natural = {};  // scalar where possible, else vector
-  std::unordered_map<ir::ExprId, llvm::Value*> base = {};     // lane 0, scalar
-  std::map<std::pair<ir::ExprId, int>, llvm::Value*> splat = {};  // by width
-  std::map<AddressKey, llvm::Value*> addresses = {};
-  std::map<std::pair<ir::ExprId, int>, Divisor> divisors = {};  // by width
-  std::map<std::pair<ir::ExprId, int>, ShortDivisor> short_divisors = {};
-  std::map<std::tuple<ir::ExprId, ir::ExprId, int>, ShortDivision> short_divisions = {};
-  std::map<std::pair<const ir::Expr*, int>, ShortWindow> windows = {};
-  std::unordered_map<ir::ExprId, Scope*> home = {};
-};
 
 class Emitter {
  public:
-  Emitter(llvm::Module& module, const ir::Kernel& kernel, CpuFeatures features);
+  // polls: items are long (llvm_poll.cpp).
+  Emitter(llvm::Module& module, const ir::Kernel& kernel, CpuFeatures features, bool polls);
 
   // One chunk loop as a function of runtime/loader.h's KernelFunction type.
   void entry(const ir::For& chunk, const std::string& symbol);
@@ -110,6 +60,10 @@ class Emitter {
   const ir::For& chunk() const { return *chunk_; }
   void set_stores_past() { stores_past_ = true; }  // the function stores past the cache
 
+  // --- Polls (llvm_poll.cpp).
+  bool polls() const { return polls_; }
+  std::optional<int64_t> most_trips(const ir::For& loop) const;  // that are known
+
   ir::ExprId behind(ir::ExprId id) const;               // refs to Lets: what these are of
   std::optional<int64_t> most_of(ir::ExprId id) const;  // of a constant or minimum; of others: none
 
@@ -126,10 +80,11 @@ class Emitter {
     current_ = outer;
   }
   // body(i, carried) for i = begin, begin + step, ... < end gives the next carried values; the result
-  // is what is carried at the end. writes: buffers that the body writes.
+  // is what is carried at the end. writes: buffers that the body writes. work: of a round, in steps of a
+  // lane loop or the like, for polls between the rounds; 0: none.
   using LoopBody = std::function<Values(llvm::Value*, const Values&)>;
   Values loop(llvm::Value* begin, llvm::Value* end, int64_t step, const std::set<int>& writes,
-              const Values& carried, const LoopBody& body);
+              const Values& carried, const LoopBody& body, int64_t work = 0);
   void bind_axis(ir::AxisId axis, llvm::Value* value);  // to the innermost scope
   void define(ir::ValueId value, Values values);        // likewise
   void forget(const std::set<int>& written);            // values read from these buffers
@@ -240,6 +195,10 @@ class Emitter {
 
   void statement(const ir::Stmt& stmt);
   void check(const ir::Check& check);
+  void poll(int64_t work);
+  int64_t work_of(std::span<const ir::Stmt> stmts) const;  // about
+  int64_t work_between_polls(const ir::For& loop) const;   // 0: there are none
+  std::optional<int64_t> most_beyond(ir::ExprId begin, ir::ExprId end) const;
   void fold_step(const ir::Fold& fold);
   void merge(const ir::Merge& merge);
   Values one_block(const ir::For& loop, const std::vector<const ir::Fold*>& folds,
@@ -253,11 +212,13 @@ class Emitter {
   const ir::Kernel& kernel_;
   llvm::IRBuilder<> b_;
   OpEmitter ops_;
+  const bool polls_;
   llvm::Function* function_ = nullptr;
   bool stores_past_ = false;
   const ir::For* chunk_ = nullptr;
   std::map<const ir::For*, std::vector<Ahead>> ahead_;
   llvm::BasicBlock* entry_block_ = nullptr;
+  Value* until_poll_ = nullptr;  // slot: work that is left; null: no loop polls yet
   Scope* root_ = nullptr;
   Scope* current_ = nullptr;
   std::vector<ir::ExprId> lets_;         // by value; kNone: no Let

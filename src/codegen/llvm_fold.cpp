@@ -159,11 +159,12 @@ void Emitter::serial_loop(const For& loop) {
   Value* begin = natural(loop.begin);
   Value* end = natural(loop.end);
   if (folds.empty()) {
-    this->loop(begin, end, loop.step, writes, {}, [&](Value* i, const Values&) -> Values {
+    const auto round = [&](Value* i, const Values&) -> Values {
       bind_axis(loop.axes[0], i);
       statements(loop.body);
       return {};
-    });
+    };
+    this->loop(begin, end, loop.step, writes, {}, round, work_between_polls(loop));
     return;
   }
   std::vector<Values> inits, stacks;
@@ -185,9 +186,11 @@ void Emitter::serial_loop(const For& loop) {
   if (first != nullptr && most && *most - first->getSExtValue() <= stride) {
     results = one_block(loop, folds, results, writes, begin, end);
   } else {
-    results = this->loop(begin, end, stride, writes, results, [&](Value* i, const Values& carried) {
+    const auto block = [&](Value* i, const Values& carried) {
       return serial_block(loop, folds, inits, stacks, writes, i, begin, end, carried);
-    });
+    };
+    const int64_t work = lanes() != nullptr ? 0 : work_of(loop.body) * kSerialBlock;
+    results = this->loop(begin, end, stride, writes, results, block, work);
   }
   size_t at = 0;
   for (const Fold* fold : folds) {

@@ -38,9 +38,11 @@ constexpr int kTwiceCost = 16;           // ops and accesses of a body that is m
 constexpr int kPastCost = 11;  // ops, for each line moved, of a loop that waits for memory
 // The processor looks some 200 instructions ahead: of a longer chain it finds too little to do at a time.
 constexpr int kLongChain = 40;
-constexpr int kVectorsAtOnce = 8;  // of 32 registers; of fewer, half as many
-constexpr int kMostAtOnce = 1024;  // ops of them all
-constexpr int kMostLanes = 128;    // of them all
+constexpr int kVectorsAtOnce = 8;   // of 32 registers; of fewer, half as many
+constexpr int kMostAtOnce = 1024;   // ops of them all
+constexpr int kMostLanes = 128;     // of them all
+constexpr int64_t kPart = 1 << 14;  // elements between polls, a multiple of any vector's and line's
+constexpr int64_t kPartWork = kPart / 4;
 
 int ops_in(const Kernel& kernel, const std::vector<FoldState>& states) {
   std::set<ExprId> seen;
@@ -75,7 +77,7 @@ class LaneLoop {
     find_ahead();
     if (!analysis_.folds().empty()) return folds();
     find_past();
-    past_.empty() ? run(i64(0), count_) : past_cache();
+    past_.empty() ? run_in_parts(i64(0), count_) : past_cache();
   }
 
  private:
@@ -174,10 +176,22 @@ class LaneLoop {
         Value* fits = b_.CreateAnd(large[i], b_.CreateICmpEQ(inside, i64(0)));
         begins_line_.push_back(fits);
       }
-      run(from, b_.CreateSelect(rest, count_, before));
+      run_in_parts(from, b_.CreateSelect(rest, count_, before));
       return {};
     });
     begins_line_.clear();
+  }
+
+  // Between parts there are polls.
+  void run_in_parts(Value* from, Value* to) {
+    const std::optional<int64_t> most = e_.most_trips(loop_);
+    if (!e_.polls() || (most && *most <= kPart)) return run(from, to);
+    const auto part = [&](Value* begin, const Values&) -> Values {
+      Value* end = b_.CreateAdd(begin, i64(kPart));
+      run(begin, b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, end, to));
+      return {};
+    };
+    e_.loop(from, to, kPart, analysis_.writes(), {}, part, kPartWork);
   }
 
   // Where the loop's element 0 of what it fetches for others is.
@@ -478,7 +492,8 @@ class LaneLoop {
     }
     results = e_.loop(
         i64(0), count_, block, analysis_.writes(), results,
-        [&](Value* from, const Values& carried) { return fold_block(from, block, carried); });
+        [&](Value* from, const Values& carried) { return fold_block(from, block, carried); },
+        block * kPartWork / kPart);
     size_t at = 0;
     for (const Accumulator& a : accumulators_) {
       const size_t n = a.init.size();

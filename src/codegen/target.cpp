@@ -73,8 +73,8 @@ ir::TargetFacts host_facts() {
   return facts;
 }
 
-Object compile_for_host(const ir::Kernel& tiled, const ir::TargetFacts&) {
-  return compile_cpu(tiled, cpu_level());
+Object compile_for_host(const ir::Kernel& tiled, const ir::TargetFacts& facts) {
+  return compile_cpu(tiled, cpu_level(), facts.polls);
 }
 
 std::string cpu_identity() {

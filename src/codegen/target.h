@@ -69,7 +69,7 @@ const Target& cuda_target();  // text only: compile gives CUDA C++ source
 // The host's level, capped. Raises [env] value for a cap the host cannot run (amx_emulated can).
 CpuLevel cpu_level();
 ir::TargetFacts cpu_facts(CpuLevel level);
-Object compile_cpu(const ir::Kernel& tiled, CpuLevel level);
+Object compile_cpu(const ir::Kernel& tiled, CpuLevel level, bool polls = false);
 // Whether gather instructions take no longer than loads of single elements: measured, up to three times as
 // long on AMD's Zen 4 and 5.
 bool has_fast_gathers();

@@ -23,6 +23,7 @@ struct TargetFacts {
   bool amx_bf16 = false;   // tile instructions for bfloat16, or code that stands for them
   bool amx_int8 = false;   // the same for int8 and uint8
   bool scales = false;     // scale2 by a floor, and fract, in one instruction each
+  bool polls = false;      // items are long: their loops ask whether to stop (runtime/loader.h)
   int64_t l1_bytes = 32 << 10;
   int64_t l2_bytes = 1 << 20;
   uint64_t native_math = 0;  // bit (code - Code::exp) set: that math code needs no expansion

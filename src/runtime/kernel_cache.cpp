@@ -54,14 +54,14 @@ class KernelCache {
     return cache;
   }
 
-  KernelPtr find(const ir::Hash& hash, const std::function<ir::Kernel()>& make) {
+  KernelPtr find(const ir::Hash& hash, const std::function<ir::Kernel()>& make, bool polls) {
     const std::shared_ptr<Entry> entry = entry_of(hash);
     if (entry->made.load(std::memory_order_acquire)) return hit(hash, *entry);
     const InForkGate running(gate());
     std::lock_guard lock(entry->making);
     if (entry->made.load(std::memory_order_acquire)) return hit(hash, *entry);
     KernelPtr kernel = from_file(hash);
-    if (kernel == nullptr) kernel = compile(hash, make());
+    if (kernel == nullptr) kernel = compile(hash, make(), polls);
     entry->kernel = std::move(kernel);
     entry->made.store(true, std::memory_order_release);
     return entry->kernel;
@@ -185,10 +185,13 @@ class KernelCache {
     return kernel;
   }
 
-  KernelPtr compile(const ir::Hash& hash, const ir::Kernel& kernel) {
-    if (std::optional<StoredKernel> earlier = keep(hash, kernel)) return load(std::move(*earlier));
+  KernelPtr compile(const ir::Hash& hash, const ir::Kernel& kernel, bool polls) {
+    if (!polls)
+      if (std::optional<StoredKernel> earlier = keep(hash, kernel))
+        return load(std::move(*earlier));
     const Target& target = cpu_target();
-    const ir::TargetFacts facts = target.facts();
+    ir::TargetFacts facts = target.facts();
+    facts.polls = polls;
     const Clock::time_point start = Clock::now();
     const ir::Kernel tiled = ir::lower(kernel, facts);
     const double lowered = ms_since(start);
@@ -235,7 +238,11 @@ KernelPtr find_kernel(const ir::Kernel& kernel) {
 }
 
 KernelPtr find_kernel(const ir::Hash& hash, const std::function<ir::Kernel()>& make) {
-  return KernelCache::get().find(hash, make);
+  return KernelCache::get().find(hash, make, false);
+}
+
+KernelPtr find_polling_kernel(const ir::Hash& hash, const std::function<ir::Kernel()>& make) {
+  return KernelCache::get().find(ir::hash_bytes(hash.hex() + " polls"), make, true);
 }
 
 KernelPtr find_compiled_kernel(const ir::Hash& hash) {

@@ -27,6 +27,8 @@ using KernelPtr = std::shared_ptr<const KernelHandle>;
 KernelPtr find_kernel(const ir::Kernel& kernel);  // compiles if need be
 // The same by the kernel's hash, which a caller may keep: `make` is called only when it must be compiled.
 KernelPtr find_kernel(const ir::Hash& hash, const std::function<ir::Kernel()>& make);
+// The same kernel, compiled to be stopped amid an item: for launches whose items are long.
+KernelPtr find_polling_kernel(const ir::Hash& hash, const std::function<ir::Kernel()>& make);
 KernelPtr find_compiled_kernel(const ir::Hash& hash);  // null when nothing is cached yet
 void drop_kernels();                                   // forgets the memory cache
 // Of the kernels that no program holds, those found last stay; done by the cache itself past thousands.
@@ -58,6 +60,7 @@ struct LaunchSizes {
   InlineVector<size_t, 2> locals;  // bytes; of each member, for each Local
   size_t scratch = 0;              // bytes for a thread
   uint64_t worth_keeping = 0;      // a bit for each of the first packings
+  bool has_long_items = false;     // of some entry point: a kernel that polls is better
 };
 
 // One launch: pointers, extents and strides in record order, without the kernel-scope locals, which

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "runtime/allocator.h"
+#include "runtime/clock.h"
 #include "runtime/counters.h"
 #include "runtime/float_mode.h"
 #include "runtime/kernel_cache.h"
@@ -30,6 +31,7 @@ constexpr double kLongestChunkNs = 5e4;  // but not longer than this,
 constexpr double kChunksPerThread = 16;  // and what can be shared out evenly is not cut smaller
 constexpr double kMaxChunks = 4096;      // of a batch, about
 constexpr double kTurnNs = 1e6;          // of work from one poll to the next
+constexpr double kLongItemNs = 5e6;      // of an item that is to be stopped
 
 int64_t evaluate(const ir::Size& size, std::span<const int64_t> extents) {
   int64_t value = size.constant;
@@ -43,23 +45,41 @@ size_t bytes_of(const ir::Local& local, std::span<const int64_t> extents) {
   return (bytes + 63) & ~size_t{63};
 }
 
-// This thread's scratch, kept for the next kernel. Aligned to 64 bytes.
-void* thread_scratch(size_t bytes) {
-  struct Scratch {
+// Scratch of a kernel, aligned to 64 bytes: this thread's, kept for the next one. A handler of a signal may run
+// another meanwhile, which takes its own.
+class Scratch {
+ public:
+  explicit Scratch(size_t bytes) : memory_(std::exchange(kept.memory, {})) {
+    if (bytes <= memory_.bytes) return;
+    std::free(std::exchange(memory_, {}).data);
+    memory_.data = std::aligned_alloc(64, bytes);
+    CERMET_CHECK(memory_.data != nullptr, memory, "kernel",
+                 "no memory for {} bytes of scratch; free some", bytes);
+    memory_.bytes = bytes;
+  }
+  ~Scratch() {
+    if (memory_.bytes > kept.memory.bytes) std::swap(kept.memory, memory_);
+    std::free(memory_.data);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  void* data() const { return memory_.data; }
+
+ private:
+  struct Memory {
     void* data = nullptr;
     size_t bytes = 0;
-    ~Scratch() { std::free(data); }
   };
-  thread_local Scratch scratch;
-  if (bytes > scratch.bytes) {
-    void* data = std::aligned_alloc(64, bytes);
-    CERMET_CHECK(data != nullptr, memory, "kernel", "no memory for {} bytes of scratch; free some",
-                 bytes);
-    std::free(std::exchange(scratch.data, data));
-    scratch.bytes = bytes;
-  }
-  return scratch.data;
-}
+  struct Kept {
+    Memory memory;
+    ~Kept() { std::free(memory.data); }
+  };
+  static thread_local Kept kept;
+  Memory memory_;
+};
+
+thread_local Scratch::Kept Scratch::kept;
 
 double item_cost(const EntryPoint& entry, std::span<const int64_t> extents) {
   double total = 0;
@@ -112,8 +132,41 @@ struct Runner {
   KernelFunction function;
   size_t scratch_bytes;
   void operator()(const uint64_t* record, int64_t begin, int64_t end) const {
-    function(record, begin, end, scratch_bytes == 0 ? nullptr : thread_scratch(scratch_bytes));
+    std::optional<Scratch> scratch;
+    if (scratch_bytes != 0) scratch.emplace(scratch_bytes);
+    if (function(record, begin, end, scratch ? scratch->data() : nullptr) < 0)
+      ThreadPool::interrupt();
   }
+};
+
+// Items take far longer than estimated where memory is new to the process: of a chunk a few are run at a time,
+// then more, while they are quick.
+class Pace {
+ public:
+  explicit Pace(const Runner& run) : run_(run) {}
+  static bool pays(double cost) { return cost >= kPaceNs; }
+
+  void run(const uint64_t* record, int64_t begin, int64_t end) {
+    while (true) {
+      int64_t many = many_.load(std::memory_order_relaxed);
+      const int64_t next = end - begin > many ? begin + many : end;
+      const int64_t start = now_ns();
+      run_(record, begin, next);
+      const int64_t took = now_ns() - start;
+      if (took >= kSlowNs) many_.store(std::max<int64_t>((next - begin) / 4, 1));
+      else if (took < kQuickNs && next - begin == many)
+        many_.compare_exchange_strong(many, 2 * many);
+      if (next == end) return;
+      begin = next;
+      ThreadPool::poll();
+    }
+  }
+
+ private:
+  static constexpr double kPaceNs = 1e6;
+  static constexpr int64_t kQuickNs = 200'000, kSlowNs = 5'000'000;  // parts
+  const Runner& run_;
+  std::atomic<int64_t> many_{1};
 };
 
 double chunk_of(double cost) {
@@ -169,9 +222,12 @@ void run_items(const EntryPoint& entry, const LaunchSizes::Work& work, const Run
   const double grain = entry.spans ? static_cast<double>(span_of(items, cost))
                                    : std::min(std::ceil(chunk_of(cost) / std::max(work.each, 1e-3)),
                                               static_cast<double>(items));
+  Pace pace(run);
+  const bool paced = !entry.spans && Pace::pays(cost);
   ThreadPool::get().run(items, static_cast<int64_t>(std::max(grain, 1.0)), cost,
                         [&](int64_t begin, int64_t end, int) {
-                          run(record, range.first + begin, range.first + end);
+                          const int64_t first = range.first + begin, past = range.first + end;
+                          paced ? pace.run(record, first, past) : run(record, first, past);
                         });
 }
 
@@ -231,12 +287,15 @@ void run_entry(const EntryPoint& entry, std::span<const LaunchSizes::Work> sizes
             : MemberWork{items, w.each, 1});
     cost += w.total;
   }
+  Pace pace(run);
+  const bool paced = !entry.spans && Pace::pays(cost);
   // From one place to another, members without items left out.
   const auto run_between = [&](ChunkStart begin, ChunkStart end) {
     for (int m = begin.member; m <= end.member && m < members.count(); ++m) {
       const int64_t last = m == end.member ? end.item : work[m].items;
       const int64_t first = m == begin.member ? begin.item : 0;
-      if (first < last) run(members.record(m), first, last);
+      if (first >= last) continue;
+      paced ? pace.run(members.record(m), first, last) : run(members.record(m), first, last);
     }
   };
   if (cost < ThreadPool::kParallelCost) {
@@ -405,6 +464,7 @@ LaunchSizes::LaunchSizes(const KernelHandle& kernel, int members,
       const int64_t items = evaluate(entry.grid, of(m));
       const double cost = items <= 0 ? 0 : item_cost(entry, of(m));
       work.push_back({items, cost, total_cost(entry, items, cost)});
+      has_long_items |= !entry.spans && cost >= kLongItemNs;
     }
   }
   for (int m = 0; m < members; ++m) {

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "runtime/code_memory.h"
 #include "runtime/fork.h"
+#include "runtime/thread_pool.h"
 
 extern "C" void cermet_check_failed(cermet::KernelStatus* status, int64_t item, int64_t site,
                                     int64_t index) {
@@ -25,6 +26,8 @@ extern "C" void cermet_check_failed(cermet::KernelStatus* status, int64_t item, 
   if (status->site >= 0 && status->item <= item) return;
   *status = {site, index, item};
 }
+
+extern "C" int64_t cermet_must_stop() noexcept { return cermet::ThreadPool::must_stop() ? 1 : 0; }
 
 namespace cermet {
 namespace {
@@ -47,6 +50,7 @@ std::span<const Symbol> outside_symbols() {
   const auto d = [](D function) { return reinterpret_cast<void*>(function); };
   static const Symbol symbols[] = {
       {"cermet_check_failed", address_of(&cermet_check_failed)},
+      {"cermet_must_stop", address_of(&cermet_must_stop)},
       {"memcpy", address_of(&std::memcpy)},
       {"memset", address_of(&std::memset)},
       {"memmove", address_of(&std::memmove)},

@@ -14,8 +14,8 @@
 namespace cermet {
 
 // One entry of a CPU kernel: runs items [begin, end). record: see ir::Kernel. local: this thread's
-// scratch. Returns 0, or 1 + the site of a failed Check (details in the Status parameter); nothing
-// after the failed Check has then run.
+// scratch. Returns 0, or 1 + the site of a failed Check (details in the Status parameter), or -1 where
+// ThreadPool::must_stop has said so; nothing after that has then run.
 using KernelFunction = int64_t (*)(const uint64_t* record, int64_t begin, int64_t end, void* local);
 
 // What the Status parameter points to. Of several failures the one in the lowest items is kept, so a

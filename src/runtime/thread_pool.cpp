@@ -37,10 +37,6 @@ constexpr uint32_t kSleeping = 1u << 31;   // in Slot::done: the caller sleeps o
 
 thread_local bool in_body = false;  // a run from here stays in this thread
 
-[[noreturn]] void interrupt() {
-  fail(ErrorKind::interrupted, "eval", "interrupted; the results asked for are not made");
-}
-
 // Spins for a time: first on the processor alone, then letting other threads go first.
 class Spinner {
  public:
@@ -425,10 +421,14 @@ void ThreadPool::run(int64_t items, int64_t grain, double cost_ns, Body body, vo
   if (stopped) interrupt();
 }
 
-void ThreadPool::poll() {
-  if (current == nullptr) return check_cancelled("eval");
+bool ThreadPool::must_stop() {
+  if (current == nullptr) return cancelled();
   const bool stopped = is_caller ? current->poll_hook() : current->stopped.load();
-  if (stopped || current->failed.load(std::memory_order_relaxed)) interrupt();
+  return stopped || current->failed.load(std::memory_order_relaxed);
+}
+
+void ThreadPool::interrupt() {
+  fail(ErrorKind::interrupted, "eval", "interrupted; the results asked for are not made");
 }
 
 int default_pool_size() {

@@ -49,9 +49,13 @@ class ThreadPool {
         const_cast<void*>(static_cast<const void*>(&f)));
   }
 
-  // For long bodies, between their parts: raises [eval] interrupted when the run is to end, since the poll
-  // hook says so or another body has failed.
-  static void poll();
+  // For long bodies, between their parts: whether the run is to end, since the poll hook says so or another
+  // body has failed. Then the body raises [eval] interrupted.
+  static bool must_stop();
+  [[noreturn]] static void interrupt();
+  static void poll() {
+    if (must_stop()) interrupt();
+  }
 
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

@@ -362,8 +362,11 @@ void find_kernels(Program& program) {
   };
   if (!process_is_ending())
     ThreadPool::get().run(count, 1, kCompileNs * static_cast<double>(count), compile);
-  for (Program::Launch& launch : program.launches)
+  for (Program::Launch& launch : program.launches) {
     if (launch.code == nullptr) find_kernel_of(launch);
+    if (LaunchSizes(*launch.code, 1, launch.kernel.extents).has_long_items)
+      launch.code = find_polling_kernel(launch.hash, [&] { return *launch.kernel.ir; });
+  }
 }
 
 }  // namespace

@@ -256,6 +256,7 @@ void RegionCutter::place_anchor(Id id, bool memory) {
     }
     Refusal refused;
     for (int candidate : candidates) {
+      check_cancelled("eval");
       const Refusal why = is_table(id, candidate) ? Refusal(Border::recompute_cost)
                                                   : try_join(id, candidate, memory);
       if (!refused) refused = why;
@@ -511,6 +512,7 @@ bool RegionCutter::readers_outside(Id id, int inside) {
 
 // `a` reads, directly or through others, what `b` stores.
 bool RegionCutter::depends(int a, int b) {
+  check_cancelled("eval");
   std::vector<int> stack{a};
   std::vector<bool> seen(r_.regions.size(), false);
   while (!stack.empty()) {

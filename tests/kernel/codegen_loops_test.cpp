@@ -9,6 +9,7 @@
 #include "kernel/random_input.h"
 #include "kernel/run.h"
 #include "kernel/tile.h"
+#include "runtime/poll.h"
 
 namespace cermet {
 namespace {
@@ -611,6 +612,55 @@ TEST(CodegenLoops, ChecksReportTheFirstFailure) {
         EXPECT_EQ(got.site, expected.site) << name_of(level) << " " << bad;
         EXPECT_EQ(got.index, expected.index) << name_of(level) << " " << bad;
       }
+    }
+  }
+}
+
+TEST(CodegenLoops, LongItemsAreStopped) {
+  // Blocks of a fold, parts of a lane loop, rounds of a serial one: each alone takes longer than until a poll.
+  const char* const kBodies[] = {
+      R"(for lane (a3) begin 0 end extent(a0) {
+        fold v0 over (a3) last lanes {
+          float32 init float32(-0) step add(state(0, float32), load(p0[a3])) merge add(state(0, float32), other(0, float32))
+        }
+      }
+      store p1[] = v0)",
+      R"(for lane (a3) begin 0 end extent(a0) {
+        store p1[a3] = mul(load(p0[a3]), float32(3))
+      })",
+      R"(for serial (a3) begin 0 end extent(a0) {
+        for lane (a4) begin 0 end extent(a1) {
+          store p1[a3 + a4] = load(p0[a3])
+        }
+      })"};
+  for (const char* body : kBodies) {
+    const Kernel kernel = ir::parse(fmt::format(R"(kernel {{
+  param p0 float32 in
+  param p1 float32 out
+  axis a0
+  axis a1
+  axis a2 variable
+  axis a3 variable
+  axis a4 variable
+  value v0 float32
+  for chunk (a2) grid 1 {{
+    {}
+  }}
+}})",
+                                                body));
+    constexpr int64_t kSize = 1 << 20, kLanes = 64;
+    const KernelInput input = random_input(kernel, {kSize, kSize + kLanes}, {kSize, kLanes}, {});
+    for (CpuLevel level : host_levels()) {
+      const std::shared_ptr<LoadedKernel> code = load_kernel(compile_cpu(kernel, level, true));
+      LaunchMemory memory(code->object, kernel, input, true);
+      EXPECT_EQ(code->functions[0](memory.record.data(), 0, 1, nullptr), 0) << body;
+      set_poll_hook([] { return true; });
+      // The hook is asked now and then only.
+      int64_t result = 0;
+      for (int i = 0; i < 1000 && result == 0; ++i)
+        result = code->functions[0](memory.record.data(), 0, 1, nullptr);
+      set_poll_hook(nullptr);
+      EXPECT_EQ(result, -1) << name_of(level) << body;
     }
   }
 }

@@ -372,6 +372,44 @@ LONG_WORK = {
         mx.eval(x, i)
         work = lambda: mx.eval(mx.put_along_axis(x, i, mx.array(1.0), 1))
         """,
+    "scan down two columns": """
+        x = mx.zeros((1 << 23, 2))
+        mx.eval(x)
+        work = lambda: mx.eval(mx.logcumsumexp(x, axis=0))
+        """,
+    "scan along two rows": """
+        y = mx.array([[1.0], [2.0]])
+        rows = lambda: mx.sin(mx.arange(1 << 26, dtype=mx.float32) * y)
+        work = lambda: mx.eval(mx.cumsum(rows(), axis=1).astype(mx.uint8))
+        """,
+    "sums of two rows": """
+        y = mx.array([[1.0], [2.0]])
+        work = lambda: mx.eval(mx.sum(mx.sin(mx.arange(1 << 26, dtype=mx.float32) * y), axis=1))
+        """,
+    "two rows element by element": """
+        y = mx.array([[1.0], [2.0]])
+        def work():
+            rows = mx.sin(mx.arange(1 << 26, dtype=mx.float32) * y)
+            most = mx.max(rows, axis=1, keepdims=True)
+            mx.eval((mx.exp(rows - most) * 255).astype(mx.uint8))
+        """,
+    "attention": """
+        x = mx.random.normal((1, 2, 1 << 15, 64))
+        mx.eval(x)
+        work = lambda: mx.eval(mx.fast.scaled_dot_product_attention(x, x, x, scale=0.1))
+        """,
+    "gradient of attention": """
+        x = mx.random.normal((1, 2, 1 << 13, 64))
+        mx.eval(x)
+        def loss(x):
+            return mx.sum(mx.fast.scaled_dot_product_attention(x, x, x, scale=0.1))
+        work = lambda: mx.eval(mx.grad(loss)(x))
+        """,
+    "plan of many readers": """
+        def work():
+            x = mx.sin(mx.ones((8,)))
+            mx.eval([mx.cumsum(x + mx.ones((k + 1, 1)), axis=0) for k in range(4000)])
+        """,
     "array of NumPy": """
         import numpy as np
         x = np.ones((1 << 13, 1 << 15), np.float32).T
@@ -455,6 +493,67 @@ def test_an_update_that_was_cut_short_is_made_whole():
             assert memoryview(x).tobytes() == right
             assert held is None or not any(memoryview(held).tobytes())
         assert cut > 0
+    """.replace("\n    ", "\n")
+    )
+
+
+def test_long_items_that_were_cut_short_are_made_whole():
+    """Scans, rows and attention, of which an item takes most of the time."""
+    run(
+        TRAINING
+        + """
+    a = mx.random.normal((1 << 20, 2), key=mx.random.key(1))
+    b = mx.random.normal((2, 1 << 22), key=mx.random.key(2))
+    q = mx.random.normal((1, 1, 1 << 12, 64), key=mx.random.key(3))
+    mx.eval(a, b, q)
+    attend = lambda q: mx.sum(mx.fast.scaled_dot_product_attention(q, q, q, scale=0.1))
+    for make in (
+        lambda: mx.logcumsumexp(a, axis=0),
+        lambda: mx.logcumsumexp(mx.sin(b), axis=1),
+        lambda: mx.softmax(mx.sin(mx.erfinv(mx.erf(b))), axis=1),
+        lambda: mx.grad(attend)(q),
+    ):
+        inputs = [memoryview(x).tobytes() for x in (a, b, q)]
+        right = memoryview(make()).tobytes()
+        began = time.perf_counter()
+        mx.eval(make())
+        seconds = time.perf_counter() - began
+        for n in range(6):
+            x = make()
+            try:
+                signal.setitimer(signal.ITIMER_REAL, seconds * (n + 0.5) / 6)
+                mx.eval(x)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                pass
+            assert memoryview(x).tobytes() == right
+        assert inputs == [memoryview(x).tobytes() for x in (a, b, q)]
+    """.replace("\n    ", "\n")
+    )
+
+
+def test_a_handler_may_run_kernels_amid_an_item():
+    """They have scratch memory of their own."""
+    run(
+        TRAINING
+        + """
+    q = mx.random.normal((1, 1, 1 << 13, 64), key=mx.random.key(3))
+    small = mx.random.normal((1, 1, 1 << 10, 32), key=mx.random.key(4))
+    mx.eval(q, small)
+    attend = lambda q: mx.fast.scaled_dot_product_attention(q, q, q, scale=0.1)
+    right = [memoryview(mx.grad(lambda q: mx.sum(attend(q)))(x)).tobytes() for x in (q, small)]
+    ran = []
+
+    def handler(*_):
+        ran.append(memoryview(mx.grad(lambda q: mx.sum(attend(q)))(small)).tobytes() == right[1])
+
+    signal.signal(signal.SIGALRM, handler)
+    x = mx.grad(lambda q: mx.sum(attend(q)))(q)
+    signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
+    mx.eval(x)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    assert ran and all(ran)
+    assert memoryview(x).tobytes() == right[0]
     """.replace("\n    ", "\n")
     )
 

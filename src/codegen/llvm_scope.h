@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// A Scope is a stretch of code with what is known in it: the chain of scopes from the innermost out is
+// where an expression may already have a value.
+#pragma once
+
+#include <llvm/ADT/SmallVector.h>
+
+#include <map>
+#include <set>
+#include <tuple>
+#include <unordered_map>
+
+#include "codegen/lane_analysis.h"
+#include "codegen/llvm_op.h"
+#include "codegen/llvm_short.h"
+
+namespace cermet::codegen {
+
+// The lane loop around the code at hand, seen from one step of it.
+struct Lanes {
+  const LaneAnalysis* analysis;
+  int width;
+  llvm::Value* first = nullptr;   // the axis in lane 0
+  llvm::Value* active = nullptr;  // <width x i1>: lanes in range; null: all
+  llvm::Value* count = nullptr;   // i64: how many those are; null: width
+  // Where the accesses of analysis->units() start, for the element `offset`; empty: by address.
+  llvm::SmallVector<llvm::Value*, 8> pointers = {};
+  llvm::Value* offset = nullptr;  // i64
+  bool masked = false;            // accesses through pointers are of active lanes only
+  bool once = false;              // the code runs once for each run of the loop at most
+  // For each of them, if any: the offset up to which whole lines are stored past the cache; null: none.
+  llvm::SmallVector<llvm::Value*, 8> past = {};
+};
+
+enum class ScopeKind : uint8_t { function, loop, conditional, straight };
+
+// A divisor that is the same in all lanes, as vectors.
+struct Divisor {
+  llvm::Value* value = nullptr;
+  llvm::Value* inverse = nullptr;  // 1 / value, rounded ...
+  llvm::Value* second = nullptr;   // ... and what that leaves
+  llvm::Value* nothing = nullptr;  // 0 / value
+  llvm::Value* unfit = nullptr;    // i1: nothing is divided by it in the fast way
+};
+
+struct Scope {
+  using AddressKey = std::tuple<llvm::Value*, ir::ExprId, int32_t>;
+  ScopeKind kind = ScopeKind::straight;
+  Scope* parent = nullptr;
+  llvm::BasicBlock* preheader = nullptr;  // loops
+  const std::set<int>* writes = nullptr;  // loops: buffers written
+  Lanes* lanes = nullptr;
+  const Values* state = nullptr;  // inside a fold's expressions
+  const Values* other = nullptr;
+  std::unordered_map<ir::ExprId, llvm::Value*> natural = {};  // scalar where possible, else vector
+  std::unordered_map<ir::ExprId, llvm::Value*> base = {};     // lane 0, scalar
+  std::map<std::pair<ir::ExprId, int>, llvm::Value*> splat = {};  // by width
+  std::map<AddressKey, llvm::Value*> addresses = {};
+  std::map<std::pair<ir::ExprId, int>, Divisor> divisors = {};  // by width
+  std::map<std::pair<ir::ExprId, int>, ShortDivisor> short_divisors = {};
+  std::map<std::tuple<ir::ExprId, ir::ExprId, int>, ShortDivision> short_divisions = {};
+  std::map<std::pair<const ir::Expr*, int>, ShortWindow> windows = {};
+  std::unordered_map<ir::ExprId, Scope*> home = {};
+};
+
+}  // namespace cermet::codegen
