@@ -64,7 +64,7 @@ array rope_graph(const OpCall& c) {
     parts = {first * cosine - second * sine, first * sine + second * cosine};
   }
   if (is_less(p.dims, width)) parts.push_back(last_axis_part(x, p.dims, minus(width, p.dims)));
-  return astype(concatenate(parts, -1), dtype);
+  return as_result(concatenate(parts, -1), dtype);
 }
 
 void check_rope(const array& x, int dims, const std::optional<double>& base, const array& offset,

@@ -248,7 +248,7 @@ array sized_slice_update(const array& a, const array& update, PerAxis start, Str
     const array wide =
         sized_slice_update(astype(a, Dtype::float32, s), astype(values, Dtype::float32, s),
                            std::move(start), std::move(step), reduce, s);
-    return astype(wide, a.dtype(), s);
+    return as_result(wide, a.dtype(), s);
   }
   return make_node(
       rows::slice_update, {a, values},
@@ -282,7 +282,7 @@ array scatter(const array& a, const Arrays& indices, const array& updates, const
   if (combines_in_float(a, reduce)) {
     const array wide = scatter(astype(a, Dtype::float32, s), indices,
                                astype(updates, Dtype::float32, s), axes, reduce, s);
-    return astype(wide, a.dtype(), s);
+    return as_result(wide, a.dtype(), s);
   }
   inputs.insert(inputs.begin(), a);
   inputs.push_back(astype(updates, a.dtype(), s));
@@ -332,7 +332,7 @@ array scatter_along_axis(const array& a, const array& indices, const array& valu
   if (combines_in_float(a, reduce)) {
     const array wide = scatter_along_axis(astype(a, Dtype::float32, s), indices,
                                           astype(values, Dtype::float32, s), axis, reduce, s);
-    return astype(wide, a.dtype(), s);
+    return as_result(wide, a.dtype(), s);
   }
   check_has_elements(op, a, along, indices);
   return make_node(rows::scatter_along_axis, {a, at, fit(values, shape, a.dtype(), s)},
