@@ -36,6 +36,8 @@ AROUND = (
     """mx.grad(lambda w: mx.checkpoint(lambda x: x * w)(mx.array(3.0)))(mx.array(2.0)).item()"""
 )
 
+SECOND_OF_ABS = """abs(mx.grad(mx.grad(lambda a: mx.abs(a + 1j)))(mx.array(0.5)).item() -
+    1.25**-1.5) < 1e-6"""
 CONJUGATED = """abs((mx.grad(lambda z: mx.real(mx.power(z, mx.array(2 + 0j))))(mx.array(1 + 2j)) -
     mx.grad(lambda z: mx.real(z * z))(mx.array(1 + 2j))).item()) < 1e-4"""
 
@@ -139,6 +141,7 @@ ROWS = [
         [1j * (4 - 2 * math.pi)],
         [4j],
     ),
+    ("derivatives of `sign`", SECOND_OF_ABS, True, False),
     ("`pickle` of", "pickle.loads(pickle.dumps(mx.zeros((1,), mx.float64))).itemsize", 8, 4),
     (
         "`grad` with",
