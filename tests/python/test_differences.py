@@ -62,6 +62,17 @@ def drawn_twice(mx):
     return abs(value.item() - gradient.sum().item()) < 1e-5
 
 
+def assigned_twice(mx):
+    """The gradient of what is assigned, of which the last holds."""
+
+    def f(v):
+        y = mx.zeros((3,))
+        y[mx.array([0, 0, 1])] = v
+        return y
+
+    return mx.vjp(f, [mx.ones((3,))], [mx.array([10.0, 20, 30])])[1][0].tolist()
+
+
 def batched_rule(mx):
     f = mx.custom_function(lambda x: x * x)
     f.vjp(lambda primals, cotangent, output: 100.0 * cotangent)
@@ -142,6 +153,7 @@ ROWS = [
         [4j],
     ),
     ("derivatives of `sign`", SECOND_OF_ABS, True, False),
+    ("gradients of assignments", assigned_twice, [0, 10, 20], [10, 10, 20]),
     ("`pickle` of", "pickle.loads(pickle.dumps(mx.zeros((1,), mx.float64))).itemsize", 8, 4),
     (
         "`grad` with",
