@@ -38,6 +38,8 @@ AROUND = (
 
 SECOND_OF_ABS = """abs(mx.grad(mx.grad(lambda a: mx.abs(a + 1j)))(mx.array(0.5)).item() -
     1.25**-1.5) < 1e-6"""
+ROPE = """abs(mx.fast.rope(mx.array([[[1.0, 0]]], mx.float64), 2, traditional=False, base=1.0,
+    scale=1.0, offset=10**6)[0, 0, 0].item() - math.cos(10**6)) < 1e-12"""
 CONJUGATED = """abs((mx.grad(lambda z: mx.real(mx.power(z, mx.array(2 + 0j))))(mx.array(1 + 2j)) -
     mx.grad(lambda z: mx.real(z * z))(mx.array(1 + 2j))).item()) < 1e-4"""
 
@@ -154,6 +156,7 @@ ROWS = [
     ),
     ("derivatives of `sign`", SECOND_OF_ABS, True, False),
     ("gradients of assignments", assigned_twice, [0, 10, 20], [10, 10, 20]),
+    ("`fast.rope` of", ROPE, True, False),
     ("`pickle` of", "pickle.loads(pickle.dumps(mx.zeros((1,), mx.float64))).itemsize", 8, 4),
     (
         "`grad` with",
