@@ -94,6 +94,7 @@ ROWS = [
     ("`a[mask]`", "mx.arange(3)[mx.array([True, False, True])].tolist()", [0, 2], ValueError),
     ("masks, `True`", "mx.arange(3)[range(2)].tolist()", [0, 1], ValueError),
     ("`mx.asarray`", "mx.asarray(np.zeros(2)).itemsize", 8, 4),
+    ("`mx.asarray`", "mx.asarray(np.float64(2)).itemsize", 8, 4),
     ("a query", ATTENTION, [[[[0.0] * 4]]], [[[[4.0, 5.0, 6.0, 7.0]]]]),
     ("`fast.cross_entropy`", HALF_ROWS, [np.float32(math.log(3))], [np.float16(math.log(3))]),
     ("`matmul`", "(mx.array([1, 2]) @ mx.array([3, 4])).item()", 11, ValueError),
@@ -156,6 +157,7 @@ ROWS = [
     ),
     ("derivatives of `sign`", SECOND_OF_ABS, True, False),
     ("gradients of assignments", assigned_twice, [0, 10, 20], [10, 10, 20]),
+    ("float64 with complex", "(mx.array(0.1, mx.float64) + 1j).itemsize", 16, 8),
     ("`fast.rope` of", ROPE, True, False),
     ("`pickle` of", "pickle.loads(pickle.dumps(mx.zeros((1,), mx.float64))).itemsize", 8, 4),
     (
