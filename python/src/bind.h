@@ -77,8 +77,9 @@ nb::object array_object(array a);  // a new Python object for it
 // The array of an object that is one (is_array).
 inline const array& array_of(nb::handle object) { return *nb::inst_ptr<array>(object); }
 bool is_scalar(nb::handle object);  // bool, int, float, complex (also NumPy's)
-bool is_int(nb::handle object);     // int (bool, too), or a number of a trace that stands for one
-bool is_index(nb::handle object);   // what counts as one int: also NumPy's, and arrays without axes
+bool is_numpy_scalar(nb::handle object);
+bool is_int(nb::handle object);    // int (bool, too), or a number of a trace that stands for one
+bool is_index(nb::handle object);  // what counts as one int: also NumPy's, and arrays without axes
 // A number that stands for a size or scalar in a trace of compile (compile_number.h).
 bool is_traced_number(nb::handle object);
 Number to_number(const char* op,

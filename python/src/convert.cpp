@@ -15,8 +15,6 @@
 
 namespace cermet::python {
 
-namespace {
-
 bool is_numpy_scalar(nb::handle object) {
   // NumPy's scalars are no ints or floats (but float64 is a float); they have these three.
   if (PyLong_Check(object.ptr()) || is_array(object) || PyType_Check(object.ptr()) ||
@@ -26,6 +24,8 @@ bool is_numpy_scalar(nb::handle object) {
   const nb::object ndim = object.attr("ndim");
   return PyLong_Check(ndim.ptr()) && ndim.equal(nb::int_(0));
 }
+
+namespace {
 
 // The number that a NumPy scalar stands for; a date, a string or a long double stands for none.
 nb::object numpy_number(nb::handle object) {

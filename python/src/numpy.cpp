@@ -241,6 +241,10 @@ bool is_foreign(nb::handle object) {
 array asarray(nb::handle object, OptionalDtype dtype, nb::handle copy_argument) {
   const Copy copy = to_copy(copy_argument);
   const std::optional<Dtype> wanted = to_dtype(dtype);
+  if (copy != Copy::never && !is_foreign(object) && is_numpy_scalar(object)) {
+    const nb::object with_dtype = nb::module_::import_("numpy").attr("asarray")(object);
+    return asarray(with_dtype, dtype, copy_argument);
+  }
   if (is_foreign(object)) {
     array a = shared_or_copied(view_of(object), copy == Copy::never ? copy : Copy::always);
     if (!wanted || a.dtype() == *wanted) return a;

@@ -129,7 +129,8 @@ Dtype promote(Dtype a, Dtype b) {
   const auto [low, high] = category_of(a) < category_of(b) ? std::pair{a, b} : std::pair{b, a};
   const bool mixed_sign = category_of(low) == DtypeCategory::unsigned_integer &&
                           category_of(high) == DtypeCategory::signed_integer;
-  return mixed_sign ? promote_mixed_sign(high, low) : high;
+  if (mixed_sign) return promote_mixed_sign(high, low);
+  return low == Dtype::float64 && is_complex(high) ? Dtype::complex128 : high;
 }
 
 Dtype promote_weak(Dtype array, DtypeCategory scalar) {
@@ -138,7 +139,8 @@ Dtype promote_weak(Dtype array, DtypeCategory scalar) {
     case DtypeCategory::unsigned_integer:
     case DtypeCategory::signed_integer: return array == Dtype::boolean ? Dtype::int32 : array;
     case DtypeCategory::floating: return to_inexact(array);
-    case DtypeCategory::complex: return is_complex(array) ? array : Dtype::complex64;
+    case DtypeCategory::complex:
+      return is_complex(array) ? array : promote(array, Dtype::complex64);
   }
   __builtin_unreachable();
 }

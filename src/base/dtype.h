@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The element types, once: every table over dtypes is generated from CERMET_DTYPES.
-// Promotion follows MLX: the result of two dtypes is promote(a, b); Python scalars are weak (they
-// only raise the category: bool < integer < floating < complex); float16 with bfloat16 gives float32.
+// Promotion, promote(a, b), is MLX's; Python scalars are weak (they only raise the category: bool < integer < floating <
+// complex); float16 with bfloat16 gives float32; float64 with complex numbers gives complex128, which MLX lacks.
 #pragma once
 
 #include <complex>

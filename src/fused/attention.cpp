@@ -82,10 +82,10 @@ InputRole role_of(const AttentionParams& p, int k) {
 
 // The number spread by nodes of its own, never built anew: its value may be given at each run.
 array spread_number(const array& value, const array& like) {
-  const array wide =
-      value.dtype() == like.dtype()
-          ? value
-          : make_node(rows::cast, pack(value), CastParams{like.dtype()}, value.node()->stream);
+  const array wide = value.dtype() == like.dtype()
+                         ? value
+                         : make_node(rows::cast, pack(value), CastParams{.dtype = like.dtype()},
+                                     value.node()->stream);
   return make_node(rows::broadcast_to, pack(wide), ShapeParams{like.shape()}, value.node()->stream);
 }
 

@@ -27,7 +27,7 @@ array over_root_mean_square(const array& x, double eps) {
 
 array rms_norm_graph(const OpCall& c) {
   const array x = over_root_mean_square(widened(c.inputs[0]), c.get<NormParams>().eps);
-  return astype(c.inputs.size() > 1 ? x * widened(c.inputs[1]) : x, result_dtype(c));
+  return as_result(c.inputs.size() > 1 ? x * widened(c.inputs[1]) : x, result_dtype(c));
 }
 
 array layer_norm_graph(const OpCall& c) {
@@ -35,7 +35,7 @@ array layer_norm_graph(const OpCall& c) {
   array y = over_root_mean_square(x - mean(x, AxisList{-1}, true), c.get<NormParams>().eps);
   if (c.inputs.size() > 1) y = y * widened(c.inputs[1]);
   if (c.inputs.size() > 2) y = y + widened(c.inputs[2]);
-  return astype(y, result_dtype(c));
+  return as_result(y, result_dtype(c));
 }
 
 // Integers take the dtype of the weight or bias.

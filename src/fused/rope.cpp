@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Rotary position embedding (Su et al., "RoFormer", 2021) as a graph of plain rows: pairs of
 // features turn by position * scale / frequency. Frequencies are computed in float64 and angles in
-// float32.
+// float32, for float64 arrays in float64.
 #include <cmath>
 
 #include "ops/rules.h"
@@ -12,13 +12,16 @@ using namespace rules;
 
 namespace {
 
-// 1 / frequency of each pair, float32.
+Dtype angle_dtype(Dtype dtype) { return dtype == Dtype::float64 ? Dtype::float64 : Dtype::float32; }
+
+// 1 / frequency of each pair, in the dtype of angles.
 array inverse_frequencies(const OpCall& c) {
   const RopeParams& p = c.get<RopeParams>();
-  if (p.has_freqs) return reciprocal(astype(c.inputs[2], Dtype::float32));
+  const Dtype dtype = angle_dtype(c.inputs[0].dtype());
+  if (p.has_freqs) return reciprocal(astype(c.inputs[2], dtype));
   const array pair =
       arange(number(int64_t{0}), number(int64_t{p.dims / 2}), number(int64_t{1}), Dtype::float64);
-  return astype(exp2(pair * (-2 * std::log2(p.base) / p.dims)), Dtype::float32);
+  return astype(exp2(pair * (-2 * std::log2(p.base) / p.dims)), dtype);
 }
 
 // [..., positions, pairs], with one leading axis for per-batch offsets.
@@ -32,7 +35,7 @@ array angles(const OpCall& c) {
   ShapeList offset_shape(offset.ndim() == 0 ? 2 : x.ndim(), 1);
   if (offset.ndim() > 0) offset_shape[0] = offset.shape().dim(0);
   position = position + reshape(offset, offset_shape);
-  return astype(position, Dtype::float32) * p.scale * inverse_frequencies(c);
+  return astype(position, angle_dtype(x.dtype())) * p.scale * inverse_frequencies(c);
 }
 
 array last_axis_part(const array& a, int64_t first, const Dim& size) {
@@ -49,7 +52,7 @@ array rope_graph(const OpCall& c) {
   const array x = is_half(dtype) ? astype(c.inputs[0], Dtype::float32) : c.inputs[0];
   const int64_t pairs = p.dims / 2;
   const Dim& width = x.shape().dim(x.ndim() - 1);
-  const array angle = astype(angles(c), x.dtype());
+  const array angle = angles(c);
   const array cosine = cos(angle), sine = sin(angle);
 
   Arrays parts;
@@ -64,7 +67,7 @@ array rope_graph(const OpCall& c) {
     parts = {first * cosine - second * sine, first * sine + second * cosine};
   }
   if (is_less(p.dims, width)) parts.push_back(last_axis_part(x, p.dims, minus(width, p.dims)));
-  return astype(concatenate(parts, -1), dtype);
+  return as_result(concatenate(parts, -1), dtype);
 }
 
 void check_rope(const array& x, int dims, const std::optional<double>& base, const array& offset,
@@ -115,7 +118,7 @@ array fast::rope(const array& x, int dims, bool traditional, std::optional<doubl
                  double scale, const array& offset, const std::optional<array>& freqs, const S& s) {
   check_rope(x, dims, base, offset, freqs);
   Arrays inputs{x, astype(offset, Dtype::int32, s)};
-  if (freqs) inputs.push_back(astype(*freqs, Dtype::float32, s));
+  if (freqs) inputs.push_back(astype(*freqs, angle_dtype(x.dtype()), s));
   constexpr double kUnusedBase = 1;
   return make_node(
       rows::rope, std::move(inputs),

@@ -60,6 +60,7 @@ struct Bilinear {
 struct Opaque {
   array (*jvp)(const OpCall&, const array& output, int k, const array& tangent);
   array (*vjp)(const OpCall&, const array& output, int k, const array& cotangent);
+  bool (*is_zero)(const OpCall&) = nullptr;  // of these inputs; none: of no inputs
 };
 // From the composite's graph, unless the row has a better one.
 struct Derived {

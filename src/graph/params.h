@@ -23,7 +23,8 @@ struct NoParams {
 
 struct CastParams {
   Dtype dtype = Dtype::float32;
-  static auto fields(auto& p) { return std::tie(p.dtype); }
+  bool rounds = true;  // to a half here; else where the result is stored, as that of any op
+  static auto fields(auto& p) { return std::tie(p.dtype, p.rounds); }
 };
 
 // A reduction: axes normalised, sorted. Softmax keeps its axes; there keepdims means precise.

@@ -34,10 +34,11 @@ constinit const OpRow rows::cast = {
     .accepts = kAny,
     .dtype = [](auto& c) { return c.template get<CastParams>().dtype; },
     .shape = same_shape,
-    .derivative = Linear{[](auto& c, int, auto& g) { return astype(g, c.inputs[0].dtype()); }},
+    .derivative = Linear{[](auto& c, int, auto& g) { return as_result(g, c.inputs[0].dtype()); }},
     .vmap = BroadcastVmap{},
     .lowering = MapLowering{[](auto& cx, auto& n, auto a) {
-      return cast_lane(cx.builder(), a[0], n.input_dtypes[0], n.dtype);
+      return cast_lane(cx.builder(), a[0], n.input_dtypes[0], n.dtype,
+                       n.template get<CastParams>().rounds);
     }},
     .effect = Effect::none,
     .domain = Domain{},
@@ -146,7 +147,7 @@ array stop_gradient(const array& a, const S& s) { return unary(rows::stop_gradie
 array astype(const array& a, Dtype dtype, const S& s) {
   if (a.dtype() == dtype) return a;
   if (const FullParams* params = full_params(a)) return full(a.shape(), params->value, dtype, s);
-  return make_node(rows::cast, pack(a), CastParams{dtype}, s);
+  return make_node(rows::cast, pack(a), CastParams{.dtype = dtype}, s);
 }
 
 array select(const array& condition, const array& x, const array& y, const S& s) {
@@ -279,8 +280,8 @@ array nextafter(const array& a, const array& b, const S& s) {
 
 array hypot(const array& a, const array& b, const S& s) {
   const auto [x, y] = real_operands("hypot", a, b, s);
-  const Dtype dtype = x.dtype(), wide = size_of(dtype) == 2 ? Dtype::float32 : dtype;
-  return astype(abs(complex_of(astype(x, wide, s), astype(y, wide, s), s), s), dtype, s);
+  const Dtype dtype = x.dtype(), wide = wide_dtype(dtype);
+  return as_result(abs(complex_of(astype(x, wide, s), astype(y, wide, s), s), s), dtype, s);
 }
 
 array isin(const array& a, const array& values, bool invert, const S& s) {

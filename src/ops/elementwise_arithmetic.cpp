@@ -77,6 +77,14 @@ Lane sqrt_lane(LowerContext& cx, const NodeView& n, std::span<const Lane> a) {
                               : complex_math(cx, a[0]).sqrt(a[0]);
 }
 
+// The part of t across z, by which alone sign z turns, over |z|. The map is its own adjoint.
+array sign_diff(const OpCall& c, const array& y, int, const array& t) {
+  const array size = cermet::abs(c.inputs[0]), re = real(y), im = imag(y);
+  const array turn =
+      (re * imag(t) - im * real(t)) / cermet::select(size == 0, full_like(size, 1), size);
+  return complex_of(-im * turn, re * turn);
+}
+
 }  // namespace
 
 constinit const OpRow rows::abs = {
@@ -122,7 +130,9 @@ constinit const OpRow rows::sign = {
     .accepts = kAny,
     .dtype = same_dtype,
     .shape = same_shape,
-    .derivative = Zero{},
+    .derivative = Opaque{.jvp = sign_diff,
+                         .vjp = sign_diff,
+                         .is_zero = [](auto& c) { return !is_complex(c.inputs[0].dtype()); }},
     .vmap = BroadcastVmap{},
     .lowering = MapLowering{sign_lane},
     .effect = Effect::none,

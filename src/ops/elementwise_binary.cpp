@@ -179,9 +179,8 @@ array binary_power(const OpRow& row, const array& a, const array& b, const S& s)
   const bool is_integral = n.kind == Number::Kind::integer || n.kind == Number::Kind::boolean;
   const double exponent = is_integral ? static_cast<double>(n.integer) : n.real_imag.real();
   if (n.real_imag.imag() != 0) return binary(row, a, b, s);
-  const Dtype wide = is_half(dtype) ? Dtype::float32 : dtype;
-  const std::optional<array> power = power_of_number(astype(a, wide, s), exponent, s);
-  return power ? astype(*power, dtype, s) : binary(row, a, b, s);
+  const std::optional<array> power = power_of_number(astype(a, wide_dtype(dtype), s), exponent, s);
+  return power ? as_result(*power, dtype, s) : binary(row, a, b, s);
 }
 
 array logaddexp_diff(const OpCall& c, const array& y, int k, const array& g) {

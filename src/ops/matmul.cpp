@@ -103,7 +103,7 @@ std::optional<array> sum_of_few_terms(const OpCall& call) {
   const int64_t m = a.shape()[rank - 2], k = a.shape()[rank - 1], n = b.shape()[rank - 1];
   const bool is_small = std::min(m, n) <= kSome, turned = is_turned(*b.node());
   const bool are_small = rank > 2 && std::max(m, n) <= kSome;
-  const Dtype dtype = matmul_dtype(call), wide = is_half(dtype) ? Dtype::float32 : dtype;
+  const Dtype dtype = matmul_dtype(call), wide = wide_dtype(dtype);
   const bool pays =
       ((m > 1 && n > 1) || are_small) && k <= most_terms(is_small, are_small, turned, n, dtype);
   if (k == 0 || !pays || matmul_shape(call).size() < kLeastResults) return std::nullopt;
@@ -115,7 +115,7 @@ std::optional<array> sum_of_few_terms(const OpCall& call) {
     const array term = multiply(part(a, rank - 1, t), part(b, rank - 2, t));
     sum = sum ? add(*sum, term) : term;
   }
-  return astype(*sum, dtype);
+  return as_result(*sum, dtype);
 }
 
 }  // namespace

@@ -286,8 +286,8 @@ array complex_of_pairs(const array& a, const S& s) {
 array view_real(const array& a, Dtype dtype, const S& s) {
   if (a.dtype() == dtype) return a;
   if (size_of(a.dtype()) == size_of(dtype))
-    return make_node(rows::bitcast, pack(a), CastParams{dtype}, s);
-  return make_node(rows::view_bytes, pack(a), CastParams{dtype}, s);
+    return make_node(rows::bitcast, pack(a), CastParams{.dtype = dtype}, s);
+  return make_node(rows::view_bytes, pack(a), CastParams{.dtype = dtype}, s);
 }
 
 }  // namespace

@@ -221,11 +221,12 @@ std::optional<array> few_elements(const OpCall& c, bool in_memory) {
   const bool is_large = x.shape().size() >= kLeastResults * count;
   if (count <= 1 || !is_few || !is_large || (!in_memory && !is_window) || is_complex(x.dtype()))
     return std::nullopt;
-  const Dtype dtype = c.row.dtype.value(c), wide = is_half(dtype) ? Dtype::float32 : dtype;
-  const bool is_cast = std::holds_alternative<CastParams>(x.node()->params) && !x.is_ready();
+  const Dtype dtype = c.row.dtype.value(c), wide = wide_dtype(dtype);
+  const bool is_cast = x.node()->row == &rows::cast && !x.is_ready() &&
+                       std::get<CastParams>(x.node()->params).rounds;
   const array source = is_cast ? array(x.node()->inputs[0]) : x;
   const array all = merged_along(source, std::array{x.dtype(), wide}, axes, combine);
-  return make_node(rows::reshape, {astype(all, dtype)}, ShapeParams{c.row.shape.value(c)}, {});
+  return make_node(rows::reshape, {as_result(all, dtype)}, ShapeParams{c.row.shape.value(c)}, {});
 }
 
 // --- builders ---

@@ -39,12 +39,11 @@ ir::ExprId truth(ir::Builder& b, const Lane& a) {
   return a.im == ir::kNone ? re : b.logical_or(re, b.compare(ir::Code::ne, a.im, zero));
 }
 
-Lane cast_lane(ir::Builder& b, const Lane& a, Dtype from, Dtype to) {
+Lane cast_lane(ir::Builder& b, const Lane& a, Dtype from, Dtype to, bool rounds) {
   const Dtype lane = compute_dtype(to);
   if (to == Dtype::boolean) return {truth(b, a)};
   Lane result{b.cast(a.re, lane)};
-  // A cast that the user wrote rounds, in the middle of a region too.
-  if (is_half(to)) result.re = b.cast(b.cast(result.re, to), lane);
+  if (is_half(to) && rounds) result.re = b.cast(b.cast(result.re, to), lane);
   if (is_complex(to)) result.im = is_complex(from) ? b.cast(a.im, lane) : b.constant(lane, 0);
   return result;
 }
@@ -147,6 +146,14 @@ array fit(const array& a, const Shape& shape, Dtype dtype, const S& s) {
   if (const FullParams* params = full_params(a)) return full(shape, params->value, dtype, s);
   array cast = astype(a, dtype, s);
   return has_shape ? cast : broadcast_to(cast, shape, s);
+}
+
+Dtype wide_dtype(Dtype dtype) { return is_half(dtype) ? Dtype::float32 : dtype; }
+
+array as_result(const array& a, Dtype dtype, const S& s) {
+  const bool is_kept = is_half(dtype) && a.dtype() != dtype && full_params(a) == nullptr;
+  return is_kept ? make_node(rows::cast, pack(a), CastParams{dtype, false}, s)
+                 : astype(a, dtype, s);
 }
 
 namespace {

@@ -57,7 +57,8 @@ Lane binary_code(LowerContext& cx, const NodeView&, std::span<const Lane> a) {
 }
 // The lane as a bool: not zero.
 ir::ExprId truth(ir::Builder& b, const Lane& a);
-Lane cast_lane(ir::Builder& b, const Lane& a, Dtype from, Dtype to);
+// A cast that the user wrote rounds to a half in the middle of a region, too.
+Lane cast_lane(ir::Builder& b, const Lane& a, Dtype from, Dtype to, bool rounds);
 Lane select_lane(ir::Builder& b, ir::ExprId condition, const Lane& x, const Lane& y);
 // A size as a runtime scalar: sizes are no part of a kernel.
 ir::ExprId size_expr(LowerContext& cx, int64_t size);
@@ -84,6 +85,10 @@ array binary(const OpRow& row, const array& a, const array& b, const S& s);
 array binary_inexact(const OpRow& row, const array& a, const array& b, const S& s);
 // `a` in the given dtype and shape; a full array is built anew instead of being cast and broadcast.
 array fit(const array& a, const Shape& shape, Dtype dtype, const S& s);
+// Half types compute in float32.
+Dtype wide_dtype(Dtype dtype);
+// What an op has computed wide, as its result of this dtype: kept wide inside a kernel, where astype rounds.
+array as_result(const array& a, Dtype dtype, const S& s = {});
 // The value of an array whose elements are all one number known now, else null.
 const FullParams* full_params(const array& a);
 // The number as an array of this dtype holds it.

@@ -166,13 +166,13 @@ LogWeights log_weights(const OpCall& c, const array& y) {
 
 array log_sum_jvp(const OpCall& c, const array& y, int, const array& t) {
   const LogWeights w = log_weights(c, y);
-  return astype(recurrence(c, w.before, w.own * astype(t, w.own.dtype())), y.dtype());
+  return as_result(recurrence(c, w.before, w.own * astype(t, w.own.dtype())), y.dtype());
 }
 
 array log_sum_vjp(const OpCall& c, const array& y, int, const array& g) {
   const LogWeights w = log_weights(c, y);
   const array back = backward(c, w.before, astype(g, w.own.dtype()));
-  return astype(back * conjugate_if_complex(w.own), g.dtype());
+  return as_result(back * conjugate_if_complex(w.own), g.dtype());
 }
 
 // --- the recurrence: (a, b) so far, of which b is the value ---

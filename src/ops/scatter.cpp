@@ -29,7 +29,38 @@ class Places {
   const array& update() const { return call_.inputs.back(); }
   bool is_update(int k) const { return k == static_cast<int>(call_.inputs.size()) - 1; }
   ScatterReduce reduce() const { return reduce_of(call_.params); }
-  bool can_repeat() const { return !std::holds_alternative<SliceParams>(call_.params); }
+  bool can_repeat() const {
+    if (std::holds_alternative<SliceParams>(call_.params)) return false;
+    const Shape& at = call_.inputs[1].shape();
+    const Dim n = is_along_axis() ? at.dim(call_.get<GatherParams>().axes[0]) : at.count();
+    return n.expr != 0 || n.value != 1;
+  }
+
+  // Whether each update stays, of several assignments to one place the last: they are numbered, and the
+  // numbers are assigned alike and read back. Along axes without indices all fare alike: of size 1.
+  array is_last() const {
+    const GatherParams& p = call_.get<GatherParams>();
+    Shape there = target().shape(), numbered = update().shape();
+    const int first = numbered.ndim() - there.ndim();
+    for (int axis = 0; !is_along_axis() && axis < there.ndim(); ++axis)
+      if (std::ranges::find(p.axes, axis) == p.axes.end())
+        there.dim(axis) = numbered.dim(first + axis) = 1;
+    const Dim count = numbered.count();
+    const Dtype dtype = is_less(count, Dim(int64_t{1} << 31)) ? Dtype::int32 : Dtype::int64;
+    const array numbers =
+        reshape(arange(number(int64_t{0}), number(count), number(int64_t{1}), dtype),
+                ShapeList(numbered.begin(), numbered.end()));
+    const array none = zeros(there, dtype);
+    if (is_along_axis()) {
+      const array& at = call_.inputs[1];
+      const array assigned =
+          scatter_along_axis(none, at, numbers, p.axes[0], ScatterReduce::assign);
+      return take_along_axis(assigned, at, p.axes[0]) == numbers;
+    }
+    const array assigned = scatter(none, indices(), numbers, p.axes, ScatterReduce::assign);
+    const Shape slices(numbered.dims().subspan(static_cast<size_t>(first)));
+    return gather(assigned, indices(), p.axes, slices) == numbers;
+  }
 
   array read(const array& a) const {
     if (const auto* p = std::get_if<SliceParams>(&call_.params))
@@ -48,6 +79,7 @@ class Places {
   }
 
  private:
+  bool is_along_axis() const { return call_.row.id == OpId::ScatterAlongAxis; }
   Arrays indices() const { return {call_.inputs.begin() + 1, call_.inputs.end() - 1}; }
 
   const OpCall& call_;
@@ -84,6 +116,9 @@ array update_vjp(const Places& places, const array& y, const array& g) {
   array there = places.read(g);
   switch (places.reduce()) {
     case ScatterReduce::assign:
+      return places.can_repeat()
+                 ? where(places.is_last(), there, full({}, number(0.0), there.dtype()))
+                 : there;
     case ScatterReduce::add: return there;
     case ScatterReduce::multiply: return there * conjugate_if_complex(other_factors(places));
     default: return select(places.update() == places.read(y), there, full_like(there, 0));
@@ -248,7 +283,7 @@ array sized_slice_update(const array& a, const array& update, PerAxis start, Str
     const array wide =
         sized_slice_update(astype(a, Dtype::float32, s), astype(values, Dtype::float32, s),
                            std::move(start), std::move(step), reduce, s);
-    return astype(wide, a.dtype(), s);
+    return as_result(wide, a.dtype(), s);
   }
   return make_node(
       rows::slice_update, {a, values},
@@ -282,7 +317,7 @@ array scatter(const array& a, const Arrays& indices, const array& updates, const
   if (combines_in_float(a, reduce)) {
     const array wide = scatter(astype(a, Dtype::float32, s), indices,
                                astype(updates, Dtype::float32, s), axes, reduce, s);
-    return astype(wide, a.dtype(), s);
+    return as_result(wide, a.dtype(), s);
   }
   inputs.insert(inputs.begin(), a);
   inputs.push_back(astype(updates, a.dtype(), s));
@@ -332,7 +367,7 @@ array scatter_along_axis(const array& a, const array& indices, const array& valu
   if (combines_in_float(a, reduce)) {
     const array wide = scatter_along_axis(astype(a, Dtype::float32, s), indices,
                                           astype(values, Dtype::float32, s), axis, reduce, s);
-    return astype(wide, a.dtype(), s);
+    return as_result(wide, a.dtype(), s);
   }
   check_has_elements(op, a, along, indices);
   return make_node(rows::scatter_along_axis, {a, at, fit(values, shape, a.dtype(), s)},

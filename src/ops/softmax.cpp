@@ -15,13 +15,11 @@ namespace {
 
 AxisList axis_list(const ReduceParams& p) { return {p.axes.begin(), p.axes.end()}; }
 
-Dtype wide_dtype(Dtype dtype) { return is_half(dtype) ? Dtype::float32 : dtype; }
-
 array softmax_graph(const OpCall& c) {
   const AxisList axes = axis_list(c.get<ReduceParams>());
   const array x = astype(c.inputs[0], wide_dtype(c.inputs[0].dtype()));
   const array e = cermet::exp(x - stop_gradient(cermet::max(x, axes, true)));
-  return astype(e / cermet::sum(e, axes, true), c.inputs[0].dtype());
+  return as_result(e / cermet::sum(e, axes, true), c.inputs[0].dtype());
 }
 
 array logsumexp_graph(const OpCall& c) {
@@ -32,7 +30,7 @@ array logsumexp_graph(const OpCall& c) {
   // An infinite maximum is the result itself; taking 0 off instead keeps inf - inf away.
   const array offset = cermet::select(isfinite(largest), largest, full_like(largest, 0));
   const array result = cermet::log(cermet::sum(cermet::exp(x - offset), axes, true)) + offset;
-  return astype(p.keepdims ? result : squeeze(result, axes), c.inputs[0].dtype());
+  return as_result(p.keepdims ? result : squeeze(result, axes), c.inputs[0].dtype());
 }
 
 // The softmax as exp(x - logsumexp(x)); a result rounded to a half is too coarse for that.
@@ -130,9 +128,8 @@ array softmax(const array& a, const OptionalAxes& axes, bool precise, const S& s
 array mean(const array& a, const OptionalAxes& axes, bool keepdims, const S& s) {
   const Axes over = resolve_axes("mean", axes, a.ndim());
   const Dtype dtype = to_inexact(a.dtype());
-  // The quotient is rounded to a half once.
   const array x = astype(a, wide_dtype(dtype), s);
-  return astype(divided(sum(x, axes, keepdims, s), group_size(a, over), s), dtype, s);
+  return as_result(divided(sum(x, axes, keepdims, s), group_size(a, over), s), dtype, s);
 }
 
 array var(const array& a, const OptionalAxes& axes, bool keepdims, int ddof, const S& s) {
@@ -145,7 +142,7 @@ array var(const array& a, const OptionalAxes& axes, bool keepdims, int ddof, con
                             : square(from_mean, s);
   const Dim count = minus(group_size(a, over), ddof);
   const Dim divisor = is_less(count, 0) ? Dim(0) : count;
-  return astype(divided(sum(squares, axes, keepdims, s), divisor, s), real_of(dtype), s);
+  return as_result(divided(sum(squares, axes, keepdims, s), divisor, s), real_of(dtype), s);
 }
 
 array std_dev(const array& a, const OptionalAxes& axes, bool keepdims, int ddof, const S& s) {

@@ -79,13 +79,16 @@ class Forward {
     if (std::holds_alternative<Derived>(rule)) return through_composite(node, call, parts);
     if (std::holds_alternative<Zero>(rule)) return std::nullopt;
     if (std::holds_alternative<First>(rule)) return parts[0];
+    const auto* opaque = std::get_if<Opaque>(&rule);
+    if (opaque != nullptr && opaque->is_zero != nullptr && opaque->is_zero(call))
+      return std::nullopt;
     std::optional<array> sum;
     for (size_t i = 0; i < parts.size(); i++) {
       if (!parts[i]) continue;
       const int k = static_cast<int>(i);
       if (const auto* elementwise = std::get_if<Elementwise>(&rule)) {
         accumulate(sum, elementwise->diff(call, array(node), k, *parts[i]));
-      } else if (const auto* opaque = std::get_if<Opaque>(&rule)) {
+      } else if (opaque != nullptr) {
         accumulate(sum, opaque->jvp(call, array(node), k, *parts[i]));
       } else {
         Arrays inputs = call.inputs();

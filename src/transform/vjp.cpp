@@ -126,7 +126,10 @@ class Reverse {
       std::optional<array> operator()(const Bilinear& d) {
         return k == 0 ? d.lhs(call, g) : d.rhs(call, g);
       }
-      std::optional<array> operator()(const Opaque& d) { return d.vjp(call, array(node), k, g); }
+      std::optional<array> operator()(const Opaque& d) {
+        if (d.is_zero != nullptr && d.is_zero(call)) return std::nullopt;
+        return d.vjp(call, array(node), k, g);
+      }
       std::optional<array> operator()(const Derived& d) { return d.vjp(call, array(node), k, g); }
       std::optional<array> operator()(const Zero&) { return std::nullopt; }
       std::optional<array> operator()(const First&) {

@@ -75,6 +75,18 @@ TEST(Rope, TurnsPairs) {
             Dtype::float16);
 }
 
+// The sine of an angle of a million differs from that of the angle rounded to float32 by 0.03.
+TEST(Rope, OfFloat64HasAnglesOfFloat64) {
+  const Shape shape{2, 3, 4, 8};
+  const array x = scattered(shape, Dtype::float64), offset = scalar_int(1'000'000);
+  const Doubles want = rope_reference(values(x), shape, 8, true, 10000, 0.3, {1'000'000});
+  expect_near(values(fast::rope(x, 8, true, 10000, 0.3, offset)), want, 2e-9);
+  Doubles freqs;
+  for (int i = 0; i < 4; ++i) freqs.push_back(std::pow(10000, 2.0 * i / 8));
+  expect_near(values(fast::rope(x, 8, true, {}, 0.3, offset, vec(freqs, Dtype::float64))), want,
+              2e-9);
+}
+
 TEST(Rope, Messages) {
   const array x = scattered({2, 3, 8});
   auto message = [&](int dims, std::optional<double> base, const array& offset) {

@@ -36,6 +36,10 @@ AROUND = (
     """mx.grad(lambda w: mx.checkpoint(lambda x: x * w)(mx.array(3.0)))(mx.array(2.0)).item()"""
 )
 
+SECOND_OF_ABS = """abs(mx.grad(mx.grad(lambda a: mx.abs(a + 1j)))(mx.array(0.5)).item() -
+    1.25**-1.5) < 1e-6"""
+ROPE = """abs(mx.fast.rope(mx.array([[[1.0, 0]]], mx.float64), 2, traditional=False, base=1.0,
+    scale=1.0, offset=10**6)[0, 0, 0].item() - math.cos(10**6)) < 1e-12"""
 CONJUGATED = """abs((mx.grad(lambda z: mx.real(mx.power(z, mx.array(2 + 0j))))(mx.array(1 + 2j)) -
     mx.grad(lambda z: mx.real(z * z))(mx.array(1 + 2j))).item()) < 1e-4"""
 
@@ -60,6 +64,17 @@ def drawn_twice(mx):
     return abs(value.item() - gradient.sum().item()) < 1e-5
 
 
+def assigned_twice(mx):
+    """The gradient of what is assigned, of which the last holds."""
+
+    def f(v):
+        y = mx.zeros((3,))
+        y[mx.array([0, 0, 1])] = v
+        return y
+
+    return mx.vjp(f, [mx.ones((3,))], [mx.array([10.0, 20, 30])])[1][0].tolist()
+
+
 def batched_rule(mx):
     f = mx.custom_function(lambda x: x * x)
     f.vjp(lambda primals, cotangent, output: 100.0 * cotangent)
@@ -79,6 +94,7 @@ ROWS = [
     ("`a[mask]`", "mx.arange(3)[mx.array([True, False, True])].tolist()", [0, 2], ValueError),
     ("masks, `True`", "mx.arange(3)[range(2)].tolist()", [0, 1], ValueError),
     ("`mx.asarray`", "mx.asarray(np.zeros(2)).itemsize", 8, 4),
+    ("`mx.asarray`", "mx.asarray(np.float64(2)).itemsize", 8, 4),
     ("a query", ATTENTION, [[[[0.0] * 4]]], [[[[4.0, 5.0, 6.0, 7.0]]]]),
     ("`fast.cross_entropy`", HALF_ROWS, [np.float32(math.log(3))], [np.float16(math.log(3))]),
     ("`matmul`", "(mx.array([1, 2]) @ mx.array([3, 4])).item()", 11, ValueError),
@@ -139,6 +155,10 @@ ROWS = [
         [1j * (4 - 2 * math.pi)],
         [4j],
     ),
+    ("derivatives of `sign`", SECOND_OF_ABS, True, False),
+    ("gradients of assignments", assigned_twice, [0, 10, 20], [10, 10, 20]),
+    ("float64 with complex", "(mx.array(0.1, mx.float64) + 1j).itemsize", 16, 8),
+    ("`fast.rope` of", ROPE, True, False),
     ("`pickle` of", "pickle.loads(pickle.dumps(mx.zeros((1,), mx.float64))).itemsize", 8, 4),
     (
         "`grad` with",

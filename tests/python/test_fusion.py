@@ -609,6 +609,46 @@ def test_dear_values_of_inner_axes_are_a_table(f, shapes, stages):
     assert np.array_equal(plain, np.array(compiled.astype(mx.float32)))
 
 
+# Where a half in between overflows, or is far too coarse.
+WIDE_INSIDE = {
+    "RMS norm": lambda m, x: x * (1 / m.sqrt(m.mean(x * x) + 1e-5)),
+    "RMS norm of squares": lambda m, x: x * (1 / m.sqrt(m.mean(x**2) + 1e-5)),
+    "standardised": lambda m, x: (x - m.mean(x)) * (1 / m.sqrt(m.var(x) + 1e-5)),
+    "standard deviation": lambda m, x: m.std(x),
+    "of small numbers": lambda m, x: m.std(x * 2.0**-11 * 2.0**-11) * 2048 * 2048,
+    "hypotenuse": lambda m, x: m.hypot(x * 200, x * 200) / 200,
+    "sums of pairs": lambda m, x: m.sum(m.abs(x).reshape(-1, 2) * 120, axis=1) / 120,
+}
+
+
+@pytest.mark.parametrize("size", [2, 8192])
+@pytest.mark.parametrize("name", WIDE_INSIDE)
+def test_halves_inside_a_kernel_are_wide(name, size):
+    """Of ops that are graphs of others, too: rounded once, where the result is stored."""
+    f = WIDE_INSIDE[name]
+    x = np.resize(np.array([-300, 300]), size)
+    want = f(np, x.astype(np.float64))
+    for g in (lambda x: f(mx, x), mx.compile(lambda x: f(mx, x))):
+        for _ in range(3):
+            got = np.array(g(mx.array(x, dtype=mx.float16)))
+            assert got.dtype == np.float16
+            np.testing.assert_allclose(got, want, rtol=2**-11)
+
+
+def test_gradients_of_half_statistics_are_wide_inside():
+    x = np.array([-300.0, 300, 200, 100])
+    w = np.array([1.0, 2, 3, 4])
+
+    def loss(m, x, w):
+        return m.sum(x * w / m.sqrt(m.mean(x * x) + 1e-5))
+
+    half = [mx.array(a, dtype=mx.float16) for a in (x, w)]
+    got = np.array(mx.grad(lambda x: loss(mx, x, half[1]))(half[0]))
+    wide = [mx.array(a, dtype=mx.float64) for a in (x, w)]
+    want = np.array(mx.grad(lambda x: loss(mx, x, wide[1]))(wide[0]))
+    np.testing.assert_allclose(got, want, rtol=2e-3, atol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
 def test_products_round_what_is_made_before_them(dtype):
     """A product takes what an op before it would have stored; its scheme is that of the dtype."""

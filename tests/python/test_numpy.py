@@ -65,6 +65,14 @@ def test_default_dtypes_of_array_and_asarray():
     assert mx.array(np.zeros(2, "int64")).dtype == mx.int64
     assert mx.asarray(np.zeros(2)).dtype == mx.float64
     assert mx.asarray([1.0, 2.0]).dtype == mx.float32
+    for name in DTYPES:
+        number = np.dtype(name).type(1)
+        assert mx.asarray(number).dtype == dtype_of(name), name
+        assert np.asarray(mx.asarray(number)) == number, name
+    assert mx.asarray(np.float64(0.1)).item() == 0.1
+    assert mx.asarray(np.complex128(0.1j)).item() == 0.1j
+    assert mx.asarray(np.float64(0.1), dtype=mx.float32).dtype == mx.float32
+    assert mx.asarray(0.1).dtype == mx.float32 and mx.array(np.float64(0.1)).dtype == mx.float32
     assert mx.asarray(np.zeros(2), dtype=mx.int8).dtype == mx.int8
     assert mx.array(np.array([0.1]), dtype=mx.float64).item() == 0.1
     big = np.random.default_rng(0).standard_normal((300, 70)).T
@@ -201,6 +209,7 @@ def test_shared_memory_is_never_written_by_an_op():
 REFUSED = [
     ("mx.asarray([1], copy=False)", ValueError, "no memory to share"),
     ("mx.asarray(2.0, copy=False)", ValueError, "no memory to share"),
+    ("mx.asarray(np.float64(2.0), copy=False)", ValueError, "no memory to share"),
     ("mx.asarray(np.zeros(2), dtype=mx.int8, copy=False)", ValueError, "without a copy"),
     ("mx.asarray(np.zeros(2, '>f4'), copy=False)", ValueError, "native order"),
     ("mx.asarray(np.zeros(3, 'i1,f4')['f1'], copy=False)", ValueError, "copy=True"),

@@ -440,6 +440,14 @@ def test_views_of_other_dtypes(rng):
             np.testing.assert_array_equal(got, want, f"{source} as {target}")
 
 
+def test_sums_of_views_of_bits(rng):
+    """Of a few numbers each, and of many: the numbers are those of the bits."""
+    x = rng.standard_normal((8192, 2)).astype(np.float32)
+    for bits in (x, x.reshape(2, -1)):
+        got = mx.sum(mx.array(bits.view(np.int32)).view(mx.float32), axis=-1)
+        np.testing.assert_allclose(np.array(got), bits.sum(-1), rtol=1e-5, atol=1e-5)
+
+
 LAID_OUT = (
     lambda x: x,
     lambda x: x[1:, 3:],

@@ -46,6 +46,18 @@ def layer_norm(x, w, b):
     return centred * mx.rsqrt(mx.var(x, axis=-1, keepdims=True) + 0.1) * w + b
 
 
+def assigned(a, values, *at):
+    """At repeated indices the last holds."""
+    y = a * 1
+    y[at] = values
+    return mx.sin(y)
+
+
+def turned(a):
+    """Of complex: numbers that turn with their size."""
+    return a.astype(mx.complex128) + 1j * mx.sin(a)
+
+
 # name, function, inputs; those with integers are not differentiated.
 UNARY = {
     "exp": ANY,
@@ -127,6 +139,24 @@ TABLE += [
         [ANY, integers(4, 3, 2)],
     ),
     ("update of a slice", lambda a, b: a.at[1:, :2].add(b) ** 2, [ANY, between(-1, 1, 2, 2)]),
+    ("assignment at repeated indices", assigned, [ANY, between(-1, 1, 5, 4), integers(3, 5)]),
+    (
+        "assignment at repeated indices of two axes",
+        assigned,
+        [ANY, between(-1, 1, 20), integers(3, 20), integers(4, 20)],
+    ),
+    (
+        "assignment of one number at repeated indices",
+        assigned,
+        [ANY, between(-1, 1, 1), integers(3, 5)],
+    ),
+    (
+        "put_along_axis",
+        lambda a, b, i: mx.put_along_axis(a, i, b, axis=1) ** 2,
+        [ANY, between(-1, 1, 3, 6), integers(4, 3, 6)],
+    ),
+    ("abs of complex", lambda a: mx.abs(a.astype(mx.complex128) + 1j), [ANY]),
+    ("sign of complex", lambda a: mx.imag(mx.sign(turned(a)) * (1 - 2j)), [ANY]),
     ("matmul", lambda a, b: a @ b, [between(-1, 1, 3, 4), between(-1, 1, 4, 2)]),
     ("matmul, square", lambda a: a @ mx.sin(a), [SQUARE]),
     ("batched matmul", lambda a, b: a @ b, [between(-1, 1, 2, 3, 4), between(-1, 1, 4, 2)]),
