@@ -139,6 +139,12 @@ ROWS = [
         [1j * (4 - 2 * math.pi)],
         [4j],
     ),
+    (
+        "`logsumexp` of complex",
+        "abs(mx.logsumexp(mx.array([1 + 5j, 2 + 4j])).imag.item()) < math.pi",
+        True,
+        False,
+    ),
     ("`pickle` of", "pickle.loads(pickle.dumps(mx.zeros((1,), mx.float64))).itemsize", 8, 4),
     (
         "`grad` with",

@@ -41,6 +41,7 @@ ON_PURPOSE = [
     ("complex functions of infinite", r"power\(math.inf, A\('complex"),
     ("complex functions of infinite", r"mx.cum(max|min)\(A\('complex.*inclusive=False"),
     ("half-typed interiors", r"nn.log_softmax\(A\('bfloat16"),
+    ("`logsumexp` of complex", r"logsumexp\(A\('complex"),
     ("`logcumsumexp` of complex", r"logcumsumexp\(A\('complex"),
     ("`x.at[i].divide(n)`", r"A\('u?int.*divide\("),
     ("floats that do not fit", r"A\('(b?float|complex).*astype\(mx.u?int"),
