@@ -257,6 +257,34 @@ def test_errors(code, error, text):
         eval(code, {"x": mx.array(X), "mx": mx})
 
 
+def test_indices_past_int64_are_shown_as_they_are():
+    for index in (2**63, 2**64 - 1):
+        at = mx.array([0, index], dtype=mx.uint64)
+        for f in (mx.take, lambda x, at: x.at[at].add(1)):
+            with pytest.raises(IndexError, match=f"index {index} is out of range for axis 0"):
+                mx.eval(f(mx.zeros((3,)), at))
+
+
+def test_ops_that_gather_inside_are_named():
+    """With the line of the user, of whatever ops they are made."""
+
+    def line_of(f, name):
+        y = f()
+        with pytest.raises(IndexError, match=rf"\[{name}\].*test_index.py:") as caught:
+            mx.eval(y)
+        return int(str(caught.value).rpartition("test_index.py:")[2].split(")")[0].split(",")[0])
+
+    here = line_of.__code__.co_firstlineno
+    a = mx.ones((2, 3, 4))
+    loss = line_of(
+        lambda: mx.fast.cross_entropy(mx.ones((2, 3)), mx.array([1, 5])), "cross_entropy"
+    )
+    product = line_of(
+        lambda: mx.gather_mm(a, mx.ones((2, 4, 5)), None, mx.array([0, 7])), "gather_mm"
+    )
+    assert here < loss < product
+
+
 def test_masked_assignment_of_rows():
     x = mx.array(X)
     mask = mx.array([True, False, False, True])
