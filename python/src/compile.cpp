@@ -13,7 +13,8 @@
 #include <unordered_set>
 
 #include "capture.h"
-#include "compile_inputs.h"
+#include "compile_key.h"
+#include "compile_looked.h"
 #include "compile_number.h"
 #include "runtime/clock.h"
 #include "runtime/counters.h"
@@ -54,66 +55,6 @@ struct TraceScope {
   ~TraceScope() { tracing--; }
 };
 
-using OpenNumbers = InlineVector<Number, 8>;
-
-// Sizes of 0 and 1 are part of the key, others are open numbers.
-void add_array(CaptureKey& key, OpenNumbers& symbols, const array& a) {
-  key.add(static_cast<uint64_t>(a.dtype()) << 8 | static_cast<uint64_t>(a.ndim()));
-  for (const Dim& dim : a.shape().dims()) {
-    key.add(static_cast<uint64_t>(std::min<int64_t>(dim.value, 2)));
-    if (dim.value > 1) symbols.push_back(number(dim.value));
-  }
-}
-
-// The state as a call found it, while quick checks say that it is the same. Nothing is kept alive: a
-// holder lives as long as the checks hold.
-struct KnownState {
-  WalkChecks checks;
-  std::vector<PyObject*> holders;
-  CaptureKey structure, constants;
-  std::vector<Number> numbers;  // open ones
-  bool valid = false;
-};
-
-// What names a trace, and the numbers that it leaves open: sizes of the arguments, sizes of the state,
-// numbers among the arguments, numbers of the state.
-struct CallKey {
-  CallKey(const CallInputs& given, const Captured& state, const OpenPlaces& open) : key(given.key) {
-    key.add(state.structure.lo);
-    key.add(state.structure.hi);
-    for (const array* a : given.arrays) add_array(key, symbols, *a);
-    for (size_t i = 0; i < state.holders.size(); i++) add_array(key, symbols, state.value(i));
-    symbols.append(given.numbers);
-    for (size_t i = 0; i < state.constants.size(); i++) {
-      const Captured::Constant& c = state.constants[i];
-      if (open.is_ignored(c)) continue;
-      constants.add(c.key);
-      if (const auto number = open.number(c)) {
-        constants.add(static_cast<uint64_t>(number->kind));
-        symbols.push_back(*number);
-        open_constants.push_back(i);
-      } else {
-        constants.add(key_of_constant(c.object));
-      }
-    }
-    key.add(constants.lo);
-    key.add(constants.hi);
-  }
-  CallKey(const CallInputs& given, const KnownState& state) : key(given.key) {
-    key.add(state.structure.lo);
-    key.add(state.structure.hi);
-    for (const array* a : given.arrays) add_array(key, symbols, *a);
-    for (PyObject* holder : state.holders) add_array(key, symbols, *nb::inst_ptr<array>(holder));
-    symbols.append(given.numbers);
-    symbols.append(state.numbers);
-    key.add(state.constants.lo);
-    key.add(state.constants.hi);
-  }
-  CaptureKey key, constants;
-  OpenNumbers symbols;
-  std::vector<size_t> open_constants;
-};
-
 // Something that a call changes in captured state.
 struct Change {
   enum class Kind : uint8_t {
@@ -132,6 +73,7 @@ struct Entry {
   nb::object result;  // the function's result; its arrays are replaced in order
   std::vector<Change> changes;
   std::vector<nb::object> identified;  // keeps what the key names by address
+  LookedValues::List looked;
   uint64_t used = 0;
 };
 
@@ -193,13 +135,15 @@ class Trace {
       : symbols(std::make_shared<Symbols>()),
         before_(before),
         given_(given.arrays.size()),
-        placeholders_(before, given, key, *symbols) {}
+        placeholders_(before, given, key, *symbols),
+        looked_(placeholders_.arrays, placeholders_.values) {}
 
   template <typename F, typename Recapture>
   void run(F&& f, Recapture&& recapture, const Snapshot& snapshot) {
     try {
       TraceScope scope;
       const TraceNumbers numbers(symbols);
+      const KnownValues::Scope known(looked_);
       placeholders_.place();
       result = f(placeholders_);
       find_numbers();
@@ -226,6 +170,7 @@ class Trace {
   std::vector<Number> results;  // numbers in the result, then new values of open numbers
   std::vector<Change> changes;
   Captured after;
+  const LookedValues::List& looked() const { return looked_.looked(); }
   bool repeats = false;  // a call of the same structure does the same
   std::vector<std::pair<nb::object, size_t>>
       created;  // array objects new in the state, and their outputs
@@ -339,6 +284,7 @@ class Trace {
   const Captured& before_;
   size_t given_;
   Placeholders placeholders_;
+  LookedValues looked_;
   std::unordered_map<PyObject*, nb::object> stands_for_;  // new container: the one before
 };
 
@@ -500,11 +446,12 @@ class Compiled {
     if (it == entries_.end()) return nullptr;
     for (size_t i = 0; i < it->second.size(); i++) {
       EntryPtr entry = it->second[i];
-      std::optional<bool> holds = entry->graph->prepare_known(key.symbols, call);
+      std::optional<bool> holds;
+      if (entry->looked.empty()) holds = entry->graph->prepare_known(key.symbols, call);
       if (!holds) {
         for (size_t k = kept.size(); k < inputs.size(); k++) kept.push_back(*inputs[k]);
         nb::gil_scoped_release release;
-        holds = entry->graph->prepare(kept, key.symbols, call);
+        holds = are_the_same(entry->looked, kept) && entry->graph->prepare(kept, key.symbols, call);
       }
       if (*holds) {
         count(Counter::program_hits);
@@ -570,6 +517,12 @@ class Compiled {
     if (alike == entries_.end())
       return "no trace of this structure (dtypes, numbers of axes, sizes of 0 and 1, containers, "
              "constants)";
+    Arrays inputs(state.holders.size() + given.arrays.size(), array(0));
+    for (size_t i = 0; i < given.arrays.size(); i++) inputs[i] = *given.arrays[i];
+    for (size_t i = 0; i < state.holders.size(); i++)
+      inputs[given.arrays.size() + i] = state.value(i);
+    if (!are_the_same(alike->second[0]->looked, inputs))
+      return "the value of an array that the function looks at was another";
     return "broken guard: " +
            alike->second[0]->graph->broken_guard(key.symbols, names_of_symbols(given, state, key));
   }
@@ -638,12 +591,26 @@ class Compiled {
     });
     entry->identified = state.identified;
     entry->changes = t.changes;
+    entry->looked = t.looked();
+    if (!entry->looked.empty()) forget_looked(key);
     makes_containers_ |= std::ranges::any_of(
         t.changes, [](const Change& c) { return c.kind == Change::Kind::container; });
     entry->used = ++calls_;
     forget_some();
     entries_[key].insert(entries_[key].begin(), entry);
     entry_count_++;
+  }
+
+  // Of traces that go by values, which may be others in each call, a few are kept.
+  void forget_looked(const CaptureKey& key) {
+    constexpr size_t kMostLooked = 8;
+    const auto group = entries_.find(key);
+    if (group == entries_.end()) return;
+    std::vector<EntryPtr>& alike = group->second;
+    const auto looks = [](const EntryPtr& entry) { return !entry->looked.empty(); };
+    if (static_cast<size_t>(std::ranges::count_if(alike, looks)) < kMostLooked) return;
+    alike.erase(std::find_if(alike.rbegin(), alike.rend(), looks).base() - 1);
+    entry_count_--;
   }
 
   // Room for one more: the trace used longest ago goes.

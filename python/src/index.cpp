@@ -236,6 +236,14 @@ array combined(const array& a, const array& value, ScatterReduce reduce) {
   return value;
 }
 
+// a, with value in it where the mask over its leading axes holds.
+array chosen(const array& a, const array& mask, const array& value, ScatterReduce reduce) {
+  AxisList behind;
+  for (int axis = mask.ndim(); axis < a.ndim(); axis++) behind.push_back(axis);
+  const array condition = behind.empty() ? mask : expand_dims(mask, behind);
+  return where(condition, combined(a, broadcast_to(value, a.shape()), reduce), a);
+}
+
 // Without looking at the mask, where the value does not depend on how many elements it chooses.
 std::optional<array> update_masked(const array& a, const array& mask, const array& value,
                                    ScatterReduce reduce) {
@@ -249,10 +257,35 @@ std::optional<array> update_masked(const array& a, const array& mask, const arra
     }
     v = squeeze(v, leading);
   }
-  AxisList behind;
-  for (int i = 0; i < rest; i++) behind.push_back(mask.ndim() + i);
-  const array condition = behind.empty() ? mask : expand_dims(mask, behind);
-  return where(condition, combined(a, broadcast_to(v, a.shape()), reduce), a);
+  return chosen(a, mask, v, reduce);
+}
+
+// The k-th place that the mask chooses takes the k-th row of the value. A mask that chooses more places than
+// there are rows makes an index that is out of range, which evaluation tells of.
+array update_unseen(const array& a, const array& mask, const array& value, ScatterReduce reduce) {
+  const int rest = a.ndim() - mask.ndim();
+  array rows = value;
+  AxisList leading;
+  while (rows.ndim() - static_cast<int>(leading.size()) > rest + 1 &&
+         same_size(rows.shape().dim(static_cast<int>(leading.size())), 1))
+    leading.push_back(static_cast<int64_t>(leading.size()));
+  if (!leading.empty()) rows = squeeze(rows, leading);
+  CERMET_CHECK(rows.ndim() == rest + 1, value, "index",
+               "a value of shape {} for the places that a mask of shape {} chooses in an array of "
+               "shape {}; it must have {} axes at most, the first along the places",
+               value.shape().to_string(), mask.shape().to_string(), a.shape().to_string(),
+               rest + 1);
+  if (same_size(rows.shape().dim(0), 0)) return a;
+  Shape row_shape{rows.shape().dim(0)};
+  for (int axis = mask.ndim(); axis < a.ndim(); axis++) row_shape.push_back(a.shape().dim(axis));
+  rows = broadcast_to(rows, row_shape);
+  const bool narrow = is_less(mask.shape().count(), kInt32Range);
+  const array flags = astype(flatten(mask), narrow ? Dtype::int32 : Dtype::int64);
+  const array counts = cumsum(flags, 0);
+  const array at = subtract(counts, ones_like(counts));
+  const auto& dims = a.shape().dims();
+  const array values = reshape(take(rows, at, 0), ShapeList(dims.begin(), dims.end()));
+  return chosen(a, mask, values, reduce);
 }
 
 // As MLX, a value may have more rows than the mask chooses: the first are taken.
@@ -270,6 +303,7 @@ array update(const array& a, nb::handle index, nb::handle value, ScatterReduce r
   if (!mask) return update_planned(a, value, plan_index(a, index), reduce);
   const array v = value_for(a, value);
   if (std::optional<array> done = update_masked(a, *mask, v, reduce)) return *done;
+  if (stands_for_argument(mask->node())) return update_unseen(a, *mask, v, reduce);
   const IndexPlan plan = plan_index(a, nb::cast(*mask));
   return update_planned(a, shortened(v, plan, a.ndim() - mask->ndim()), plan, reduce);
 }

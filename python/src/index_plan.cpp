@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "graph/known_values.h"
 #include "ops/nonzero.h"
 
 namespace cermet::python {
@@ -237,6 +238,13 @@ void check_mask(const array& a, const array& mask, int axis) {
 
 void append_mask(const array& a, const array& mask, int axis, IndexPlan& plan) {
   if (mask.ndim() > 0) check_mask(a, mask, axis);
+  KnownValues::look_below({&mask.node(), 1});
+  CERMET_CHECK(!stands_for_argument(mask.node()), value, kOp,
+               "a boolean mask of shape {} chooses a number of elements that only its values tell, "
+               "and a trace (compile, vmap) has none of its arguments; take "
+               "where(mask, new, old), assign through the mask alone (x[mask] = value), or use "
+               "x.at[mask].add(value) in place of x[mask] += value",
+               mask.shape().to_string());
   const Arrays found = without_gil([&] { return nonzero(mask); });
   for (const array& at : found) plan.entries.push_back(indices_entry(at, axis++));
 }

@@ -563,6 +563,24 @@ void def_indexing(nb::module_& m) {
       arg("stream") = none(), "alpha * (a @ b) + beta * c.");
 }
 
+array arange_of(handle start, handle stop, handle step, OptionalDtype dtype, handle s) {
+  const Number zero = number(int64_t{0}), one = number(int64_t{1});
+  if (nb::isinstance<PyDtype>(step)) {  // arange(stop, step, dtype)
+    CERMET_CHECK(!dtype, type, "arange",
+                 "two dtypes are given; the third of three arguments is the dtype if the first two "
+                 "are stop and step");
+    dtype = nb::cast<PyDtype>(step);
+    step = std::exchange(stop, nb::handle(Py_None));
+  }
+  CERMET_CHECK(
+      !start.is_none() || !stop.is_none(), type, "arange",
+      "neither start nor stop is given; give one of them, which is where it ends, or both");
+  const bool single = start.is_none() || stop.is_none();
+  return arange(single ? zero : to_symbolic_number("arange", start),
+                to_symbolic_number("arange", stop.is_none() ? start : stop),
+                step.is_none() ? one : to_symbolic_number("arange", step), to_dtype(dtype), st(s));
+}
+
 void def_creation(nb::module_& m) {
   auto def_fill = [&](const char* name, double value) {
     m.def(
@@ -602,22 +620,9 @@ void def_creation(nb::module_& m) {
         return fill(a.shape(), vals, to_dtype(dtype).value_or(a.dtype()), st(s));
       },
       arg("a"), arg("vals"), arg("dtype") = none(), kw_only(), arg("stream") = none());
-  m.def(
-      "arange",
-      [](handle start, handle stop, handle step, OptionalDtype dtype, handle s) {
-        const Number zero = number(int64_t{0}), one = number(int64_t{1});
-        CERMET_CHECK(!start.is_none() || !stop.is_none(), type, "arange",
-                     "neither start nor stop is given; give one of them, which is where it ends, "
-                     "or both");
-        const bool single = start.is_none() || stop.is_none();
-        return arange(single ? zero : to_symbolic_number("arange", start),
-                      to_symbolic_number("arange", stop.is_none() ? start : stop),
-                      step.is_none() ? one : to_symbolic_number("arange", step), to_dtype(dtype),
-                      st(s));
-      },
-      arg("start") = none(), arg("stop") = none(), arg("step") = none(), arg("dtype") = none(),
-      kw_only(), arg("stream") = none(),
-      "start, start + step, ... before stop; from 0 if one of the two is given.");
+  m.def("arange", arange_of, arg("start") = none(), arg("stop") = none(), arg("step") = none(),
+        arg("dtype") = none(), kw_only(), arg("stream") = none(),
+        "start, start + step, ... before stop; from 0 if one of the two is given.");
   m.def(
       "linspace",
       [](const Number& start, const Number& stop, const Dim& num, bool endpoint,

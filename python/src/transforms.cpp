@@ -92,6 +92,10 @@ Wanted wanted_arguments(const char* op, nb::handle argnums, nb::handle argnames)
                "argnums and argnames are empty; name at least one argument to differentiate by");
   for (int64_t n : wanted.argnums)
     CERMET_CHECK(n >= 0, value, op, "argnums has {}; argument numbers must not be negative", n);
+  for (size_t i = 0; i < wanted.argnums.size(); i++)
+    CERMET_CHECK(std::count(wanted.argnums.begin(), wanted.argnums.end(), wanted.argnums[i]) == 1,
+                 value, op, "argnums has {} more than once; name each argument once",
+                 wanted.argnums[i]);
   return wanted;
 }
 

@@ -156,6 +156,11 @@ std::vector<NodeRef> pending_tape(std::span<const NodeRef> roots) {
       roots, [](const Node& node) { return node.is_ready(); }, [](const Node&) { return true; });
 }
 
+bool stands_for_argument(const NodeRef& node) {
+  return std::ranges::any_of(pending_tape({&node, 1}),
+                             [](const NodeRef& below) { return below->is_placeholder(); });
+}
+
 std::vector<NodeRef> tape_to(std::span<const NodeRef> roots, std::span<const NodeRef> stop) {
   std::unordered_set<const Node*> stops;
   for (const NodeRef& node : stop) stops.insert(node.get());

@@ -127,6 +127,7 @@ class Node {
   bool was_traced() const { return trace != 0; }
   bool is_held() const { return handles.load(std::memory_order_relaxed) > 0; }
   bool is_ready() const { return state.load(std::memory_order_acquire) == NodeState::ready; }
+  bool is_placeholder() const { return row == nullptr && !call && is_lazy(); }
   bool is_lazy() const { return state.load(std::memory_order_acquire) == NodeState::lazy; }
 };
 
@@ -159,6 +160,8 @@ int64_t live_node_count();
 // Nodes reachable from `roots` through inputs of nodes that are not ready, inputs before users, in the
 // order of a depth-first walk (deterministic, iterative).
 std::vector<NodeRef> pending_tape(std::span<const NodeRef> roots);
+// Whether it is made of a placeholder of a trace, so that it cannot be evaluated.
+bool stands_for_argument(const NodeRef& node);
 // All nodes from `roots` down to (and including) leaves, ready or not; stops at nodes in `stop`.
 std::vector<NodeRef> tape_to(std::span<const NodeRef> roots, std::span<const NodeRef> stop);
 

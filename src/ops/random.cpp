@@ -148,6 +148,7 @@ array complex_normal(const Shape& shape, Dtype dtype, const array& key, const S&
   return add(re, multiply(im, i, s), s);
 }
 
+// x is drawn before loc and scale broadcast it: equal places of x are the same draw.
 array scaled(const array& x, const std::optional<array>& loc, const std::optional<array>& scale,
              const S& s) {
   const array stretched = scale ? multiply(x, astype(*scale, x.dtype(), s), s) : x;
@@ -213,8 +214,6 @@ array normal(const Shape& shape, Dtype dtype, const std::optional<array>& loc,
              const std::optional<array>& scale, const array& key, const S& s) {
   CERMET_CHECK(is_inexact(dtype), dtype, "normal",
                "dtype {} is given; it takes floating and complex dtypes", dtype);
-  for (const std::optional<array>& argument : {loc, scale})
-    if (argument) check_covers("normal", shape, argument->shape());
   const array x = is_complex(dtype) ? complex_normal(shape, dtype, key, s)
                                     : standard_normal(shape, dtype, key, s);
   return scaled(x, loc, scale, s);

@@ -95,7 +95,8 @@ Coord index_coord(LowerContext& cx, ir::ExprId index, int axis, int64_t size, in
     at = b.select(b.compare(ir::Code::lt, given, zero), b.add(given, number(size)), given);
   const ir::ExprId ok = b.logical_and(b.compare(ir::Code::le, zero, at),
                                       b.compare(ir::Code::le, at, number(size - extent)));
-  cx.check_index(ok, b.cast(given, Dtype::int64), axis, size, extent);
+  cx.check_index(ok, b.dtype(index) == Dtype::uint64 ? index : b.cast(given, Dtype::int64), axis,
+                 size, extent);
   return {.terms = {}, .offset = 0, .expr = b.cast(b.select(ok, at, zero), Dtype::int64)};
 }
 

@@ -26,8 +26,10 @@ array logsumexp_graph(const OpCall& c) {
   const ReduceParams& p = c.get<ReduceParams>();
   const AxisList axes = axis_list(p);
   const array x = astype(c.inputs[0], wide_dtype(c.inputs[0].dtype()));
-  const array largest = stop_gradient(cermet::max(x, axes, true));
-  // An infinite maximum is the result itself; taking 0 off instead keeps inf - inf away.
+  array largest = stop_gradient(cermet::max(x, axes, true));
+  if (is_complex(x.dtype())) largest = real(largest);
+  // An infinite maximum is the result itself; taking 0 off instead keeps inf - inf away. An imaginary part
+  // taken off would come back past the branch cut of the logarithm.
   const array offset = cermet::select(isfinite(largest), largest, full_like(largest, 0));
   const array result = cermet::log(cermet::sum(cermet::exp(x - offset), axes, true)) + offset;
   return as_result(p.keepdims ? result : squeeze(result, axes), c.inputs[0].dtype());

@@ -118,7 +118,9 @@ class Emitter::Context : public LowerContext {
       e_.out_.operands.push_back({Operand::Kind::status, -1, 0, -1, {}, Dtype::int64});
     }
     const int site = static_cast<int>(e_.out_.sites.size());
-    e_.out_.sites.push_back({e_.node(id_).row().name, axis, size, extent, id_});
+    e_.out_.sites.push_back({e_.node(id_).meant->row->name, axis, size, extent, id_,
+                             e_.builder_.dtype(index) == Dtype::uint64});
+    index = e_.builder_.cast(index, Dtype::int64);
     Coords all(1);
     for (AxisId a : e_.axes_.all()) all[0].terms.push_back({a, 1});
     e_.append(e_.axes_.stage(e_.r_.axes.normalize(all)), ir::Check{ok, site, index});

@@ -31,6 +31,7 @@ struct CheckSite {
   int axis;
   int64_t size, extent;
   Id node;
+  bool is_unsigned;  // the index, of 64 bits
 };
 
 struct EmittedKernel {

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "graph/custom_call.h"
 #include "graph/hooks.h"
+#include "graph/known_values.h"
 #include "runtime/allocator.h"
 #include "runtime/counters.h"
 #include "runtime/log.h"
@@ -521,6 +522,7 @@ void evaluate_tape(std::span<const NodeRef> roots) {
 
 void evaluate(std::span<const NodeRef> roots) {
   if (all_ready(roots)) return;
+  KnownValues::look_below(roots);
   const EvalLock lock;
   if (roots.size() == 1 && roots[0]->call) run_calls(roots);
   if (!all_ready(roots)) evaluate_tape(roots);

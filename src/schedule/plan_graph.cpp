@@ -78,6 +78,7 @@ class Maker {
 
   Id push(PlanNode plan) {
     plan.kernel = kernel_;
+    plan.meant = meant_ ? meant_ : plan.node;
     graph_.nodes.push_back(std::move(plan));
     return static_cast<Id>(graph_.nodes.size() - 1);
   }
@@ -135,12 +136,15 @@ class Maker {
     const UnboundedLaziness unbounded;
     const array result = composite.graph({*node->row, node->params, inputs});
     const int around = kernel_;
+    const NodeRef meant = meant_;
+    if (!meant_) meant_ = node;
     if (around < 0 && composite.kernel != nullptr) {
       if (auto common = composite.kernel({*node->row, node->params, inputs}))
         kernel_ = number_of(*node, *common);
     }
     const Id id = add_graph(node, result);
     kernel_ = around;
+    meant_ = meant;
     return id;
   }
 
@@ -223,6 +227,7 @@ class Maker {
   std::map<std::pair<const OpRow*, std::vector<Id>>, std::vector<std::pair<Params, int>>> kernels_;
   int n_kernels_ = 0;
   int kernel_ = -1;  // that nodes are added to; equal nodes of different kernels stay apart
+  NodeRef meant_;    // the outermost composite that is being added
   std::vector<NodeRef> keep_;  // addresses in ids_ stay taken while the graph is made
 };
 

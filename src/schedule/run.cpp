@@ -35,12 +35,14 @@ void report_check(const void* context, int member, int32_t site, int64_t index) 
     where = hooks::describe_origin(c.program->members[s.node].origin);
     if (!where.empty()) where = " (" + where + ")";
   }
+  const std::string shown =
+      s.is_unsigned ? std::to_string(static_cast<uint64_t>(index)) : std::to_string(index);
   if (s.extent > 1)
     fail(ErrorKind::index, s.op,
          "index {} is out of range for axis {} of size {}; a slice of size {} starts at 0 to {}{}",
-         index, s.axis, s.size, s.extent, s.size - s.extent, where);
+         shown, s.axis, s.size, s.extent, s.size - s.extent, where);
   fail(ErrorKind::index, s.op,
-       "index {} is out of range for axis {} of size {}; it must be in [{}, {}){}", index, s.axis,
+       "index {} is out of range for axis {} of size {}; it must be in [{}, {}){}", shown, s.axis,
        s.size, -s.size, s.size, where);
 }
 

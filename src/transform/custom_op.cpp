@@ -2,6 +2,7 @@
 #include "transform/custom_op.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <list>
 #include <memory>
@@ -10,6 +11,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "runtime/fork.h"
+#include "transform/trace.h"
 #include "transform/transform.h"
 
 namespace cermet {
@@ -19,7 +21,8 @@ namespace {
 struct Registered {
   Registered(CustomOp given, OpId id);
   CustomOp op;
-  OpRow row;  // points at strings of the op
+  OpRow row;                        // points at strings of the op
+  std::atomic<uint64_t> counts{0};  // bit n: n arguments have been given, and are right
 };
 
 std::mutex& registry_lock() {
@@ -32,12 +35,14 @@ std::list<Registered>& registry() {
   return *list;
 }
 
-const CustomOp& op_of(const OpRow& row) {
+Registered& registered(const OpRow& row) {
   const std::lock_guard guard(registry_lock());
-  for (const Registered& r : registry())
-    if (&r.row == &row) return r.op;
+  for (Registered& r : registry())
+    if (&r.row == &row) return r;
   throw_internal(__FILE__, __LINE__, fmt::format("{} is no registered op", row.name.value));
 }
+
+const CustomOp& op_of(const OpRow& row) { return registered(row).op; }
 
 bool is_taken(const std::string& name) {
   const auto is_it = [&](const char* other) { return name == other; };
@@ -68,6 +73,17 @@ array derived_vjp(const OpCall& c, const array&, int k, const array& cotangent) 
   const TracedReference traced(c);
   const array& input = traced.inputs[static_cast<size_t>(k)];
   return vjp_of({&traced.result, 1}, {&cotangent, 1}, {&input, 1})[0];
+}
+
+// The last argument that leads to the result, counted from 1.
+size_t arguments_read(const OpCall& c) {
+  const TraceScope scope;
+  const TracedReference traced(c);
+  const std::vector<NodeRef> tape = traced_tape({&traced.result, 1}, traced.inputs);
+  size_t count = traced.inputs.size();
+  while (count > 0 && std::ranges::find(tape, traced.inputs[count - 1].node()) == tape.end())
+    --count;
+  return count;
 }
 
 OpRow row_for(const CustomOp& op, OpId id) {
@@ -120,12 +136,27 @@ const OpRow* find_op(std::string_view name) {
 array call_op(const OpRow& row, const Arrays& arguments, const StreamOrDevice& s) {
   CERMET_CHECK(!arguments.empty(), value, row.name,
                "no arguments were given; it takes at least one array");
-  if (op_of(row).kernel == nullptr) return make_node(row, arguments, NoParams{}, s);
-  Dtype dtype = arguments[0].dtype();
-  for (const array& a : arguments) dtype = promote(dtype, a.dtype());
-  Arrays inputs;
-  for (const array& a : broadcast_arrays(arguments, s)) inputs.push_back(astype(a, dtype, s));
-  return make_node(row, std::move(inputs), NoParams{}, s);
+  Registered& r = registered(row);
+  const size_t given = arguments.size();
+  const auto check_count = [&](size_t takes) {
+    CERMET_CHECK(given == takes, value, row.name, "{} arguments were given; it takes {}", given,
+                 takes);
+  };
+  if (r.op.inputs != 0) check_count(r.op.inputs);
+  Arrays inputs = arguments;
+  if (r.op.kernel != nullptr) {
+    Dtype dtype = arguments[0].dtype();
+    for (const array& a : arguments) dtype = promote(dtype, a.dtype());
+    inputs = broadcast_arrays(arguments, s);
+    for (array& a : inputs) a = astype(a, dtype, s);
+  }
+  const array result = make_node(row, inputs, NoParams{}, s);
+  const uint64_t bit = uint64_t{1} << std::min<size_t>(given, 63);
+  if (r.op.inputs == 0 && (r.counts & bit) == 0) {
+    check_count(arguments_read({row, NoParams{}, inputs}));
+    r.counts |= bit;
+  }
+  return result;
 }
 
 array reference_of(const OpRow& row, const Arrays& arguments) {

@@ -18,6 +18,8 @@ struct CustomOp {
   // An elementwise op may say what its kernel computes, from the arguments' elements (half types arrive as
   // float32, complex as pairs): kernel/builder.h. It then fuses like the built-in ops.
   Lane (*kernel)(LowerContext&, const NodeView&, std::span<const Lane> arguments) = nullptr;
+  // How many arguments it takes; 0: those that the reference reads.
+  size_t inputs = 0;
   // Derived: through the reference.
   Derivative derivative = Derived{};
   DtypeSet accepts = rules::kFloats;
@@ -31,7 +33,7 @@ struct CustomOp {
 const OpRow& register_op(CustomOp op);
 // null: none of that name is registered.
 const OpRow* find_op(std::string_view name);
-// A call. With a kernel, the arguments broadcast and promote as those of built-in elementwise ops do.
+// A call. Raises [name] value for another number of arguments than it takes. With a kernel, the arguments broadcast and promote as those of built-in elementwise ops do.
 array call_op(const OpRow& row, const Arrays& arguments, const StreamOrDevice& s = {});
 // What the call means: the reference's graph on the same arguments.
 array reference_of(const OpRow& row, const Arrays& arguments);

@@ -39,6 +39,8 @@ std::pair<Arrays, Arrays> differentiate(const Function& f, const std::vector<int
   for (int argnum : argnums) {
     chosen.push_back(argnum < 0 ? arguments.size() - static_cast<size_t>(-argnum)
                                 : static_cast<size_t>(argnum));
+    CERMET_CHECK(std::ranges::count(chosen, chosen.back()) == 1, value, "value_and_grad",
+                 "argument {} is chosen more than once; name each argument once", chosen.back());
     primals.push_back(arguments[chosen.back()]);
     CERMET_CHECK(is_inexact(primals.back().dtype()), value, "value_and_grad",
                  "argument {} has dtype {}; it must be floating or complex", argnum,

@@ -334,11 +334,28 @@ TEST(CustomOp, DerivativesOfTheReference) {
   const auto [y, t] = jvp([&](const array& v) { return call_op(row, {v}); }, x, x);
   EXPECT_EQ(list<double>(t), (Doubles{3, -24}));
   EXPECT_EQ(find_op("test_cube"), &row);
+  EXPECT_EQ(message_of([&] { call_op(row, {x, x}); }),
+            "[test_cube] 2 arguments were given; it takes 1");
   EXPECT_EQ(explain(Arrays{exp(call_op(row, {x + 1}))}).size(), 1U);
 }
 
 array spread_reference(const OpCall& c) {
   return expand_dims(c.inputs[0], {-1}) - expand_dims(c.inputs[0], {-2});
+}
+
+array weighted_reference(const OpCall& c) { return c.inputs[0] * c.inputs[1]; }
+
+TEST(CustomOp, NumberOfArguments) {
+  const OpRow& row =
+      register_op({.name = "test_weighted", .reference = weighted_reference, .inputs = 2});
+  const array x = array({1.0f, 3.0f});
+  EXPECT_EQ(list<double>(call_op(row, {x, x})), (Doubles{1, 9}));
+  EXPECT_EQ(message_of([&] { call_op(row, {x}); }),
+            "[test_weighted] 1 arguments were given; it takes 2");
+  const OpRow& open = register_op({.name = "test_open", .reference = weighted_reference});
+  EXPECT_EQ(list<double>(call_op(open, {x, x})), (Doubles{1, 9}));
+  EXPECT_EQ(message_of([&] { call_op(open, {x, x, x}); }),
+            "[test_open] 3 arguments were given; it takes 2");
 }
 
 TEST(CustomOp, ReferenceAlone) {

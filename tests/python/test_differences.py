@@ -159,6 +159,12 @@ ROWS = [
     ("gradients of assignments", assigned_twice, [0, 10, 20], [10, 10, 20]),
     ("float64 with complex", "(mx.array(0.1, mx.float64) + 1j).itemsize", 16, 8),
     ("`fast.rope` of", ROPE, True, False),
+    (
+        "`logsumexp` of complex",
+        "abs(mx.logsumexp(mx.array([1 + 5j, 2 + 4j])).imag.item()) < math.pi",
+        True,
+        False,
+    ),
     ("`pickle` of", "pickle.loads(pickle.dumps(mx.zeros((1,), mx.float64))).itemsize", 8, 4),
     (
         "`grad` with",

@@ -11,9 +11,11 @@ import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 import ops_page  # noqa: E402
+import own_process  # noqa: E402
 
 PAGES = sorted(p.name for p in (ROOT / "docs").glob("*.md") if "```python" in p.read_text())
 
@@ -42,12 +44,24 @@ def run_block(code, names, where):
             exec(compile(ast.Module([node], []), where, "exec"), names)
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_examples_run(page):
+def run_page(page):
     text, names = (ROOT / "docs" / page).read_text(), {}
     for block in re.finditer(r"```python\n(.*?)```", text, re.S):
         line = text[: block.start()].count("\n") + 1
         run_block(block[1], names, f"{page}:{line}")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_examples_run(page, tmp_path):
+    """With the settings that a user has: at the first run ever, and at one that finds kernels."""
+    script = f"""
+        import sys
+        sys.path.insert(0, {str(HERE)!r})
+        import test_docs
+        test_docs.run_page({page!r})
+    """
+    for _ in range(2):
+        own_process.run(script, CERMET_TIER="auto", CERMET_CACHE_DIR=str(tmp_path))
 
 
 def test_every_page_is_listed():

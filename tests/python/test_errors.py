@@ -132,6 +132,8 @@ ERRORS = [
     ("mx.from_dlpack(mx.array.__new__(mx.array))", TypeError, ["__init__"]),
     ("mx.synchronize(mx.Stream.__new__(mx.Stream))", TypeError, ["__init__"]),
     ("mx.array(10**5000)", OverflowError, ["64 bits"]),
+    ("mx.grad(mx.multiply, argnums=(0, 0))", ValueError, ["0 more than once"]),
+    ("mx.value_and_grad(mx.multiply, argnums=[1, 0, 1])", ValueError, ["1 more than once"]),
     ("mx.grad(lambda x: x, argnums='a')", TypeError, ["str", "int or a sequence"]),
     ("mx.vmap(3)", TypeError, ["int"]),
     (f"{X} * (1, 2)", TypeError, ["tuple"]),

@@ -257,6 +257,34 @@ def test_errors(code, error, text):
         eval(code, {"x": mx.array(X), "mx": mx})
 
 
+def test_indices_past_int64_are_shown_as_they_are():
+    for index in (2**63, 2**64 - 1):
+        at = mx.array([0, index], dtype=mx.uint64)
+        for f in (mx.take, lambda x, at: x.at[at].add(1)):
+            with pytest.raises(IndexError, match=f"index {index} is out of range for axis 0"):
+                mx.eval(f(mx.zeros((3,)), at))
+
+
+def test_ops_that_gather_inside_are_named():
+    """With the line of the user, of whatever ops they are made."""
+
+    def line_of(f, name):
+        y = f()
+        with pytest.raises(IndexError, match=rf"\[{name}\].*test_index.py:") as caught:
+            mx.eval(y)
+        return int(str(caught.value).rpartition("test_index.py:")[2].split(")")[0].split(",")[0])
+
+    here = line_of.__code__.co_firstlineno
+    a = mx.ones((2, 3, 4))
+    loss = line_of(
+        lambda: mx.fast.cross_entropy(mx.ones((2, 3)), mx.array([1, 5])), "cross_entropy"
+    )
+    product = line_of(
+        lambda: mx.gather_mm(a, mx.ones((2, 4, 5)), None, mx.array([0, 7])), "gather_mm"
+    )
+    assert here < loss < product
+
+
 def test_masked_assignment_of_rows():
     x = mx.array(X)
     mask = mx.array([True, False, False, True])
@@ -269,6 +297,82 @@ def test_masked_assignment_of_rows():
     y = mx.array(X)
     y[mask] = mx.array(filled((4, 3, 5)) + 100)
     check_equal(y, want, "first rows")
+
+
+def assign(x, mask, value):
+    x = x[...]
+    x[mask] = value
+    return x
+
+
+def assigned(x, mask, value):
+    """By NumPy, of the first rows of the value."""
+    x, rows = x.copy(), value.reshape(value.shape[value.ndim - (x.ndim - mask.ndim) - 1 :])
+    x[mask] = rows if len(rows) == 1 else rows[: np.count_nonzero(mask)]
+    return x
+
+
+MASKS = {  # shapes of the array, the mask and the value
+    "all axes": ((4, 3, 5), (4, 3, 5), (60,)),
+    "leading axes": ((4, 3, 5), (4, 3), (12, 5)),
+    "rows": ((4, 3), (4,), (4, 3)),
+    "rows of one number": ((4, 3), (4,), (4, 1)),
+    "one row": ((4, 3), (4,), (1, 3)),
+    "axes of size 1 in front": ((6,), (6,), (1, 6)),
+    "nothing": ((0, 3), (0,), (4, 3)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int16", "bool"])
+@pytest.mark.parametrize("case", MASKS)
+def test_masked_assignment_in_a_trace(rng, case, dtype):
+    """The k-th place that the mask chooses takes the k-th row."""
+    shape, mask_shape, value_shape = MASKS[case]
+    for share in (0, 0.4, 1):
+        x, value = ((rng.standard_normal((2, *s)) * 9).astype(dtype) for s in (shape, value_shape))
+        mask = rng.random((2, *mask_shape)) < share
+        want = np.stack([assigned(x[i], mask[i], value[i]) for i in range(2)])
+        a, m, v = mx.array(x), mx.array(mask), mx.array(value)
+        compiled = mx.compile(assign)
+        for i in range(2):
+            check_equal(compiled(a[i], m[i], v[i]), want[i], "compiled")
+            inside = mx.compile(lambda a, v, m=m[i]: assign(a, m, v))
+            check_equal(inside(a[i], v[i]), want[i], "of a mask from outside")
+        check_equal(mx.vmap(assign)(a, m, v), want, "vmap")
+        check_equal(mx.compile(mx.vmap(assign))(a, m, v), want, "compiled vmap")
+        ours = mx.vmap(assign, in_axes=(None, 0, None))(a[0], m, v[0])
+        want = np.stack([assigned(x[0], mask[i], value[0]) for i in range(2)])
+        check_equal(ours, want, "vmap of the mask alone")
+
+
+def test_masked_assignment_in_a_trace_of_computed_masks():
+    def f(x, v):
+        x = x * 1
+        x[x > 0] = v
+        return x
+
+    x, v = mx.array([1.0, -2.0, 3.0, -4.0]), mx.array([7.0, 8.0, 9.0, 10.0])
+    assert mx.compile(f)(x, v).tolist() == [7, -2, 8, -4]
+    gradient = mx.grad(lambda x, v: (f(x, v) * mx.arange(1, 5)).sum(), argnums=(0, 1))
+    for g in (gradient, mx.compile(gradient)):
+        assert [r.tolist() for r in g(x, v)] == [[0, 2, 0, 4], [1, 3, 0, 0]]
+    m = mx.array([True, False, True, True])
+    add = mx.compile(lambda x, m, v: x.at[m].add(v))
+    assert add(x, m, v).tolist() == x.at[m].add(v[:3]).tolist() == [8, -2, 11, 5]
+
+
+def test_masks_in_a_trace_that_need_values():
+    x, m = mx.ones((4,)), mx.array([True, False, True, True])
+    few = mx.compile(assign)(x, m, mx.array([7.0, 8.0]))
+    with pytest.raises(IndexError, match="index 2 is out of range for axis 0 of size 2"):
+        few.tolist()
+    with pytest.raises(ValueError, match=r"\(2, 2\) for the places that a mask of shape \(4,\)"):
+        mx.compile(assign)(x, m, mx.ones((2, 2)))
+    for f in (lambda x, m: x[m], lambda x, m: assign(x, (m, None), mx.ones((3, 1)))):
+        with pytest.raises(ValueError, match="where.*assign through the mask alone"):
+            mx.compile(f)(x, m)
+        with pytest.raises(ValueError, match="where.*assign through the mask alone"):
+            mx.vmap(f, in_axes=(None, 0))(x, mx.stack([m, m]))
 
 
 @pytest.mark.parametrize("share", [0, 0.01, 0.5, 1])

@@ -121,6 +121,31 @@ def test_transformed_draws_are_close_to_the_wheels(code, shape):
     np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.parametrize("shape", ["()", "(3,)", "(1,)", "(2, 3)", "(4, 1, 1)"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "complex64"])
+def test_normal_draws_its_shape_and_broadcasts_it(shape, dtype):
+    """As in MLX: loc and scale move and stretch what was drawn."""
+    loc, scale = [[0.0, 10.0, 100.0]], [[1.0], [0.1]]
+    for given in ("loc=loc", "scale=scale", "loc=loc, scale=scale", "loc=loc[0], scale=2.0"):
+        code = f"random.normal({shape}, {given}, dtype={dtype})"
+        drawn = []
+        for lib in (CERMET, MLX):
+            names = {
+                "random": lib.mx.random,
+                "loc": lib.mx.array(loc),
+                "scale": lib.mx.array(scale),
+            }
+            names[dtype] = getattr(lib.mx, dtype)
+            drawn.append(eval(code[:-1] + ", key=random.key(7))", names))
+        ours, theirs = drawn
+        assert str(ours.dtype).rpartition(".")[2] == dtype, code
+        close = 2e-3 if dtype == "float16" else 2e-5
+        np.testing.assert_allclose(np.array(ours), np.array(theirs), rtol=close, atol=close)
+    mx.random.seed(3)
+    by_shape = mx.random.normal(loc=mx.array([5.0, 7.0]))
+    assert by_shape.shape == (2,) and abs((by_shape[1] - by_shape[0]).item() - 2) < 1e-5
+
+
 def test_normal_is_within_four_ulp_of_its_definition():
     from scipy.special import erfinv
 
