@@ -508,14 +508,11 @@ class FormWriter {
   // Whether an item waits for memory rather than for its operations, and what it holds for each column
   // while it goes down the rows stays near for as many tiles.
   bool can_be_wide(const Group& group, AxisId lane) {
-    int64_t bytes = 0;
+    int64_t bytes = state_bytes(group);
     for (const Task* task : tasks_.tasks_of(group)) {
       const std::vector<ExprId> roots = roots_of(*task->line.stmt);
       for (ExprId root : roots)
         if (source_.cost(root, set_of(group.axes), kRecomputeCost) > kRecomputeCost) return false;
-      if (const Fold* fold = std::get_if<Fold>(task->line.stmt))
-        for (const FoldState& state : fold->states)
-          bytes += static_cast<int64_t>(size_of(state.dtype));
       source_.walk(roots, [&](ExprId id) {
         const AxisSet axes = source_.axes(id);
         const bool stays = source_[id].kind == ExprKind::load &&
@@ -590,14 +587,26 @@ class FormWriter {
                                [](const Task* task) { return task->kind == TaskKind::fold; });
   }
 
+  int64_t state_bytes(const Group& group) const {
+    int64_t bytes = 0;
+    for (const Task* task : tasks_.tasks_of(group))
+      if (const Fold* fold = std::get_if<Fold>(task->line.stmt))
+        for (const FoldState& state : fold->states)
+          bytes += static_cast<int64_t>(size_of(state.dtype));
+    return bytes;
+  }
+
   // Several rows in each iteration; gives where the others begin. Accumulators that are far from the
   // processor delay what comes from memory.
   ExprId write_rows_at_once(const Group& group, const GridDim& blocks, const Bounds& rows,
                             const GridDim& columns, const Bounds& lanes) {
     Builder& to = out_.to();
-    const ExprId many = out_.integer(kRowsAtOnce);
-    const ExprId rounds = out_.let(to.div(to.sub(rows.second, rows.first), many));
-    const AxisId round = out_.open_loop(ForKind::serial, out_.integer(0), rounds, "rows");
+    const ExprId many = out_.integer(kRowsAtOnce), none = out_.integer(0);
+    const ExprId near = out_.integer(kNearBytes / state_bytes(group));
+    const ExprId is_far = to.compare(Code::lt, near, to.sub(lanes.second, lanes.first));
+    const ExprId whole = to.div(to.sub(rows.second, rows.first), many);
+    const ExprId rounds = out_.let(to.select(is_far, whole, none));
+    const AxisId round = out_.open_loop(ForKind::serial, none, rounds, "rows");
     const ExprId first = out_.let(to.add(rows.first, to.mul(to.axis_ref(round), many)));
     out_.bind(blocks.axes, first);
     const AxisId variable = open_tile(ForKind::lane, columns, lanes);

@@ -294,7 +294,7 @@ TEST(Tile, Column) {
       .strides = [](const Numbers& n) { return Numbers{n[1] * 2, n[1]}; },
       .elements = [](const Numbers& n) { return Numbers{product(n) * 2, product(n), n[1]}; }};
   expect_same(c, "column", kPlanes);
-  expect_same(c, "column", {{3, 2050}, {1025, 1}, {21, 100}, {265, 70}});
+  expect_same(c, "column", {{3, 2050}, {1025, 1}, {21, 1100}, {265, 2049}});
 }
 
 // A value of each row, summed over the rows: blocks of one number.
