@@ -114,8 +114,8 @@ class LowerContext {
   virtual Lane input_where(ir::ExprId mask, int k, const Coords& at) = 0;
   virtual ir::ExprId expr(const Coord& c) = 0;                  // int64
   virtual ir::ExprId number(const Number& n, Dtype dtype) = 0;  // a runtime scalar
-  // Raises, at run time on the CPU, [op] index out of range unless ok; `index`, `axis`, its `size` and
-  // the `extent` of the slice there are reported.
+  // Raises, at run time on the CPU, [op] index out of range unless ok; `index` (int64 or uint64), `axis`, its
+  // `size` and the `extent` of the slice there are reported.
   virtual void check_index(ir::ExprId ok, ir::ExprId index, int axis, int64_t size,
                            int64_t extent) = 0;
   // extent of an axis of input k as an int64 expression (runtime)

@@ -60,6 +60,7 @@ class NodeKernel final : public LowerContext {
   }
 
   void check_index(ir::ExprId ok, ir::ExprId index, int axis, int64_t size, int64_t) override {
+    index = builder().cast(index, Dtype::int64);
     checks_.push_back(ir::Check{ok, static_cast<int32_t>(sites_.size()), index});
     sites_.push_back({axis, size});
   }
