@@ -359,10 +359,13 @@ def test_binary(rng, name):
 
 @pytest.mark.parametrize("name", family("binary"))
 def test_binary_promotion(name):
-    """Every pair of dtypes gives the wheel's dtype, or is refused by both."""
+    """Every pair of dtypes gives the wheel's dtype, or is refused by both. The wheel has no
+    complex128, which float64 needs beside complex64."""
     for d in TABLE[name]["accepts"]:
         for e in TABLE[name]["accepts"]:
             theirs = wheel_dtype(lambda m, x, y: getattr(m, name)(x, y), NAMES[d], NAMES[e])
+            if theirs == "complex64" and "float64" in (NAMES[d], NAMES[e]):
+                theirs = "complex128"
             if theirs is not None:
                 assert our_dtype(getattr(mx, name), d, e) == theirs, f"{name}({d}, {e})"
 
