@@ -73,12 +73,17 @@ struct Launch {
   const KernelHandle* kernel = nullptr;
   int members = 1;
   InlineVector<uint64_t, 24> record;   // of each member, one behind the other
-  std::vector<int64_t> extents;        // as of LaunchSizes; not looked at where these are given
+  std::vector<int64_t> extents;        // as of LaunchSizes; not looked at where those are given
   const LaunchSizes* sizes = nullptr;  // kept by who launches the same again
   void (*report)(const void* context, int member, int32_t site, int64_t index) = nullptr;
   const void* context = nullptr;
   // Of each member, what each source of the object's packings lies in, in order; null: not to be kept.
   InlineVector<Buffer*, 2> sources;
+  // Makes the same of the same record; taken where all that it packs is kept, or to be kept. Needs `extents`.
+  struct Kept {
+    const KernelHandle* kernel = nullptr;
+    InlineVector<Buffer*, 2> sources;
+  } kept;
   bool* started = nullptr;  // set when all memory is there and the first kernel may write
 };
 void run_kernel(const Launch& launch);

@@ -368,9 +368,10 @@ class Rounds {  // NOLINT(clang-analyzer-optin.performance.Padding): lines of th
 // The packings of a launch: those of earlier launches put in place, and what of this one is to be kept.
 class Packings {
  public:
-  Packings(const Launch& launch, const LaunchSizes& sizes, const Members& members)
-      : launch_(launch), code_(*launch.kernel->code), members_(members) {
-    if (launch.sources.empty()) return;
+  Packings(const LoadedKernel& code, std::span<Buffer* const> sources, const LaunchSizes& sizes,
+           const Members& members)
+      : code_(code), sources_(sources), members_(members) {
+    if (sources.empty()) return;
     for (int i = 0; sizes.worth_keeping >> i != 0; ++i)
       if ((sizes.worth_keeping >> i & 1) != 0) find(i);
   }
@@ -383,6 +384,13 @@ class Packings {
       if (f.is_there && at != locals.end()) return f.uses[member].locals[at - locals.begin()];
     }
     return nullptr;
+  }
+  // All are there, or this launch is to make them so.
+  bool pay() const {
+    const auto pays = [](const PackedUse& use) { return use.is_wanted || !use.locals.empty(); };
+    return !found_.empty() && std::ranges::all_of(found_, [&](const Found& f) {
+      return std::ranges::all_of(f.uses, pays);
+    });
   }
   bool is_made(size_t entry) const {
     return std::ranges::any_of(found_, [&](const Found& f) {
@@ -420,9 +428,8 @@ class Packings {
       if (static_cast<int>(i) < number) before += count;
       all += count;
     }
-    return std::span(launch_.sources)
-        .subspan(all * static_cast<size_t>(member) + before,
-                 code_.object.packings[number].sources.size());
+    return sources_.subspan(all * static_cast<size_t>(member) + before,
+                            code_.object.packings[number].sources.size());
   }
 
   void find(int number) {
@@ -445,8 +452,8 @@ class Packings {
     found_.push_back(std::move(found));
   }
 
-  const Launch& launch_;
   const LoadedKernel& code_;
+  const std::span<Buffer* const> sources_;
   const Members& members_;
   std::vector<Found> found_;
 };
@@ -478,8 +485,12 @@ LaunchSizes::LaunchSizes(const KernelHandle& kernel, int members,
       worth_keeping |= uint64_t{1} << i;
 }
 
-void run_kernel(const Launch& launch) {
-  const LoadedKernel& code = *launch.kernel->code;
+namespace {
+
+// False, and nothing was done: `only_kept`, and its packings do not pay.
+bool run_with(const Launch& launch, const KernelHandle& kernel, const LaunchSizes& sizes,
+              std::span<Buffer* const> sources, bool only_kept) {
+  const LoadedKernel& code = *kernel.code;
   const Object& object = code.object;
   const auto count_of = static_cast<size_t>(launch.members);
   const size_t given = launch.record.size() / count_of;
@@ -497,10 +508,6 @@ void run_kernel(const Launch& launch) {
     return m == 0 ? one_status : more_status[m - 1];
   };
   const Members members(launch.members, records, words);
-  std::optional<LaunchSizes> own;
-  const LaunchSizes& sizes = launch.sizes != nullptr
-                                 ? *launch.sizes
-                                 : own.emplace(*launch.kernel, launch.members, launch.extents);
   std::vector<BufferRef> locals;
   for (int m = 0; m < launch.members; ++m) {
     uint64_t* record = records + words * m;
@@ -508,7 +515,8 @@ void run_kernel(const Launch& launch) {
     if (object.status_word >= 0)
       record[object.status_word] = reinterpret_cast<uint64_t>(&status(m));
   }
-  const Packings packings(launch, sizes, members);
+  const Packings packings(code, sources, sizes, members);
+  if (only_kept && !packings.pay()) return false;
   for (int m = 0; m < launch.members; ++m) {
     uint64_t* record = records + words * m;
     for (size_t i = 0; i < object.kernel_locals.size(); ++i) {
@@ -542,6 +550,23 @@ void run_kernel(const Launch& launch) {
     }
   }
   packings.keep(locals);
+  return true;
+}
+
+}  // namespace
+
+void run_kernel(const Launch& launch) {
+  const auto sizes_of = [&](const KernelHandle& kernel) {
+    return LaunchSizes(kernel, launch.members, launch.extents);
+  };
+  const Launch::Kept& kept = launch.kept;
+  if (kept.kernel != nullptr &&
+      run_with(launch, *kept.kernel, sizes_of(*kept.kernel), kept.sources, true))
+    return;
+  std::optional<LaunchSizes> own;
+  const LaunchSizes& sizes =
+      launch.sizes != nullptr ? *launch.sizes : own.emplace(sizes_of(*launch.kernel));
+  run_with(launch, *launch.kernel, sizes, launch.sources, false);
 }
 
 }  // namespace cermet

@@ -17,12 +17,13 @@ namespace cermet {
 namespace {
 
 constexpr int kUses = 3;            // of one version, until its packing is kept
+constexpr int kMostUses = 1 << 20;  // ..., where it had to give way before
 constexpr size_t kMostKeys = 1024;  // that are counted
 constexpr size_t kShare = 4;        // of the memory limit, this part at most is kept
 
 struct Packed {
   PackedKey key;
-  int uses = 0;
+  int uses = 0, wanted_uses = kUses;
   std::vector<Buffer*> sources;
   std::vector<BufferRef> locals;
 };
@@ -49,7 +50,7 @@ struct PackedCache {
   Packed& use(const PackedKey& key) {
     const auto found = places.find(key);
     if (found == places.end()) {
-      all.push_front({.key = key, .uses = 0, .sources = {}, .locals = {}});
+      all.push_front({.key = key, .sources = {}, .locals = {}});
       places.emplace(key, all.begin());
     } else {
       all.splice(all.begin(), all, found->second);
@@ -72,11 +73,19 @@ struct PackedCache {
   // Those used longest ago, until so many more bytes fit.
   void make_room(size_t more, size_t most, Entries& dropped) {
     for (auto next = all.end(); next != all.begin() && bytes + more > most;) {
-      const auto entry = --next;
-      if (entry->locals.empty()) continue;
-      ++next;
-      drop(entry, dropped);
+      Packed& packed = *--next;
+      if (packed.locals.empty()) continue;
+      bytes -= bytes_of(packed);
+      dropped.push_back({.key = {}, .sources = {}, .locals = std::move(packed.locals)});
+      packed.locals.clear();
+      packed.sources.clear();
+      give_way(packed);
     }
+  }
+  // Where more is packed than there is room for, nothing is packed in vain time and again.
+  static void give_way(Packed& packed) {
+    packed.uses = 0;
+    packed.wanted_uses = std::min(4 * packed.wanted_uses, kMostUses);
   }
 };
 
@@ -97,23 +106,21 @@ PackedUse find_packed(const PackedKey& key) {
   Packed& packed = cache.use(key);
   if (cache.all.size() > kMostKeys) cache.drop(std::prev(cache.all.end()), dropped);
   if (!packed.locals.empty()) count(Counter::packed_hits);
-  return {packed.locals, packed.locals.empty() && ++packed.uses >= kUses};
+  return {packed.locals, packed.locals.empty() && ++packed.uses >= packed.wanted_uses};
 }
 
 void keep_packed(const PackedKey& key, std::span<Buffer* const> sources,
                  std::vector<BufferRef> locals) {
-  Packed made{.key = {},
-              .uses = 0,
-              .sources = {sources.begin(), sources.end()},
-              .locals = std::move(locals)};
+  Packed made{.key = {}, .sources = {sources.begin(), sources.end()}, .locals = std::move(locals)};
   const size_t bytes = bytes_of(made), most = limit();
-  if (bytes > most) return;
-  for (const BufferRef& local : made.locals) allocator().make_evictable(*local);
+  if (bytes <= most)
+    for (const BufferRef& local : made.locals) allocator().make_evictable(*local);
   PackedCache& cache = PackedCache::get();
   PackedCache::Entries dropped;
   std::lock_guard lock(cache.mutex);
   const auto place = cache.places.find(key);
   if (place == cache.places.end() || !place->second->locals.empty()) return;
+  if (bytes > most) return PackedCache::give_way(*place->second);
   cache.make_room(bytes, most, dropped);
   for (Buffer* source : sources) source->set_packed();
   place->second->sources = std::move(made.sources);

@@ -84,6 +84,7 @@ class Emitter {
   int number_;
   ir::Builder builder_;
   EmittedKernel out_;
+  int products_ = 0;
   KernelAxes axes_;
   std::vector<const Member*> by_node_;
   std::unordered_map<Id, std::vector<Known>> known_;
@@ -483,6 +484,7 @@ Lane Emitter::compute_contract(Id id, const Member& member) {
     if (k < 0) return builder_.mul(builder_.cast(x, acc), builder_.cast(y, acc));
     const ir::ValueId value = builder_.value({acc});
     append(axes, ir::Contract{value, {axes_.in_kernel(k)}, x, y, acc, made.scheme});
+    out_.kept = products_++ == 0 || out_.kept == made.kept ? made.kept : std::nullopt;
     return builder_.ref(value);
   };
   if (a.im == ir::kNone) return {product(a.re, b.re), ir::kNone};

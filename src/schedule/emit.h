@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,6 +44,7 @@ struct EmittedKernel {
   Id update_target = -1;  // update regions: the operand that starts as a copy of this node
   int64_t updated = -1;   // update regions: elements that are written
   int64_t flops = 0;
+  std::optional<ir::Scheme> kept;  // of all products: as of ProductScheme
   // By node: the loops of its fold, outer to inner, which decide its bits.
   std::map<Id, std::vector<std::pair<ir::Order, int64_t>>> folds;
 };

@@ -14,6 +14,7 @@
 #include "codegen/target.h"
 #include "kernel/micro.h"
 #include "kernel/text.h"
+#include "kernel/walk.h"
 
 namespace cermet::schedule {
 
@@ -60,6 +61,8 @@ struct Row {
   Range blocks = {};  // of kTiledRows x kTiledRows
   Sum sum = Sum::any;
   Scheme scheme;
+  std::optional<Scheme> kept =
+      {};  // weights that serve again: of the same bits, by a packing that is kept
 };
 
 // The first row that fits is taken.
@@ -132,6 +135,18 @@ constexpr Row kTable[] = {
      .many = {192},
      .k = {2048},
      .scheme = Scheme::amx_panel},
+    // Few rows, read across: items pack what they need, until B has served some times. 4096 x 4096, 2 to 16
+    // rows: 1.2 times panel, which is faster beyond 2^25 elements; then 1.9 times that. 64 rows: then 1.35
+    // times.
+    {.kind = Kind::bfloat16,
+     .form = Form::wide,
+     .larger_lies = Lies::across_k,
+     .m = {2, 64},
+     .k = {20},
+     .batch = {0, 1},
+     .larger = {1 << 19},
+     .scheme = Scheme::fma_local,
+     .kept = Scheme::fma},
     // 1.5 to 2.7 times panel, while the larger operand is in L2. The smallest products are panels on every
     // processor: so one kernel of the seed serves all.
     {.kind = Kind::bfloat16,
@@ -659,7 +674,7 @@ std::optional<Scheme> scheme_of_runs(const ProductShape& p) {
 ProductScheme scheme_of(const ProductShape& p) {
   if (p.batch * p.m * p.n == 0) return {};
   if (p.in_runs && p.m == 1)
-    if (const std::optional<Scheme> scheme = scheme_of_runs(p)) return {*scheme};
+    if (const std::optional<Scheme> scheme = scheme_of_runs(p)) return {.scheme = *scheme};
   const Row* row = std::ranges::find_if(kTable, [&](const Row& r) { return fits(r, p); });
   if (const Row* wanted =
           std::ranges::find_if(kTable, [&](const Row& r) { return is_wanted(r, p); });
@@ -668,7 +683,15 @@ ProductScheme scheme_of(const ProductShape& p) {
   // Panels are few rows beside B, those of tile instructions few columns beside A.
   const bool exchanged =
       (is_panel(row->scheme) && p.n < p.m) || (row->scheme == Scheme::amx_panel && p.m < p.n);
-  return {row->scheme, exchanged};
+  return {row->scheme, exchanged, row->kept};
+}
+
+ir::Kernel with_scheme(const ir::Kernel& kernel, ir::Scheme scheme) {
+  ir::Kernel made = kernel;
+  ir::for_each_stmt(made.body, [&](ir::Stmt& stmt) {
+    if (auto* product = std::get_if<ir::Contract>(&stmt)) product->scheme = scheme;
+  });
+  return made;
 }
 
 }  // namespace cermet::schedule

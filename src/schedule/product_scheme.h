@@ -3,8 +3,10 @@
 // (kernel/tile_gemm.cpp has the blocks).
 #pragma once
 
+#include <optional>
+
 #include "base/dtype.h"
-#include "kernel/scheme.h"
+#include "kernel/ir.h"
 
 namespace cermet::schedule {
 
@@ -25,8 +27,12 @@ struct ProductShape {
 struct ProductScheme {
   ir::Scheme scheme = ir::Scheme::fma;
   bool exchanged = false;  // B stands for A
+  std::optional<ir::Scheme> kept =
+      std::nullopt;  // of the same bits, better where its packing is kept
 };
 
 ProductScheme scheme_of(const ProductShape& product);
+// The kernel with all of its products made so.
+ir::Kernel with_scheme(const ir::Kernel& kernel, ir::Scheme scheme);
 
 }  // namespace cermet::schedule

@@ -15,8 +15,10 @@
 #include "runtime/counters.h"
 #include "runtime/kernel_cache.h"
 #include "runtime/log.h"
+#include "runtime/packed_cache.h"
 #include "runtime/poll.h"
 #include "schedule/copy.h"
+#include "schedule/product_scheme.h"
 
 namespace cermet {
 
@@ -155,6 +157,9 @@ void ProgramRun::launch_batch(std::span<const Step> batch, bool& started) {
   call_.sizes = &program_->steps.sizes[batch[0].sizes];
   call_.sources.clear();
   for (const Step& step : batch) add_member(step);
+  const KernelPtr kept = kept_kernel(batch[0]);
+  call_.kept.kernel = kept.get();
+  if (kept != nullptr) offer_kept(batch, *kept);
   const ReportContext context{program_, launches_of(batch)};
   call_.report = report_check;
   call_.context = &context;
@@ -203,6 +208,28 @@ Buffer* ProgramRun::lasting(int value) const {
   const Memory& memory = memory_[value];
   const bool is_lasting = !memory.owned && !memory.buffer->pinned() && !memory.buffer->foreign();
   return is_lasting ? memory.buffer.get() : nullptr;
+}
+
+// Null: none, or not worth compiling before it would have served some times.
+KernelPtr ProgramRun::kept_kernel(const Step& step) const {
+  if (step.kept < 0) return nullptr;
+  const Steps::Kept& kept = program_->steps.kept[step.kept];
+  if (KernelPtr kernel = find_compiled_kernel(kept.hash)) return kernel;
+  if (!find_packed({kept.hash.lo, kept.hash.hi}).is_wanted) return nullptr;
+  const schedule::EmittedKernel& first = program_->launches[kept.launch].kernel;
+  return find_kernel(kept.hash, [&] { return schedule::with_scheme(*first.ir, *first.kept); });
+}
+
+void ProgramRun::offer_kept(std::span<const Step> batch, const KernelHandle& kernel) {
+  call_.extents.clear();
+  call_.kept.sources.clear();
+  for (const Program::Launch& launch : launches_of(batch)) {
+    const schedule::EmittedKernel& own = launch.kernel;
+    call_.extents.insert(call_.extents.end(), own.extents.begin(), own.extents.end());
+    for (const Packing& packing : kernel.code->object.packings)
+      for (const int32_t source : packing.sources)
+        call_.kept.sources.push_back(lasting(own.operands[source].value));
+  }
 }
 
 inline void ProgramRun::overwrite(int value, int output) {

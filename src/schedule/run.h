@@ -67,6 +67,8 @@ class ProgramRun {
   void copy_target(const Step& step, const Steps::Output& output);
   std::span<const Program::Launch> launches_of(std::span<const Step> batch) const;
   Buffer* lasting(int value) const;
+  KernelPtr kept_kernel(const Step& step) const;
+  void offer_kept(std::span<const Step> batch, const KernelHandle& kernel);
 
   const Program* program_;
   ProgramInputs inputs_;  // those that no launch uses keep their memory

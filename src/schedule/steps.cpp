@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <ranges>
 
+#include "kernel/text.h"
+#include "schedule/product_scheme.h"
 #include "schedule/program.h"
 
 namespace cermet {
@@ -61,6 +63,10 @@ void Steps::add(const Program& program, size_t number) {
             .dying = values.add(dying),
             .bytes_read = static_cast<uint64_t>(launch.bytes_read),
             .bytes_written = static_cast<uint64_t>(launch.bytes_written)};
+  if (kernel.kept) {
+    step.kept = static_cast<int32_t>(kept.size());
+    kept.push_back({ir::hash_of(schedule::with_scheme(*kernel.ir, *kernel.kept)), number});
+  }
   step.target_is_whole = step.target >= 0 && !launch.keeps_target &&
                          std::ranges::find(launch.dies, step.target) != launch.dies.end() &&
                          launch.target_layout.offset == 0 &&

@@ -63,9 +63,14 @@ class Steps {
     int32_t target = -1;
     bool target_is_whole = false;  // ... dies here, and is laid out as the output
     Range words, buffers, scalars, outputs, take_overs;
-    Range sources;  // values that packings of the kernel are made from, for each packing
-    Range dying;    // values not needed after the batch
+    Range sources;      // values that packings of the kernel are made from, for each packing
+    int32_t kept = -1;  // another kernel for it, better where packings are kept
+    Range dying;        // values not needed after the batch
     uint64_t bytes_read, bytes_written;
+  };
+  struct Kept {  // of a launch: its products made by its scheme `kept`
+    ir::Hash hash;
+    size_t launch;
   };
   struct Given {  // a value that is there before the first launch
     int32_t value, input;
@@ -79,7 +84,8 @@ class Steps {
   std::vector<Given> inputs;
   std::vector<int32_t> constants;  // values
   std::vector<LaunchSizes> sizes;  // of each batch
-  Pool<uint64_t> words;            // records, but for pointers and scalars
+  std::vector<Kept> kept;
+  Pool<uint64_t> words;  // records, but for pointers and scalars
   Pool<BufferWord> buffers;
   Pool<ScalarWord> scalars;
   Pool<Output> outputs;

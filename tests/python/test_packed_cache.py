@@ -204,3 +204,41 @@ for _ in range(4):
 print(mx.counters()["packed_hits"])
 """
     assert own_process.run(source, CERMET_CPU_FEATURES="amx_emulated").split()[-1] == "2"
+
+
+def test_few_rows_on_tile_instructions_take_a_packing_once_weights_serve_again():
+    source = """
+import cermet.core as mx
+import numpy as np
+for rows, layers in ((2, 1), (16, 1), (64, 3)):
+    x = mx.random.normal((rows, 700)).astype(mx.bfloat16)
+    weights = [mx.random.normal((700, 768)).astype(mx.bfloat16) for _ in range(layers)]
+    mx.eval(x, weights)
+    run = lambda: [mx.maximum(x @ w, 0) for w in weights]
+    first = run()
+    before = mx.counters()["packed_hits"]
+    for _ in range(8):
+        again = run()
+        assert all(mx.array_equal(a, b) for a, b in zip(again, first))
+    assert mx.counters()["packed_hits"] >= before + 3 * layers
+    weights[0] += 1
+    want = np.maximum(np.array(x.astype(mx.float32)) @ np.array(weights[0].astype(mx.float32)), 0)
+    assert np.allclose(np.array(run()[0].astype(mx.float32)), want, atol=1, rtol=0.02)
+"""
+    own_process.run(source, CERMET_CPU_FEATURES="amx_emulated")
+
+
+def test_packings_that_do_not_fit_together_give_way(operands):
+    a, w = operands
+    weights = [w, w + 1]
+    first = [product(a, v) for v in weights]
+    mx.clear_cache()
+    limit = mx.set_cache_limit(w.nbytes * 3 // 2)
+    try:
+        before = hits()
+        for _ in range(40):
+            for v, want in zip(weights, first, strict=True):
+                np.testing.assert_array_equal(product(a, v), want)
+        assert hits() - before >= 33  # one of them stays most of the time
+    finally:
+        mx.set_cache_limit(limit)
