@@ -71,7 +71,8 @@ def test_the_table_chooses_by_dtype_sizes_and_layout():
         (16, 300, 256, False, False): "amx_bf16",
         (16, 300, 256, True, True): "amx_panel",  # B alone has to lie along k
         (64, 64, 64, False, True): "amx_bf16",
-        (4, 2000, 1100, False, False): "panel_long",
+        (4, 2000, 1100, False, False): "amx_bf16",  # packed once, where B serves again
+        (2000, 4, 1100, True, False): "panel_long",
         (4, 300, 300, False, False): "amx_bf16",
         (40, 300, 5, False, False): "fma",
         (40, 300, 7, False, False): "amx_bf16",
@@ -89,7 +90,9 @@ def test_the_table_chooses_by_dtype_sizes_and_layout():
         (3, 300, 20, False, True): "fma_local",
         (6, 300, 463, False, False): "panel",
         (6, 300, 40, False, True): "fma_local",
-        (10, 300, 90, False, True): "panel_four",
+        (6, 200, 900, False, True): "panel_four",  # two items, not one
+        (10, 300, 90, False, True): "fma",
+        (10, 300, 140, False, True): "panel_four",
         (300, 16, 90, False, False): "panel",
         (16, 300, 90, False, False): "panel",
         (16, 300, 60, False, False): "fma",
@@ -98,6 +101,8 @@ def test_the_table_chooses_by_dtype_sizes_and_layout():
         (120, 389, 493, False, False): "fma_local",  # 8 items, not 3 and a bit
         (120, 389, 493, True, False): "fma",
         (133, 389, 493, False, False): "amx_split_local",
+        (400, 72, 1100, True, False): "panel_long",
+        (400, 120, 1100, True, False): "fma",
     }
     assert schemes_of(singles, "float32", "amx_emulated") == singles
     found = schemes_of(cases, "bfloat16", "avx2")
