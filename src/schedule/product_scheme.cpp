@@ -731,14 +731,17 @@ ProductScheme scheme_of(const ProductShape& p) {
   if (p.in_runs && p.m == 1)
     if (const std::optional<Scheme> scheme = scheme_of_runs(p)) return {.scheme = *scheme};
   const Row* row = std::ranges::find_if(kTable, [&](const Row& r) { return fits(r, p); });
+  std::optional<Scheme> kept = row->kept;
   if (const Row* wanted =
           std::ranges::find_if(kTable, [&](const Row& r) { return is_wanted(r, p); });
-      wanted != std::end(kTable))
+      wanted != std::end(kTable)) {
     row = wanted;
+    kept = std::nullopt;
+  }
   // Panels are few rows beside B, those of tile instructions few columns beside A.
   const bool exchanged =
       (is_panel(row->scheme) && p.n < p.m) || (row->scheme == Scheme::amx_panel && p.m < p.n);
-  return {row->scheme, exchanged, row->kept};
+  return {row->scheme, exchanged, kept};
 }
 
 ir::Kernel with_scheme(const ir::Kernel& kernel, ir::Scheme scheme) {
