@@ -110,12 +110,11 @@ class MovedAxes {
   }
 
   // False: axes of rows and of batches would be mixed.
-  bool apply(const Node& move, bool undone) {
-    if (move.row == &rows::reshape) return regroup(undone ? move.inputs[0]->shape : move.shape);
-    const Axes& order = std::get<AxesParams>(move.params).axes;
+  bool apply(const Move& move, bool undone) {
+    if (move.is_reshape()) return regroup(undone ? move.from : move.to);
     const std::vector<Parts> before = axes_;
     for (size_t axis = 0; axis < before.size(); ++axis) {
-      const auto from = static_cast<size_t>(order[axis]);
+      const auto from = static_cast<size_t>(move.order[axis]);
       if (undone) axes_[from] = before[axis];
       else axes_[axis] = before[from];
     }
@@ -289,31 +288,54 @@ int first_repeated(const Operand& operand) {
   return first;
 }
 
-bool moves_rows(const Node& node) {
-  const int rank = node.shape.ndim();
-  if (node.inputs.size() != 1 || rank < 2 || node.inputs[0]->shape.ndim() < 2) return false;
-  if (node.row == &rows::reshape) return ends_alike(node.shape, node.inputs[0]->shape, 1);
-  return node.row == &rows::transpose &&
-         std::get<AxesParams>(node.params).axes[static_cast<size_t>(rank - 1)] == rank - 1;
+Shape in_order(Shape shape, bool swapped) {
+  const int rank = shape.ndim();
+  if (swapped) std::swap(shape.dim(rank - 2), shape.dim(rank - 1));
+  return shape;
 }
 
-array moved(array a, std::span<const Node* const> moves, const Dim& last) {
-  for (const Node* move : moves) {
-    if (move->row == &rows::transpose) {
-      a = make_node(rows::transpose, {a}, move->params, move->stream);
+array in_order(const array& a, bool swapped) { return swapped ? swapaxes(a, -1, -2) : a; }
+
+std::optional<Move> move_of(const Node& node, bool& swapped) {
+  const int rank = node.shape.ndim(), last = rank - 1;
+  if (node.inputs.size() != 1 || rank < 2 || node.inputs[0]->shape.ndim() < 2) return std::nullopt;
+  const Shape& from = node.inputs[0]->shape;
+  if (node.row == &rows::reshape) {
+    if (!ends_alike(node.shape, from, swapped ? 2 : 1)) return std::nullopt;
+    return Move{{}, in_order(from, swapped), in_order(node.shape, swapped), node.stream};
+  }
+  if (node.row != &rows::transpose) return std::nullopt;
+  const auto other = [&](int axis) { return axis < last - 1 ? axis : 2 * last - 1 - axis; };
+  Axes order = std::get<AxesParams>(node.params).axes;
+  if (swapped) std::swap(order[static_cast<size_t>(last)], order[static_cast<size_t>(last - 1)]);
+  const bool swaps = order.back() == last - 1;
+  if (swaps)
+    for (int& axis : order) axis = other(axis);
+  if (order.back() != last) return std::nullopt;
+  Move move{std::move(order), in_order(from, swaps), in_order(node.shape, swapped), node.stream};
+  swapped = swaps;
+  return move;
+}
+
+bool stays(const Move& move) { return !move.is_reshape() && std::ranges::is_sorted(move.order); }
+
+array moved(array a, std::span<const Move> moves, const Dim& last) {
+  for (const Move& move : moves) {
+    if (!move.is_reshape()) {
+      a = make_node(rows::transpose, {a}, AxesParams{move.order}, move.stream);
       continue;
     }
-    Shape shape = move->shape;
+    Shape shape = move.to;
     shape.dim(shape.ndim() - 1) = last;
-    a = make_node(rows::reshape, {a}, ShapeParams{std::move(shape)}, move->stream);
+    a = make_node(rows::reshape, {a}, ShapeParams{std::move(shape)}, move.stream);
   }
   return a;
 }
 
 std::optional<Operand> moved_operand(const NodeRef& node, bool swapped, const Shape& product,
-                                     std::span<const Node* const> moves, bool undone) {
+                                     std::span<const Move> moves, bool undone) {
   MovedAxes axes(product);
-  const auto apply = [&](const Node* move) { return axes.apply(*move, undone); };
+  const auto apply = [&](const Move& move) { return axes.apply(move, undone); };
   const bool fits = undone ? std::ranges::all_of(moves | std::views::reverse, apply)
                            : std::ranges::all_of(moves, apply);
   return fits ? axes.operand(node, swapped) : std::nullopt;

@@ -26,10 +26,25 @@ struct Operand {
 
 bool is_one(const Dim& dim);
 
-// A reshape or transpose that leaves the last axis.
-bool moves_rows(const Node& node);
+// Of an array whose last two axes are swapped: as it is of the one in order.
+Shape in_order(Shape shape, bool swapped);
+array in_order(const array& a, bool swapped);
+
+// A reshape or transpose of rows: it leaves the last axis.
+struct Move {
+  Axes order;  // of a transpose
+  Shape from, to;
+  Stream stream;
+
+  bool is_reshape() const { return order.empty(); }
+};
+// The node as a move of an array in order, where its result has the last two axes swapped if `swapped`
+// says so; which then tells of its input. It may be a swap alone. nullopt: it is none.
+std::optional<Move> move_of(const Node& node, bool& swapped);
+// Nothing is left but, maybe, a swap of the last two axes.
+bool stays(const Move& move);
 // The same moves of another array with these rows, whose last axis has this size.
-array moved(array a, std::span<const Node* const> moves, const Dim& last);
+array moved(array a, std::span<const Move> moves, const Dim& last);
 
 // The operand, and what it is behind repeats, broadcasts and casts from halves.
 Operand whole_operand(const NodeRef& node, bool swapped);
@@ -38,7 +53,7 @@ Operand find_operand(const NodeRef& node, bool swapped, const PatternGraph& grap
 // `moves` from the product on, or, `undone`, from the last that leads to it. nullopt: its axes and
 // those of the rows get mixed.
 std::optional<Operand> moved_operand(const NodeRef& node, bool swapped, const Shape& product,
-                                     std::span<const Node* const> moves, bool undone);
+                                     std::span<const Move> moves, bool undone);
 
 bool repeat_alike(const Operand& a, const Operand& b);
 // The first axis with repetition, behind which all is repeated; their number if there is none, -1 if

@@ -4,7 +4,8 @@
 // Scores lead through element-wise ops, casts, and moves of their rows down to one product; a softmax (the
 // row, or spelled out: with or without the largest score taken off, divided by the sum before or behind
 // the product with the values) turns them into weights, and these may go through element-wise ops, such
-// as dropout, too. Scales of queries move to the queries; other ops stay what they are and in their
+// as dropout, too. All may have its last two axes swapped: k qᵀ, softmaxes over the first of them, vᵀ
+// with weights behind it. Scales of queries move to the queries; other ops stay what they are and in their
 // order, so that rows that see nothing answer as they did. Moves go to the queries and the result. A
 // column that is joined to the scores, and whose weights are left out, is the row's sinks.
 #include <algorithm>
@@ -21,12 +22,30 @@ namespace {
 using namespace rules;
 using namespace attention;
 
-// One value for each row of `whole`.
+// Arrays of the pattern have queries before keys on their last two axes, or, swapped, behind them.
+int keys_axis(int rank, bool swapped) { return rank - (swapped ? 2 : 1); }
+
+// One value for each row of `whole`, beside it.
 bool spreads_over(const Shape& rows, const Shape& whole) {
   if (rows.ndim() != whole.ndim() || !is_one(rows.dim(rows.ndim() - 1))) return false;
   for (int axis = 0; axis + 1 < rows.ndim(); ++axis)
     if (!same_size(rows.dim(axis), whole.dim(axis))) return false;
   return true;
+}
+
+// One value for each row, with or without an axis of size 1 that is last or last but one.
+bool are_of_rows(Shape shape, const Shape& whole) {
+  const int rank = whole.ndim();
+  if (shape.ndim() == rank - 1) shape.push_back(1);
+  return spreads_over(shape, whole) ||
+         (shape.ndim() == rank && spreads_over(in_order(shape, true), whole));
+}
+
+// It swaps the last two axes.
+bool swaps(const Node& node) {
+  bool swapped = false;
+  const auto move = node.row == &rows::transpose ? move_of(node, swapped) : std::nullopt;
+  return move && swapped && stays(*move);
 }
 
 // A step on scores or weights.
@@ -35,10 +54,12 @@ struct Step {
   NodeRef array;         // the operand that is no number; the condition
   NodeRef number = {};   // the operand that is one
   bool negated = false;  // the value is taken where the condition is false
+  bool swapped = false;  // the array
 };
 struct Scale {
   NodeRef array;
   bool divides;
+  bool swapped = false;  // the array
 };
 
 // Of one or two values of one dtype, with a derivative.
@@ -54,17 +75,27 @@ bool is_elementwise(const Node& node) {
                              [&](const NodeRef& in) { return in->dtype == node.dtype; });
 }
 
-// The column that a slice leaves out, first (0) or last (1); -1: it is another slice.
-int column_left_out(const Node& slice) {
+// The key that a slice leaves out, first (0) or last (1); -1: it is another slice.
+int column_left_out(const Node& slice, int keys) {
   const SliceParams& p = std::get<SliceParams>(slice.params);
   const Shape &from = slice.inputs[0]->shape, &to = slice.shape;
-  const int last = from.ndim() - 1;
-  for (int axis = 0; axis <= last; ++axis)
+  for (int axis = 0; axis < from.ndim(); ++axis)
     if (p.step[static_cast<size_t>(axis)] != 1 ||
-        !same_size(axis == last ? plus(to.dim(axis), 1) : to.dim(axis), from.dim(axis)))
+        !same_size(axis == keys ? plus(to.dim(axis), 1) : to.dim(axis), from.dim(axis)))
       return -1;
-  return same_size(p.start.dim(last), 0) ? 1 : 0;
+  return same_size(p.start.dim(keys), 0) ? 1 : 0;
 }
+
+// A product of rows with an operand that they share; swapped, it is behind.
+struct Product {
+  const Node* node = nullptr;
+  bool swapped = false;
+
+  const NodeRef& rows() const { return node->inputs[swapped ? 1 : 0]; }
+  const NodeRef& operand() const { return node->inputs[swapped ? 0 : 1]; }
+  Shape rows_shape() const { return in_order(rows()->shape, swapped); }
+  Shape operand_shape() const { return in_order(operand()->shape, swapped); }
+};
 
 class Matcher {
  public:
@@ -105,18 +136,22 @@ class Matcher {
     if (!made) return std::nullopt;
     made->node()->origin = root_->origin;
     const array result = reshaped(astype(*made, root_->dtype), result_shape());
-    return root_->row == &rows::matmul ? moved(result, found_.weight_moves, result_features())
-                                       : result;
+    return in_order(root_->row == &rows::matmul
+                        ? moved(result, found_.weight_moves, result_features())
+                        : result,
+                    found_.sums.swapped);
   }
 
  private:
   // What was walked through: its nodes, with the edges to them.
   struct Found {
     std::vector<std::pair<const Node*, int>> inner;
-    const Node *product = nullptr, *sums = nullptr;      // the two products
-    const Node* scores = nullptr;                        // what the softmax is of
-    const Node* exponential = nullptr;                   // not divided by its sum yet
-    std::vector<const Node*> score_moves, weight_moves;  // from the first product to the last
+    bool swapped = false;  // what has been come to
+    Product product, sums;
+    Shape scores;                       // of what the softmax is of, in order
+    const Node* exponential = nullptr;  // not divided by its sum yet
+    bool exponential_swapped = false;
+    std::vector<Move> score_moves, weight_moves;  // from the first product to the last
     std::vector<Scale> scales;
     std::vector<Step> score_steps, weight_steps;  // in their order
     bool is_shifted = true;
@@ -127,16 +162,16 @@ class Matcher {
   // As the last product gives it, in the axes of the scores. Not by sizes of the root, which cannot be
   // named while it is replaced.
   Shape result_shape() const {
-    Shape shape = found_.score_moves.empty() ? found_.product->inputs[0]->shape : scores_shape();
+    Shape shape = found_.score_moves.empty() ? found_.product.rows_shape() : scores_shape();
     shape.dim(shape.ndim() - 1) = result_features();
     return shape;
   }
-  const Dim& result_features() const {
-    const Shape& values = found_.sums->inputs[1]->shape;
+  Dim result_features() const {
+    const Shape values = found_.sums.operand_shape();
     return values.dim(values.ndim() - 1);
   }
 
-  const Shape& scores_shape() const { return found_.scores->shape; }
+  const Shape& scores_shape() const { return found_.scores; }
 
   bool is(const NodeRef& node, const OpRow& row) const {
     return node->row == &row && graph_.is_open(*node);
@@ -157,16 +192,27 @@ class Matcher {
   // ---- products ----
 
   bool product_of_weights(const NodeRef& node) {
-    int left = 12;  // nodes
-    found_.sums = node.get();
-    return leads_to_exponential(*node->inputs[0], left) && weights(node->inputs[0], false);
+    return std::ranges::any_of(std::array{false, true}, [&](bool swapped) {
+      return tries([&] {
+        int left = 12;  // nodes
+        return leads_to_exponential(*node->inputs[swapped ? 1 : 0], left) &&
+               weights_of({node.get(), swapped});
+      });
+    });
+  }
+  bool weights_of(const Product& sums) {
+    found_.sums = sums;
+    found_.swapped = sums.swapped;
+    return weights(sums.rows(), false);
   }
 
   // exp(x) v divided by the sum of exp(x), or times its reciprocal.
   bool normalised(const NodeRef& root) {
     const auto by = [&](const NodeRef& sums, const NodeRef& total, const OpRow* then) {
       return tries([&] {
-        return exponential_sums(sums) && is_fold(total, rows::sum, *found_.exponential, then);
+        return exponential_sums(sums) &&
+               is_fold(total, rows::sum, *found_.exponential, found_.exponential_swapped,
+                       found_.sums.swapped, then);
       });
     };
     const NodeRef &left = root->inputs[0], &right = root->inputs[1];
@@ -182,34 +228,36 @@ class Matcher {
     }
     if (!is(node, rows::matmul)) return false;
     enter(*node);
-    found_.sums = node.get();
     is_divided_last_ = true;
-    const bool fits = weights(node->inputs[0], false);
+    const bool fits = std::ranges::any_of(std::array{false, true}, [&](bool swapped) {
+      return tries([&] { return weights_of({node.get(), swapped}); });
+    });
     is_divided_last_ = false;
-    const auto is_reshape = [](const Node* move) { return move->row == &rows::reshape; };
     const auto may_come_before = [](const Step& step) { return is_homogeneous(step.step); };
-    return fits && result_shape() == root_->shape &&
-           std::ranges::all_of(found_.weight_moves, is_reshape) &&
+    return fits && result_shape() == in_order(root_->shape, found_.sums.swapped) &&
+           std::ranges::all_of(found_.weight_moves, &Move::is_reshape) &&
            std::ranges::all_of(found_.weight_steps, may_come_before);
   }
 
   bool find_operands() {
-    const Node &first = *found_.product, &last = *found_.sums;
+    const Product &first = found_.product, &last = found_.sums;
+    const NodeRef &keys = first.operand(), &values = last.operand();
+    const bool keys_swapped = !first.swapped, values_swapped = last.swapped;
     if (found_.score_moves.empty() && found_.weight_moves.empty()) {
-      keys_ = find_operand(first.inputs[1], true, graph_);
-      values_ = find_operand(last.inputs[1], false, graph_);
+      keys_ = find_operand(keys, keys_swapped, graph_);
+      values_ = find_operand(values, values_swapped, graph_);
       if (first_repeated(keys_) < 0 || !repeat_alike(keys_, values_)) {
-        keys_ = whole_operand(first.inputs[1], true);
-        values_ = whole_operand(last.inputs[1], false);
+        keys_ = whole_operand(keys, keys_swapped);
+        values_ = whole_operand(values, values_swapped);
       }
       return true;
     }
-    auto keys = moved_operand(first.inputs[1], true, first.shape, found_.score_moves, false);
-    auto values =
-        moved_operand(last.inputs[1], false, last.inputs[0]->shape, found_.weight_moves, true);
-    if (!keys || !values || !repeat_alike(*keys, *values)) return false;
-    keys_ = std::move(*keys);
-    values_ = std::move(*values);
+    const Shape products = in_order(first.node->shape, first.swapped);
+    auto k = moved_operand(keys, keys_swapped, products, found_.score_moves, false);
+    auto v = moved_operand(values, values_swapped, last.rows_shape(), found_.weight_moves, true);
+    if (!k || !v || !repeat_alike(*k, *v)) return false;
+    keys_ = std::move(*k);
+    values_ = std::move(*v);
     return true;
   }
 
@@ -220,7 +268,8 @@ class Matcher {
     if (node.row == &rows::softmax || node.row == &rows::exp) return true;
     if (--left < 0 || node.row == nullptr || !is_floating(node.dtype)) return false;
     const bool goes_on = node.row == &rows::cast || node.row == &rows::slice ||
-                         node.row == &rows::select || moves_rows(node) || is_elementwise(node);
+                         node.row == &rows::select || node.row == &rows::reshape ||
+                         node.row == &rows::transpose || is_elementwise(node);
     return goes_on && (node.is_traced_here() || graph_.is_open(node)) &&
            std::ranges::any_of(node.inputs, [&](const NodeRef& input) {
              return leads_to_exponential(*input, left);
@@ -233,14 +282,16 @@ class Matcher {
     enter(*node);
     const auto& in = node->inputs;
     if (node->row == &rows::cast) return weights(in[0], stepped);
-    if (moves_rows(*node)) {
-      if (stepped) return false;
-      found_.weight_moves.insert(found_.weight_moves.begin(), node.get());
-      return weights(in[0], false);
+    if (auto move = move_of(*node, found_.swapped)) {
+      if (!stays(*move)) {
+        if (stepped) return false;
+        found_.weight_moves.insert(found_.weight_moves.begin(), std::move(*move));
+      }
+      return weights(in[0], stepped);
     }
     if (node->row == &rows::slice) {
       if (found_.left_out >= 0 || is_divided_last_) return false;
-      found_.left_out = column_left_out(*node);
+      found_.left_out = column_left_out(*node, keys_axis(node->shape.ndim(), found_.swapped));
       return found_.left_out >= 0 && weights(in[0], true);
     }
     if (tries([&] { return softmax(node); })) return true;
@@ -265,9 +316,11 @@ class Matcher {
   bool softmax(const NodeRef& node) {
     if (is_divided_last_) {
       found_.exponential = node.get();
+      found_.exponential_swapped = found_.swapped;
       return is(node, rows::exp) && exponent(node->inputs[0]);
     }
-    if (is(node, rows::softmax)) return is_last(*node) && scores_of(node->inputs[0]);
+    if (is(node, rows::softmax))
+      return is_over_keys(*node, found_.swapped) && scores_of(node->inputs[0]);
     if (is(node, rows::divide)) return quotient_of(node->inputs[0], node->inputs[1], nullptr);
     if (is(node, rows::multiply))
       return std::ranges::any_of(std::array{0, 1}, [&](size_t side) {
@@ -278,14 +331,15 @@ class Matcher {
     return is(node, rows::exp) && shifted_by(node->inputs[0], rows::logsumexp);
   }
 
-  static bool is_last(const Node& reduction) {
+  static bool is_over_keys(const Node& reduction, bool swapped) {
     const Axes& axes = std::get<ReduceParams>(reduction.params).axes;
-    return axes.size() == 1 && axes[0] == reduction.inputs[0]->shape.ndim() - 1;
+    return axes.size() == 1 && axes[0] == keys_axis(reduction.inputs[0]->shape.ndim(), swapped);
   }
 
   // exp(x) / sum, or exp(x) * (1 / sum)
   bool quotient_of(const NodeRef& e, const NodeRef& total, const OpRow* then) {
-    if (!is(e, rows::exp) || !is_fold(total, rows::sum, *e, then)) return false;
+    if (!is(e, rows::exp) || !is_fold(total, rows::sum, *e, found_.swapped, found_.swapped, then))
+      return false;
     enter(*e);
     return exponent(e->inputs[0]);
   }
@@ -299,22 +353,25 @@ class Matcher {
 
   // x - fold(x)
   bool shifted_by(const NodeRef& node, const OpRow& fold) {
-    if (!is(node, rows::subtract) || !is_fold(node->inputs[1], fold, *node->inputs[0]))
+    if (!is(node, rows::subtract) ||
+        !is_fold(node->inputs[1], fold, *node->inputs[0], found_.swapped, found_.swapped))
       return false;
     enter(*node);
     return scores_of(node->inputs[0]);
   }
 
-  // The node is x folded over its last axis and spread back over x, or over what has its rows; `then`: an op
-  // on each result, once.
-  bool is_fold(NodeRef node, const OpRow& fold, const Node& x, const OpRow* then = nullptr) {
-    const Shape& shape = x.shape;
+  // The node is x folded over its keys and spread back over x, or over what has its rows and is `swapped`;
+  // `then`: an op on each result, once.
+  bool is_fold(NodeRef node, const OpRow& fold, const Node& x, bool x_swapped, bool swapped,
+               const OpRow* then = nullptr) {
+    const Shape whole = in_order(x.shape, x_swapped);
     for (bool spread = false; !is(node, fold); node = node->inputs[0]) {
       if (is(node, rows::broadcast_to) && !spread) {
-        spread = spreads_over(node->inputs[0]->shape, shape);
+        const Shape& rows = node->inputs[0]->shape;
+        spread = rows.ndim() == whole.ndim() && spreads_over(in_order(rows, swapped), whole);
         if (!spread) return false;
-      } else if (is(node, rows::reshape)) {
-        if (!spreads_over(node->shape, shape) || node->inputs[0]->shape.ndim() != shape.ndim() - 1)
+      } else if (is(node, rows::reshape) || (graph_.is_open(*node) && swaps(*node))) {
+        if (!are_of_rows(node->shape, whole) || !are_of_rows(node->inputs[0]->shape, whole))
           return false;
       } else if (then != nullptr && is(node, *then)) {
         then = nullptr;
@@ -325,7 +382,7 @@ class Matcher {
     }
     enter(*node);
     enter(x);
-    return then == nullptr && node->inputs[0].get() == &x && is_last(*node);
+    return then == nullptr && node->inputs[0].get() == &x && is_over_keys(*node, x_swapped);
   }
 
   // ---- scores ----
@@ -333,17 +390,17 @@ class Matcher {
   bool scores_of(const NodeRef& node) {
     steps_ = 0;
     if (found_.left_out < 0) {
-      found_.scores = node.get();
+      found_.scores = in_order(node->shape, found_.swapped);
       return scores(node);
     }
     if (!is(node, rows::concatenate) || node->inputs.size() != 2) return false;
     const auto column = static_cast<size_t>(found_.left_out);
     const NodeRef& all = node->inputs[1 - column];
-    const int last = all->shape.ndim() - 1;
+    const int keys = keys_axis(all->shape.ndim(), found_.swapped);
     const Shape& shape = node->inputs[column]->shape;
-    if (std::get<AxisParams>(node->params).axis != last || !is_one(shape.dim(last))) return false;
+    if (std::get<AxisParams>(node->params).axis != keys || !is_one(shape.dim(keys))) return false;
     enter(*node);
-    found_.scores = all.get();
+    found_.scores = in_order(all->shape, found_.swapped);
     found_.sinks = narrow(node->inputs[column]);
     return scores(all);
   }
@@ -376,12 +433,12 @@ class Matcher {
     enter(*node);
     const auto& in = node->inputs;
     if (node->row == &rows::matmul) {
-      found_.product = node.get();
+      found_.product = {node.get(), found_.swapped};
       return true;
     }
     if (node->row == &rows::cast) return scores(in[0]);
-    if (moves_rows(*node)) {
-      found_.score_moves.insert(found_.score_moves.begin(), node.get());
+    if (auto move = move_of(*node, found_.swapped)) {
+      if (!stays(*move)) found_.score_moves.insert(found_.score_moves.begin(), std::move(*move));
       return scores(in[0]);
     }
     if (node->row == &rows::select)
@@ -414,10 +471,15 @@ class Matcher {
     const bool divides = node.row == &rows::divide && side == 0;
     const NodeRef& by = step.array ? step.array : step.number;
     const bool scales = (node.row == &rows::multiply || divides) &&
-                        (!step.array || is_one(by->shape.dim(by->shape.ndim() - 1)));
-    if (scales && found_.score_steps.empty()) found_.scales.push_back({by, divides});
+                        (!step.array || is_of_queries(by->shape, step.swapped));
+    if (scales && found_.score_steps.empty()) found_.scales.push_back({by, divides, step.swapped});
     else found_.score_steps.push_back(step);
     return true;
+  }
+
+  static bool is_of_queries(const Shape& shape, bool swapped) {
+    const int keys = keys_axis(shape.ndim(), swapped);
+    return keys < 0 || is_one(shape.dim(keys));
   }
 
   // ---- steps ----
@@ -439,7 +501,8 @@ class Matcher {
     const NodeRef operand = narrow(node.inputs[1 - input]);
     const bool number = is_one_number(operand);
     const AttentionStep step{number ? Kind::by_number : Kind::by_array, node.row->id, input == 1};
-    return number ? Step{step, {}, operand} : Step{step, operand, {}};
+    return number ? Step{step, {}, operand}
+                  : Step{.step = step, .array = operand, .swapped = found_.swapped};
   }
 
   // A select that has a number there, by a condition or by a test of the value (isnan); nullopt: it has
@@ -451,7 +514,7 @@ class Matcher {
     const NodeRef condition = narrow(select.inputs[0]);
     if (is_open_test(*condition, *select.inputs[3 - otherwise]))
       return Step{{Kind::fill, condition->row->id, otherwise == 2}, {}, number};
-    return Step{{Kind::replace}, condition, number, otherwise == 1};
+    return Step{{Kind::replace}, condition, number, otherwise == 1, found_.swapped};
   }
   bool is_open_test(const Node& node, const Node& value) const {
     return graph_.is_open(node) && node.inputs.size() == 1 && node.inputs[0].get() == &value &&
@@ -472,8 +535,7 @@ class Matcher {
 
   // All is computed in one dtype; halves are only rounded on the way.
   bool dtypes_fit() const {
-    const Dtype dtypes[] = {found_.product->inputs[0]->dtype, keys_.base->dtype,
-                            values_.base->dtype};
+    const Dtype dtypes[] = {found_.product.rows()->dtype, keys_.base->dtype, values_.base->dtype};
     if (!std::ranges::all_of(dtypes, is_floating)) return false;
     const bool is_double = std::ranges::find(dtypes, Dtype::float64) != std::end(dtypes);
     const Dtype wide = is_double ? Dtype::float64 : Dtype::float32;
@@ -519,11 +581,15 @@ class Matcher {
 
   // Scales that are arrays go to the queries; one number is the row's, and so is that of the queries.
   array scaled_queries(PatternBuilder& to, AttentionParams& p, Arrays& inputs) const {
-    const NodeRef& given = found_.product->inputs[0];
-    std::vector<const Node*> moves;
+    const NodeRef& given = found_.product.rows();
+    std::vector<Move> moves;
     NodeRef node = given;
-    for (; moves_rows(*node) && graph_.is_open(*node); node = node->inputs[0])
-      moves.insert(moves.begin(), node.get());
+    bool swapped = found_.product.swapped;
+    for (; graph_.is_open(*node); node = node->inputs[0]) {
+      auto move = move_of(*node, swapped);
+      if (!move) break;
+      if (!stays(*move)) moves.insert(moves.begin(), std::move(*move));
+    }
     std::vector<Scale> scales = found_.scales;
     const size_t others = scales.size();
     for (const bool divides : {false, true}) {
@@ -534,8 +600,11 @@ class Matcher {
       scales.insert(scales.begin(), {*number, divides});
       node = node->inputs[number == node->inputs.begin() ? 1 : 0];
     }
-    const Dim& features = given->shape.dim(given->shape.ndim() - 1);
-    array q = scales.size() == others ? array(given) : moved(array(node), moves, features);
+    const Shape shape = found_.product.rows_shape();
+    const Dim& features = shape.dim(shape.ndim() - 1);
+    array q = scales.size() == others && !found_.product.swapped
+                  ? array(given)
+                  : moved(in_order(array(node), swapped), moves, features);
     q = moved(q, found_.score_moves, features);
     for (const Scale& scale : scales) {
       if (is_number(scale.array) && p.scaled == 0) {
@@ -553,9 +622,17 @@ class Matcher {
     return to.number(full, {}, is_half(full->dtype) ? Dtype::float32 : full->dtype);
   }
 
+  // One that is spread over scores.
+  static array array_in_order(const NodeRef& given, bool swapped) {
+    const array a(given);
+    return swapped && a.ndim() == 1 ? expand_dims(a, {-1}) : in_order(a, swapped);
+  }
+
   array scaled_by(PatternBuilder& to, const array& q, const Scale& scale) const {
-    if (!is_number(scale.array))
-      return scale.divides ? q / array(scale.array) : q * array(scale.array);
+    if (!is_number(scale.array)) {
+      const array by = array_in_order(scale.array, scale.swapped);
+      return scale.divides ? q / by : q * by;
+    }
     const Dtype dtype = promote(q.dtype(), scale.array->dtype);
     const array number = to.number(scale.array, q.shape(), dtype);
     return make_node(scale.divides ? rows::divide : rows::multiply, pack(astype(q, dtype), number),
@@ -596,7 +673,7 @@ class Matcher {
 
   void add_step(PatternBuilder& to, const Step& step, Arrays& inputs) const {
     if (step.array) {
-      array given = array(step.array);
+      array given = array_in_order(step.array, step.swapped);
       if (step.step.kind != AttentionStep::Kind::by_array) given = astype(given, Dtype::boolean);
       inputs.push_back(spread_in_four(step.negated ? logical_not(given) : given));
     }
@@ -622,11 +699,13 @@ bool is_any_of(const NodeRef& node, std::initializer_list<const OpRow*> rows) {
 // divided by sums of its rows. Results that are there have dropped their inputs.
 bool may_be_attention(const Node& node) {
   if (node.inputs.empty()) return false;
+  const auto may_be_weights = [](const NodeRef& operand) {
+    return operand->row != nullptr &&
+           (std::holds_alternative<MapLowering>(operand->row->lowering.value) ||
+            is_any_of(operand, {&rows::softmax, &rows::slice, &rows::reshape, &rows::transpose}));
+  };
+  if (node.row == &rows::matmul) return std::ranges::any_of(node.inputs, may_be_weights);
   const NodeRef& left = node.inputs[0];
-  if (node.row == &rows::matmul)
-    return left->row != nullptr &&
-           (std::holds_alternative<MapLowering>(left->row->lowering.value) ||
-            is_any_of(left, {&rows::softmax, &rows::slice, &rows::reshape, &rows::transpose}));
   if (node.row != &rows::divide && node.row != &rows::multiply) return false;
   const auto may_be_pair = [](const NodeRef& sums, const NodeRef& total) {
     return is_any_of(sums, {&rows::matmul, &rows::reshape, &rows::cast}) &&

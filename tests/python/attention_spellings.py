@@ -384,6 +384,69 @@ def sink_first(q, k, v):
     return mx.softmax(scores, axis=-1)[..., 1:] @ v
 
 
+# --- keys before queries, and what is behind it ---
+
+
+def keys_first(q, k, v):
+    return mx.softmax(swap(k @ swap(q)) * SCALE, axis=-1) @ v
+
+
+def keys_first_over_columns(q, k, v):
+    return swap(mx.softmax(k @ swap(q * SCALE), axis=-2)) @ v
+
+
+def keys_first_and_masked(q, k, v):
+    """Steps before and behind the swap, with arrays of keys, of queries and of both."""
+    by_key, by_query = mx.array(BIAS[0, 0, 0]), mx.array(BIAS[0, 0, :, 0])
+    scores = (k @ swap(q)) * SCALE + by_key[:, None] + by_query
+    scores = mx.where(mx.array(np.swapaxes(CAUSAL, 0, 1)), scores, -mx.inf)
+    return swap(mx.softmax(scores, axis=-2) * swap(kept())) / 0.8 @ v
+
+
+def keys_first_of_temperatures(q, k, v):
+    """One number for each query."""
+    scale = SCALE * (1 + mx.arange(T) / T)
+    return swap(mx.softmax((k @ swap(q)) * scale, axis=-2)) @ v
+
+
+def values_first(q, k, v):
+    """As a convolutional block has it: (batch, features, positions)."""
+    return swap(swap(v) @ mx.softmax(k @ swap(q) * SCALE, axis=-2))
+
+
+def values_first_of_rows(q, k, v):
+    k, v = (mx.repeat(a, H // a.shape[1], axis=1) for a in (k, v))
+    return swap(swap(v) @ swap(mx.softmax(q @ swap(k) * SCALE, axis=-1)))
+
+
+def spelled_over_columns(q, k, v):
+    scores = k @ swap(q) * SCALE
+    e = mx.exp(scores - mx.max(scores, axis=-2, keepdims=True))
+    return swap(e / mx.sum(e, axis=-2, keepdims=True)) @ v
+
+
+def late_over_columns(q, k, v):
+    e = mx.exp(k @ swap(q) * SCALE)
+    return (swap(e) @ v) / swap(e.sum(-2, keepdims=True))
+
+
+def late_values_first(q, k, v):
+    e = mx.exp(k @ swap(q) * SCALE)
+    return swap((swap(v) @ e) / e.sum(-2)[..., None, :])
+
+
+def einsum_keys_first(q, k, v):
+    q, k, v = (mx.swapaxes(a, 1, 2) for a in (q, k, v))
+    weights = mx.softmax(mx.einsum("bkhd,bqhd->bhkq", k, q) * SCALE, axis=2)
+    return mx.einsum("bkhd,bhkq->bhqd", v, weights)
+
+
+def sink_over_columns(q, k, v):
+    column = mx.broadcast_to(mx.array(SINKS)[:, None, None], (B, H, 1, T))
+    scores = mx.concatenate([k @ swap(q) * SCALE, column], axis=-2)
+    return swap(mx.softmax(scores, axis=-2)[..., :-1, :]) @ v
+
+
 def hidden(seen):
     return lambda scores: np.where(seen, scores, -np.inf)
 
@@ -415,6 +478,11 @@ def scaled_by(c, bias=0.0):
     return Change(lambda scores: scores * c + bias, lambda scores: c)
 
 
+MASKED_COLUMNS = drops()._replace(
+    scores=lambda scores: np.where(
+        CAUSAL, scores + BIAS[0, 0, 0] + BIAS[0, 0, :, 0][:, None], -np.inf
+    )
+)
 SQUARED = Change(weights=np.square, weights_slope=lambda p: 2 * p)
 NO_NAN = Change(hidden(SEEN_BY_SOME), weights=np.nan_to_num)
 CLIPPED = Change(lambda x: np.clip(x, -1, 1), lambda x: (np.abs(x) < 1).astype(float))
@@ -492,6 +560,19 @@ SPELLINGS = [
     (late_in_halves, same, H, "bfloat16"),
     (sink_last, Change(sinks=SINKS[:, None, None]), H, "float32"),
     (sink_first, Change(sinks=0.0), H, "float32"),
+    (keys_first, same, H, "float32"),
+    (keys_first, same, H, "bfloat16"),
+    (keys_first_over_columns, same, H, "float32"),
+    (keys_first_and_masked, MASKED_COLUMNS, H, "float32"),
+    (keys_first_of_temperatures, scaled_by(1 + np.arange(T)[:, None] / T), H, "float32"),
+    (values_first, same, H, "float32"),
+    (values_first, same, 1, "float64"),
+    (values_first_of_rows, same, 2, "float32"),
+    (spelled_over_columns, same, H, "float32"),
+    (late_over_columns, same, H, "float32"),
+    (late_values_first, same, H, "float32"),
+    (einsum_keys_first, same, H, "float32"),
+    (sink_over_columns, Change(sinks=SINKS[:, None, None]), H, "float32"),
 ]
 
 
