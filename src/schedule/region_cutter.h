@@ -51,7 +51,7 @@ class RegionCutter {
   void place_in_kernel(Id id, bool memory);
   bool is_spread(Id id) const;
   void enter_products_from_memory(Id id);
-  void add_to_kernel(Id id, int own, const Coords& at, bool operand);
+  void add_to_kernel(Id id, const Use& use);
   void replicate(Id id);
   bool is_recomputed(Id id, const std::vector<int>& candidates);
   bool is_picked(Id id, const std::vector<int>& candidates);
@@ -76,7 +76,7 @@ class RegionCutter {
   static bool is_wide(const Region& r);
   int large_inputs(const PlanNode& n) const;
   bool store_fits(int into, const Coords& at);
-  Refusal add_member(Id id, int into, const Coords& at, bool operand, bool masked = false);
+  Refusal add_member(Id id, const Use& use);
   Refusal add_scan(Id id, int into, const Coords& at);
   void add_update(Id id, int own, const Coords& at);
   Refusal add_contract(Id id, int into, const Coords& at);

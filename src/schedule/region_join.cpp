@@ -24,7 +24,9 @@ RegionCutter::Refusal RegionCutter::try_join(Id id, int into, bool memory) {
   const Coords at = r_.axes.normalize(use->at);
   if (const Refusal refusal = use_refused(id, into, *use, at, stored)) return refusal;
   const auto mark = r_.axes.mark();
-  const Refusal refusal = add_member(id, into, at, use->operand, use->masked);
+  const bool alone = std::ranges::any_of(
+      uses_[id], [&](const Use& other) { return r_.find(other.region) == into && other.alone; });
+  const Refusal refusal = add_member(id, {into, at, use->masked, use->operand, alone});
   if (refusal) r_.axes.roll_back(mark);
   return refusal;
 }
@@ -94,9 +96,9 @@ bool RegionCutter::store_fits(int into, const Coords& at) {
          same_set(rest, r_.axes.normalize(r.column_axes));
 }
 
-RegionCutter::Refusal RegionCutter::add_member(Id id, int into, const Coords& at, bool operand,
-                                               bool masked) {
+RegionCutter::Refusal RegionCutter::add_member(Id id, const Use& use) {
   const PlanNode& n = node(id);
+  const auto& [into, at, masked, operand, alone] = use;
   if (n.lowering<ScanLowering>() != nullptr) {
     if (const Refusal refusal = add_scan(id, into, at)) return refusal;
   }
@@ -108,7 +110,7 @@ RegionCutter::Refusal RegionCutter::add_member(Id id, int into, const Coords& at
   const auto has_axes = [&](Id input) { return node(input).leaf || !is_spread(input); };
   const bool any = std::ranges::any_of(n.inputs, has_axes);
   for (Id input : n.inputs)
-    uses_[input].push_back({into, at, masked, operand, operand && (!any || has_axes(input))});
+    uses_[input].push_back({into, at, masked, operand, alone && (!any || has_axes(input))});
   return std::nullopt;
 }
 

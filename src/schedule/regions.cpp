@@ -288,8 +288,10 @@ void RegionCutter::place_in_kernel(Id id, bool memory) {
   region(own).kernel = node(id).kernel;
   const bool inside = at.has_value();
   if (!inside) at = fresh_place(shape(id), own);
-  const bool operand = !above_product_[id] && std::ranges::any_of(uses_[id], &Use::operand);
-  add_to_kernel(id, own, *at, operand);
+  const auto is_any = [&](auto member) {
+    return !above_product_[id] && std::ranges::any_of(uses_[id], member);
+  };
+  add_to_kernel(id, {own, *at, false, is_any(&Use::operand), is_any(&Use::alone)});
   if (memory || !inside || readers_outside(id, own)) store(id, own, true);
 }
 
@@ -309,13 +311,15 @@ void RegionCutter::enter_products_from_memory(Id id) {
   });
 }
 
-void RegionCutter::add_to_kernel(Id id, int own, const Coords& at, bool operand) {
+void RegionCutter::add_to_kernel(Id id, const Use& use) {
   const PlanNode& n = node(id);
+  const int own = use.region;
+  const Coords& at = use.at;
   Region& r = region(own);
   if (n.lowering<ContractLowering>() != nullptr) return add_product(id, own, at);
   const auto* fold = n.lowering<FoldLowering>();
   if (fold == nullptr) {
-    add_member(id, own, at, operand);
+    add_member(id, use);
     return;
   }
   const PlanNodeView view(r_.graph, id);
@@ -348,7 +352,7 @@ void RegionCutter::replicate(Id id) {
     };
     std::vector<Use>& there = made[use.region];
     if (std::ranges::any_of(there, is_same)) continue;
-    add_member(id, use.region, use.at, use.operand, use.masked);
+    add_member(id, use);
     there.push_back(std::move(use));
   }
 }
@@ -455,7 +459,7 @@ int RegionCutter::start_region(Id id, Border border) {
     region(own).members.push_back({id, at, {}});
     pull(id, {own, at});
   } else {
-    const Refusal refusal = add_member(id, own, at, false);
+    const Refusal refusal = add_member(id, {own, at});
     CERMET_INTERNAL_CHECK(!refusal, "op {} does not fit a region of its own",
                           node(id).row().name.value);
   }
@@ -539,6 +543,7 @@ Regions cut_regions(PlanGraph graph, int max_ops) {
 
 Layout own_layout(const PlanNode& n) {
   Layout layout = n.leaf && n.node->is_ready() ? n.node->layout : Layout::contiguous(n.node->shape);
+  if (!n.strides.empty()) layout.strides = n.strides;
   layout.offset = 0;
   return layout;
 }
