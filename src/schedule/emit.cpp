@@ -549,7 +549,7 @@ void Emitter::divide_update(ir::Update& update, const std::vector<ir::AxisId>& a
 void Emitter::store_lane(Id id, const Lane& lane, const Coords& at, const Coords& target,
                          ir::Access access, std::optional<ir::Code> update) {
   const Dtype dtype = r_.stored_dtype(id), part = real_of(dtype);
-  const Strides strides = Layout::contiguous(node(id).node->shape).strides;
+  const Strides strides = own_layout(node(id)).strides;
   const std::vector<ir::AxisId> axes = axes_.stage(r_.axes.normalize(at));
   const int64_t unit = is_complex(dtype) ? 2 : 1;
   const ir::ParamId param =

@@ -11,6 +11,7 @@
 #include "graph/laziness.h"
 #include "runtime/poll.h"
 #include "schedule/fresh_targets.h"
+#include "schedule/memory_order.h"
 #include "schedule/patterns.h"
 
 namespace cermet::schedule {
@@ -236,6 +237,7 @@ class Maker {
 PlanGraph make_plan_graph(const TracedGraph& graph) {
   PlanGraph made = Maker(graph).make();
   find_fresh_targets(made);
+  choose_memory_orders(made);
   return made;
 }
 

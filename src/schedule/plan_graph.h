@@ -36,6 +36,7 @@ struct PlanNode {
   int scalar = -1;             // full: position among the program's scalars
   bool fresh_target = false;   // update: of input 0 no element is seen; see fresh_targets.h
   int kernel = -1;             // of a composite that is one kernel: its number
+  Strides strides = {};        // of the memory made for it; empty: row-major; see memory_order.h
   NodeRef meant = {};          // what the user made: the outermost composite that it is of, or node
 
   const OpRow& row() const { return *node->row; }

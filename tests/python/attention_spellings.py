@@ -55,6 +55,10 @@ def scale_is_array(q, k, v):
     return mx.softmax((q @ swap(k)) * mx.rsqrt(mx.array(float(D))), axis=-1) @ v
 
 
+def scale_is_made_of_array(q, k, v):
+    return mx.softmax((q @ swap(k)) / mx.sqrt(mx.array(float(D))), axis=-1) @ v
+
+
 def spelled_softmax(q, k, v):
     scores = q @ swap(k) * SCALE
     e = mx.exp(scores - mx.max(scores, axis=-1, keepdims=True))
@@ -82,6 +86,13 @@ def split_heads(q, k, v):
     flat = [mx.moveaxis(a, 1, 2).reshape(B, a.shape[2], H * D) for a in (q, k, v)]
     q, k, v = (a.reshape(B, -1, H, D).transpose(0, 2, 1, 3) for a in flat)
     return mx.softmax(q @ k.transpose(0, 1, 3, 2) * SCALE, axis=-1) @ v
+
+
+def joined_heads(q, k, v):
+    """Into (batch, length, heads · features), as a layer goes on; undone for the comparison."""
+    k, v = (mx.repeat(a, H // a.shape[1], axis=1) for a in (k, v))
+    joined = plain(q, k, v).transpose(0, 2, 1, 3).reshape(B, -1, H * D)
+    return joined.reshape(B, -1, H, D).transpose(0, 2, 1, 3)
 
 
 def three_axes(q, k, v):
@@ -499,11 +510,14 @@ SPELLINGS = [
     (scale_before, same, H, "float32"),
     (scale_divides, same, H, "float32"),
     (scale_is_array, same, H, "float32"),
+    (scale_is_made_of_array, same, H, "float32"),
     (spelled_softmax, same, H, "float32"),
     (spelled_softmax_without_keepdims, same, H, "float32"),
     (spelled_logsumexp, same, H, "float32"),
     (einsum, same, H, "float32"),
     (split_heads, same, H, "float32"),
+    (joined_heads, same, H, "float32"),
+    (joined_heads, same, 2, "bfloat16"),
     (three_axes, same, H, "float32"),
     (two_axes, same, H, "float32"),
     (added_product, lambda scores: scores + BIAS, H, "float32"),

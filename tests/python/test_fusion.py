@@ -217,6 +217,13 @@ CASES = [
     ("flip", 1, lambda a: a[:, ::-1] * a, M),
     ("reshape", 1, lambda a, b: a.reshape(8, 8, 96) * b, M, "f32[8,8,96]"),
     ("reshape between", 1, lambda a: mx.exp(a).reshape(32, 192) * 2, M),
+    (
+        "products whose heads are joined",
+        1,
+        lambda a, b: (a @ b).transpose(0, 2, 1, 3).reshape(2, 24, 64),
+        "f32[2,4,24,20]",
+        "f32[2,4,20,16]",
+    ),
     ("split heads", 1, lambda a: (a * 2).reshape(8, 8, 12, 8).transpose(0, 2, 1, 3) + 1, M),
     ("expand, squeeze", 1, lambda a, b: (a[:, None, :] * b[None])[:, 0], M, "f32[1,96]"),
     ("concatenate", 1, lambda a, b: mx.concatenate([a * 2, mx.exp(b)], axis=-1) + 1, M, M),

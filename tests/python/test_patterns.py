@@ -31,6 +31,8 @@ from attention_spellings import (
     expected,
     hidden,
     kept,
+    keys_first_and_masked,
+    keys_first_of_temperatures,
     late_in_halves,
     masked_by_product,
     normal,
@@ -39,8 +41,8 @@ from attention_spellings import (
     rng,
     same,
     scale_is_array,
+    scale_is_made_of_array,
     shared_einsum_groups_first,
-    split_heads,
     swap,
     without_largest,
 )
@@ -77,11 +79,12 @@ def launches(f, *inputs):
     return mx.counters()["kernels_launched"] - before, result
 
 
-# Besides attention: the root of a scalar; keys, values and the result in another order of heads; a
-# cast of the result.
+# Besides attention: the root of a scalar; keys, values and the result in another order of heads;
+# a cast of the result.
 MAPS = {scale_is_array: 1, shared_einsum_groups_first: 3, late_in_halves: 1}
 # Besides attention and its gradient: copies, scales of queries, small arrays for masks.
-OTHER_KERNELS = {split_heads: 3, scale_is_array: 3, padding: 1, capped: 2, masked_by_product: 1}
+OTHER_KERNELS = {scale_is_array: 3, padding: 1, capped: 2, masked_by_product: 1}
+OTHER_KERNELS |= {scale_is_made_of_array: 3, keys_first_and_masked: 1, keys_first_of_temperatures: 3}
 
 
 @pytest.mark.parametrize(("f", "change", "heads", "dtype"), SPELLINGS, ids=IDS)
