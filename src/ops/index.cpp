@@ -177,6 +177,129 @@ constinit const OpRow rows::take_along_axis = {
     .doc = "Elements of x at the indices along one axis, and at the same place along the others.",
 };
 
+namespace {
+
+// --- gathers that pick along one axis: the other indices count 0, 1, ... along an axis of the indices, as
+// x[arange(n), t] has them, so that these two axes are one ---
+
+bool is_one(const Dim& dim) { return dim.expr == 0 && dim.value == 1; }
+// Without a guard.
+bool is_one_size(const Dim& a, const Dim& b) { return a.expr == b.expr && a.value == b.value; }
+
+bool is_iota(const Node& node) {
+  const auto* p = std::get_if<ArangeParams>(&node.params);
+  const auto is = [](const Number& n, int64_t value) {
+    return n.kind == Number::Kind::integer && n.expr == 0 && n.integer == value;
+  };
+  return p != nullptr && is(p->start, 0) && is(p->step, 1);
+}
+
+// The axis of the index along which it counts, and is the same along the others; -1: there is none.
+int counted_axis(const Node& index) {
+  if (index.row == &rows::arange) return is_iota(index) ? 0 : -1;
+  if (index.inputs.size() != 1 || !is_integer(index.dtype)) return -1;
+  const Node& from = *index.inputs[0];
+  const int axis = counted_axis(from);
+  if (axis < 0) return -1;
+  const Dim& size = from.shape.dim(axis);
+  if (index.row == &rows::cast) return size_of(index.dtype) < 4 ? -1 : axis;
+  const int moved = index.shape.ndim() - from.shape.ndim() + axis;
+  if (index.row == &rows::broadcast_to)
+    return same_size(index.shape.dim(moved), size) ? moved : -1;
+  if (index.row != &rows::reshape) return -1;
+  int found = -1;
+  for (int d = 0; d < index.shape.ndim(); ++d) {
+    if (is_one(index.shape.dim(d))) continue;
+    if (found >= 0 || !is_one_size(index.shape.dim(d), size)) return -1;
+    found = d;
+  }
+  return found;
+}
+
+// What take_along_axis needs to stand for a gather.
+struct LinePicks {
+  Axes lines;        // of x, for each axis of the indices: that which it counts along, or -1
+  int picked = -1;   // the other axis of x that has an index
+  size_t index = 0;  // that index
+  int n_picks = 0;   // axes of the indices that nothing counts along
+};
+
+std::optional<LinePicks> line_picks(const array& x, std::span<const array> indices,
+                                    const GatherParams& p) {
+  LinePicks found{.lines = Axes(static_cast<size_t>(indices[0].ndim()), -1)};
+  for (size_t k = 0; k < indices.size(); ++k) {
+    const int axis = p.axes[k], along = counted_axis(*indices[k].node());
+    if (!is_one(p.slice_sizes.dim(axis)) || std::ranges::count(p.axes, axis) > 1)
+      return std::nullopt;
+    const bool counts = along >= 0 && found.lines[static_cast<size_t>(along)] < 0 &&
+                        same_size(indices[k].shape().dim(along), x.shape().dim(axis));
+    if (counts) {
+      found.lines[static_cast<size_t>(along)] = axis;
+    } else if (found.picked < 0) {
+      found.picked = axis;
+      found.index = k;
+    } else {
+      return std::nullopt;
+    }
+  }
+  found.n_picks = static_cast<int>(std::ranges::count(found.lines, -1));
+  bool has_slices = false;
+  for (int axis = 0; axis < x.ndim(); ++axis) {
+    if (std::ranges::find(p.axes, axis) != p.axes.end()) continue;
+    if (!is_one_size(p.slice_sizes.dim(axis), x.shape().dim(axis))) return std::nullopt;
+    has_slices = true;
+  }
+  // Slices that are picked several times a line are better moved whole.
+  const bool fits = found.picked >= 0 && static_cast<size_t>(found.n_picks) < found.lines.size() &&
+                    (found.n_picks == 0 || !has_slices);
+  return fits ? std::optional(found) : std::nullopt;
+}
+
+// In the axes of x, so that an index out of range is told of by the axis that it has there.
+array picked_along_lines(const array& x, const array& index, const LinePicks& picks,
+                         const Shape& result, const S& s) {
+  const auto dims_at = [&](int axis) {  // axes of the indices that axis of x stands for
+    Axes dims;
+    const int line = axis == picks.picked ? -1 : axis;
+    for (int d = 0; d < index.ndim(); ++d)
+      if (picks.lines[static_cast<size_t>(d)] == line) dims.push_back(d);
+    return dims;
+  };
+  Axes order;  // of the axes of the indices, as x has them
+  Shape joined,
+      apart;  // the index and what is taken: in the axes of x; with picks in their own axes
+  Axes back(static_cast<size_t>(index.ndim())), slices;
+  for (int axis = 0; axis < x.ndim(); ++axis) {
+    const Axes dims = dims_at(axis);
+    Dim n = 1;
+    for (int d : dims) {
+      const Dim& size = index.shape().dim(d);
+      n = is_one(n) ? size : times(n, size);
+      back[static_cast<size_t>(d)] = apart.ndim();
+      order.push_back(d);
+      apart.push_back(size);
+    }
+    joined.push_back(n);
+    const bool is_slice = dims.empty() && axis != picks.picked;
+    if (!is_slice) continue;
+    slices.push_back(apart.ndim());
+    apart.push_back(x.shape().dim(axis));
+  }
+  back.insert(back.end(), slices.begin(), slices.end());
+  const auto transposed = [&](const array& a, const Axes& axes) {
+    return std::ranges::is_sorted(axes) ? a
+                                        : make_node(rows::transpose, pack(a), AxesParams{axes}, s);
+  };
+  const auto reshaped = [&](const array& a, const Shape& shape) {
+    return make_node(rows::reshape, pack(a), ShapeParams{shape}, s);
+  };
+  const array at = reshaped(transposed(index, order), joined);
+  const array taken = take_along_axis(x, at, picks.picked, s);
+  return reshaped(transposed(reshaped(taken, apart), back), result);
+}
+
+}  // namespace
+
 array gather(const array& a, const Arrays& indices, const Axes& axes, const Shape& slice_sizes,
              const S& s) {
   CERMET_CHECK(!indices.empty() && indices.size() == axes.size(), value, "gather",
@@ -199,8 +322,14 @@ array gather(const array& a, const Arrays& indices, const Axes& axes, const Shap
         value, "gather", "a slice of size {} along axis {} of shape {}; it must fit",
         slice_sizes.dim(axis).value, axis, a.shape());
   }
+  const GatherParams p{axes, slice_sizes, 0};
+  if (const auto picks = line_picks(a, inputs, p)) {
+    Shape result = inputs[0].shape();
+    for (const Dim& dim : slice_sizes) result.push_back(dim);
+    return picked_along_lines(a, inputs[picks->index], *picks, result, s);
+  }
   inputs.insert(inputs.begin(), a);
-  return make_node(rows::gather, std::move(inputs), GatherParams{axes, slice_sizes, 0}, s);
+  return make_node(rows::gather, std::move(inputs), p, s);
 }
 
 array dynamic_slice(const array& a, const array& start, const AxisList& axes,

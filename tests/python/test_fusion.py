@@ -121,6 +121,10 @@ def picked(of):
     return lambda x, t: mx.mean(mx.take_along_axis(of(x), t[:, None], -1))
 
 
+def picked_by_rows(of):
+    return lambda x, t: mx.mean(of(x)[mx.arange(x.shape[0]), t])
+
+
 def plain_cross_entropy(logits, targets):
     chosen = mx.take_along_axis(logits, targets[:, None], axis=-1)
     return (logsumexp(logits) - chosen)[:, 0]
@@ -310,6 +314,7 @@ CASES = [
     ("cross-entropy, mean", 1, lambda x, t: mx.mean(cross_entropy(x, t)), M, "i32<96[64]"),
     ("cross-entropy, plain ops", 1, plain_cross_entropy, M, "i32<96[64]"),
     ("log-softmax, picked", 1, picked(nn.log_softmax), M, "i32<96[64]"),
+    ("log-softmax, picked by rows", 1, picked_by_rows(log_softmax), M, "i32<96[64]"),
     (
         "log-softmax of halves, picked",
         1,
@@ -319,6 +324,13 @@ CASES = [
     ),
     ("rows of a scaled table", 1, lambda w, i: mx.exp(w)[i] * 2, "f32[200,96]", "i32<200[64]"),
     # backward
+    (
+        "log-softmax, picked by rows, backward",
+        1,
+        lambda x, t: mx.grad(picked_by_rows(log_softmax))(x, t),
+        M,
+        "i32<96[64]",
+    ),
     ("relu chain backward", 1, gradient(lambda a, b: mx.maximum(a * b, 0)), M, M, M),
     ("gelu backward", 1, gradient(gelu), M, M),
     ("swiglu backward", 1, gradient(lambda a, b: silu(a) * b), M, M, M),

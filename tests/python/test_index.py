@@ -703,3 +703,76 @@ def test_an_index_that_many_steps_have_made():
         index, expected = index + index, expected + expected
     index, expected = index // 2**48 % 7, expected // 2**48 % 7
     np.testing.assert_array_equal(np.array(mx.array(x)[index]), x[expected])
+
+
+def of(*shape):
+    """Numbers of -2 to 1, for axes of at least 2 elements."""
+    return np.random.default_rng(8).integers(-2, 2, shape).astype(np.int32)
+
+
+# An index that counts along an axis of the indices is the axis itself. Shape, the function of arange,
+# x and the other index, that index, and the op by which it is done.
+COUNTED = {
+    "rows": ((5, 7), lambda n, x, t: x[n(5), t], of(5), "take_along_axis"),
+    "columns": ((5, 7), lambda n, x, t: x[t, n(7)], of(7), "take_along_axis"),
+    "several of a row": ((5, 7), lambda n, x, t: x[n(5)[:, None], t], of(5, 3), "take_along_axis"),
+    "sets of rows": ((5, 7), lambda n, x, t: x[n(5), t], of(3, 5), "take_along_axis"),
+    "around": ((5, 7), lambda n, x, t: x[n(5)[:, None], t], of(3, 5, 2), "take_along_axis"),
+    "two counted": (
+        (4, 5, 7),
+        lambda n, x, t: x[n(4)[None], n(5)[:, None], t],
+        of(5, 4),
+        "take_along_axis",
+    ),
+    "slices": ((4, 5, 7), lambda n, x, t: x[n(4), t], of(4), "take_along_axis"),
+    "apart": ((4, 5, 7), lambda n, x, t: x[n(4), :, t], of(4), "take_along_axis"),
+    "in the middle": (
+        (4, 5, 7),
+        lambda n, x, t: x[n(4)[:, None], t, n(7)],
+        of(4, 7),
+        "take_along_axis",
+    ),
+    "diagonal": ((5, 7), lambda n, x, t: x[n(5), n(5) + t], of(1) % 2, "take_along_axis"),
+    "several slices": ((4, 5, 7), lambda n, x, t: x[n(4)[:, None], t], of(4, 2), "gather"),
+    "part of the rows": ((5, 7), lambda n, x, t: x[n(3), t], of(3), "gather"),
+    "from one": ((5, 7), lambda n, x, t: x[n(1, 5), t], of(4), "gather"),
+    "by twos": ((5, 7), lambda n, x, t: x[n(0, 10, 2) % 5, t], of(5), "gather"),
+    "one row": ((1, 7), lambda n, x, t: x[n(1), t], of(5), "gather"),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_counted_indices(name):
+    """Eager, compiled, batched and with their gradient, as NumPy has them."""
+    shape, of_arange, t, op = COUNTED[name]
+    rng = np.random.default_rng(9)
+    x = rng.standard_normal(shape).astype(np.float32)
+    want = of_arange(np.arange, x, t)
+
+    def f(x, t):
+        return of_arange(mx.arange, x, t)
+
+    given = mx.array(x), mx.array(t)
+    for run in (f, mx.compile(f)):
+        np.testing.assert_array_equal(np.array(run(*given)), want)
+    (kernel,) = mx.explain(lambda x, t: f(x, t) * 2, *given).kernels
+    names = {name for name, *_ in mx.explain(f, *given).kernels[0].ops}
+    assert kernel.form in ("gather", "map") and (op == "gather") == ("gather" in names)
+
+    cotangent = rng.standard_normal(want.shape).astype(np.float32)
+    (gradient,) = mx.vjp(lambda x: f(x, given[1]), [given[0]], [mx.array(cotangent)])[1]
+    places, sums = of_arange(np.arange, np.arange(x.size).reshape(shape), t), np.zeros(x.size)
+    np.add.at(sums, places.ravel(), cotangent.ravel())
+    np.testing.assert_allclose(np.array(gradient), sums.reshape(shape), rtol=1e-5, atol=1e-6)
+
+    batches = np.stack([x, 2 * x]), np.stack([t, t[::-1]])
+    got = np.array(mx.vmap(f)(*map(mx.array, batches)))
+    np.testing.assert_array_equal(
+        got, [of_arange(np.arange, *one) for one in zip(*batches, strict=True)]
+    )
+
+
+def test_an_index_beside_a_counted_one_is_told_of_by_its_axis():
+    x = mx.zeros((7, 5))
+    with pytest.raises(IndexError, match=r"index 9 is out of range for axis 0 of size 7"):
+        mx.eval(x[mx.array([0, 1, 2, 3, 9]), mx.arange(5)])

@@ -84,7 +84,11 @@ def launches(f, *inputs):
 MAPS = {scale_is_array: 1, shared_einsum_groups_first: 3, late_in_halves: 1}
 # Besides attention and its gradient: copies, scales of queries, small arrays for masks.
 OTHER_KERNELS = {scale_is_array: 3, padding: 1, capped: 2, masked_by_product: 1}
-OTHER_KERNELS |= {scale_is_made_of_array: 3, keys_first_and_masked: 1, keys_first_of_temperatures: 3}
+OTHER_KERNELS |= {
+    scale_is_made_of_array: 3,
+    keys_first_and_masked: 1,
+    keys_first_of_temperatures: 3,
+}
 
 
 @pytest.mark.parametrize(("f", "change", "heads", "dtype"), SPELLINGS, ids=IDS)
