@@ -261,7 +261,8 @@ std::optional<array> update_masked(const array& a, const array& mask, const arra
 }
 
 // The k-th place that the mask chooses takes the k-th row of the value. A mask that chooses more places than
-// there are rows makes an index that is out of range, which evaluation tells of.
+// there are rows makes an index that is out of range, which evaluation tells of. (Of no rows there is one that
+// serves places that are not chosen, before the others.)
 array update_unseen(const array& a, const array& mask, const array& value, ScatterReduce reduce) {
   const int rest = a.ndim() - mask.ndim();
   array rows = value;
@@ -275,14 +276,14 @@ array update_unseen(const array& a, const array& mask, const array& value, Scatt
                "shape {}; it must have {} axes at most, the first along the places",
                value.shape().to_string(), mask.shape().to_string(), a.shape().to_string(),
                rest + 1);
-  if (same_size(rows.shape().dim(0), 0)) return a;
-  Shape row_shape{rows.shape().dim(0)};
+  const bool is_empty = same_size(rows.shape().dim(0), 0);
+  Shape row_shape{is_empty ? Dim(1) : rows.shape().dim(0)};
   for (int axis = mask.ndim(); axis < a.ndim(); axis++) row_shape.push_back(a.shape().dim(axis));
-  rows = broadcast_to(rows, row_shape);
+  rows = is_empty ? zeros(row_shape, rows.dtype()) : broadcast_to(rows, row_shape);
   const bool narrow = is_less(mask.shape().count(), kInt32Range);
   const array flags = astype(flatten(mask), narrow ? Dtype::int32 : Dtype::int64);
   const array counts = cumsum(flags, 0);
-  const array at = subtract(counts, ones_like(counts));
+  const array at = is_empty ? counts : subtract(counts, ones_like(counts));
   const auto& dims = a.shape().dims();
   const array values = reshape(take(rows, at, 0), ShapeList(dims.begin(), dims.end()));
   return chosen(a, mask, values, reduce);

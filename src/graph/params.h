@@ -37,7 +37,8 @@ struct ReduceParams {
 struct AxisParams {
   int axis = 0;
   bool flag = false;  // argmin, argmax: keepdims; scans: from the end
-  static auto fields(auto& p) { return std::tie(p.axis, p.flag); }
+  int batches = 0;    // axes that vmap has put before it: errors tell of it without them
+  static auto fields(auto& p) { return std::tie(p.axis, p.flag, p.batches); }
 };
 
 struct AxesParams {  // transpose: the permutation; flip: the axes
@@ -70,10 +71,13 @@ enum class ScatterReduce : int { assign, add, multiply, maximum, minimum };
 // every axis of x. Result shape: index shape followed by slice sizes. scatter: inputs x, idx..., updates.
 struct GatherParams {
   Axes axes;
-  Shape slice_sizes;
+  Shape slice_sizes = {};
   int reduce = 0;         // scatter: ScatterReduce
   bool in_order = false;  // equal indices follow each other: speed, not meaning, depends on it
-  static auto fields(auto& p) { return std::tie(p.axes, p.slice_sizes, p.reduce, p.in_order); }
+  int batches = 0;  // axes that vmap has put before those indexed: errors tell of them without
+  static auto fields(auto& p) {
+    return std::tie(p.axes, p.slice_sizes, p.reduce, p.in_order, p.batches);
+  }
 };
 
 struct DiagonalParams {  // diagonal, diagonal_matrix: of matrices of this many rows and columns

@@ -12,6 +12,8 @@ using namespace rules;
 
 namespace {
 
+constexpr auto kAdd = static_cast<int>(ScatterReduce::add);
+
 // --- gather ---
 
 Shape gather_shape(const OpCall& call) {
@@ -29,7 +31,7 @@ Lane pull_gather(LowerContext& cx, const NodeView& n, const Coords& at) {
   for (size_t k = 0; k < p.axes.size(); ++k) {
     const int axis = p.axes[k];
     const ir::ExprId index = cx.input(static_cast<int>(k) + 1, index_at).re;
-    const Coord base = index_coord(cx, index, axis, in[axis], p.slice_sizes[axis]);
+    const Coord base = index_coord(cx, index, axis - p.batches, in[axis], p.slice_sizes[axis]);
     const Coord parts[] = {base, from[axis]};
     constexpr int64_t kOnes[] = {1, 1};
     from[axis] = p.slice_sizes[axis] == 1 ? base : combine(cx, parts, kOnes);
@@ -44,51 +46,50 @@ array vmap_gather(const OpCall& c, std::span<const bool> batched, const Dim& siz
   Arrays indices;
   for (size_t k = 1; k < c.inputs.size(); ++k)
     indices.push_back(index_batched ? batched_input(c.inputs[k], batched[k], size) : c.inputs[k]);
-  if (!batched[0]) return gather(x, indices, p.axes, p.slice_sizes);
+  if (!batched[0]) return gathered(x, indices, p);
 
-  Axes axes = p.axes;
-  for (int& axis : axes) ++axis;
-  Shape sizes = p.slice_sizes;
+  GatherParams all = p;
+  for (int& axis : all.axes) ++axis;
+  ++all.batches;
   const int index_ndim = indices[0].ndim();
   if (!index_batched) {  // the batch axis is a slice axis, and moves to the front
-    sizes.insert(0, size);
-    return moveaxis(gather(x, indices, axes, sizes), index_ndim, 0);
+    all.slice_sizes.insert(0, size);
+    return moveaxis(gathered(x, indices, std::move(all)), index_ndim, 0);
   }
   Shape rest = indices[0].shape();
   rest.erase(0);
   indices.insert(indices.begin(), batch_index(size, rest));
-  axes.insert(axes.begin(), 0);
-  sizes.insert(0, 1);
-  return squeeze(gather(x, indices, axes, sizes), AxisList{index_ndim});
+  all.axes.insert(all.axes.begin(), 0);
+  all.slice_sizes.insert(0, 1);
+  return squeeze(gathered(x, indices, std::move(all)), AxisList{index_ndim});
 }
 
 // --- take_along_axis ---
 
 Lane pull_along_axis(LowerContext& cx, const NodeView& n, const Coords& at) {
-  const int axis = n.get<AxisParams>().axis;
+  const auto& [axis, flag, batches] = n.get<AxisParams>();
   Coords from = at;
-  from[axis] = index_coord(cx, cx.input(1, at).re, axis, (*n.input_shapes[0])[axis], 1);
+  from[axis] = index_coord(cx, cx.input(1, at).re, axis - batches, (*n.input_shapes[0])[axis], 1);
   return cx.input(0, from);
 }
 
 // The transpose. One index for each line along the axis compares with the positions there, which
 // fuses with its neighbours; several may repeat and are scattered.
 array spread_along_axis(const OpCall& call, const array& g) {
-  const int axis = call.get<AxisParams>().axis;
+  const AxisParams& p = call.get<AxisParams>();
+  const int axis = p.axis;
   const Shape& shape = call.inputs[0].shape();
   const array& indices = call.inputs[1];
   if (!same_size(indices.shape().dim(axis), 1))
-    return cermet::scatter_along_axis(zeros(shape, g.dtype()), indices, g, axis,
-                                      ScatterReduce::add);
+    return scattered_along(zeros(shape, g.dtype()), indices, g,
+                           {.axes = {axis}, .reduce = kAdd, .batches = p.batches});
   const Dim& size = shape.dim(axis);
   ShapeList line(static_cast<size_t>(shape.ndim()), 1);
   line[static_cast<size_t>(axis)] = size;
   const array positions =
       reshape(arange(number(int64_t{0}), number(size), number(int64_t{1}), Dtype::int64), line);
-  const array index = astype(indices, Dtype::int64);
-  const array wrapped = where(less(index, full(Shape{}, number(int64_t{0}), Dtype::int64)),
-                              add(index, full(Shape{}, number(size), Dtype::int64)), index);
-  return where(equal(positions, wrapped), broadcast_to(g, shape),
+  const array chosen = taken_along(positions, indices, p);  // raises as the read itself
+  return where(equal(positions, chosen), broadcast_to(g, shape),
                full(Shape{}, number(0.0), g.dtype()));
 }
 
@@ -144,8 +145,9 @@ constinit const OpRow rows::gather = {
     .shape = gather_shape,
     .derivative = Linear{[](auto& c, int, auto& g) {
       const Arrays indices(c.inputs.begin() + 1, c.inputs.end());
-      return cermet::scatter(zeros(c.inputs[0].shape(), g.dtype()), indices, g,
-                             c.template get<GatherParams>().axes, ScatterReduce::add);
+      GatherParams p = c.template get<GatherParams>();
+      p.reduce = kAdd;
+      return scattered(zeros(c.inputs[0].shape(), g.dtype()), indices, g, std::move(p));
     }},
     .vmap = CustomVmap{vmap_gather},
     .lowering = MoveLowering{pull_gather, no_view},
@@ -204,8 +206,7 @@ int counted_axis(const Node& index) {
   const Dim& size = from.shape.dim(axis);
   if (index.row == &rows::cast) return size_of(index.dtype) < 4 ? -1 : axis;
   const int moved = index.shape.ndim() - from.shape.ndim() + axis;
-  if (index.row == &rows::broadcast_to)
-    return same_size(index.shape.dim(moved), size) ? moved : -1;
+  if (index.row == &rows::broadcast_to) return same_size(index.shape.dim(moved), size) ? moved : -1;
   if (index.row != &rows::reshape) return -1;
   int found = -1;
   for (int d = 0; d < index.shape.ndim(); ++d) {
@@ -256,7 +257,7 @@ std::optional<LinePicks> line_picks(const array& x, std::span<const array> indic
 }
 
 // In the axes of x, so that an index out of range is told of by the axis that it has there.
-array picked_along_lines(const array& x, const array& index, const LinePicks& picks,
+array picked_along_lines(const array& x, const array& index, const LinePicks& picks, int batches,
                          const Shape& result, const S& s) {
   const auto dims_at = [&](int axis) {  // axes of the indices that axis of x stands for
     Axes dims;
@@ -294,14 +295,14 @@ array picked_along_lines(const array& x, const array& index, const LinePicks& pi
     return make_node(rows::reshape, pack(a), ShapeParams{shape}, s);
   };
   const array at = reshaped(transposed(index, order), joined);
-  const array taken = take_along_axis(x, at, picks.picked, s);
+  const array taken = taken_along(x, at, {picks.picked, false, batches}, s);
   return reshaped(transposed(reshaped(taken, apart), back), result);
 }
 
 }  // namespace
 
-array gather(const array& a, const Arrays& indices, const Axes& axes, const Shape& slice_sizes,
-             const S& s) {
+array rules::gathered(const array& a, const Arrays& indices, GatherParams p, const S& s) {
+  const auto& [axes, slice_sizes, reduce, in_order, batches] = p;
   CERMET_CHECK(!indices.empty() && indices.size() == axes.size(), value, "gather",
                "{} indices for {} axes; give one for each, at least one", indices.size(),
                axes.size());
@@ -322,14 +323,18 @@ array gather(const array& a, const Arrays& indices, const Axes& axes, const Shap
         value, "gather", "a slice of size {} along axis {} of shape {}; it must fit",
         slice_sizes.dim(axis).value, axis, a.shape());
   }
-  const GatherParams p{axes, slice_sizes, 0};
   if (const auto picks = line_picks(a, inputs, p)) {
     Shape result = inputs[0].shape();
     for (const Dim& dim : slice_sizes) result.push_back(dim);
-    return picked_along_lines(a, inputs[picks->index], *picks, result, s);
+    return picked_along_lines(a, inputs[picks->index], *picks, batches, result, s);
   }
   inputs.insert(inputs.begin(), a);
-  return make_node(rows::gather, std::move(inputs), p, s);
+  return make_node(rows::gather, std::move(inputs), std::move(p), s);
+}
+
+array gather(const array& a, const Arrays& indices, const Axes& axes, const Shape& slice_sizes,
+             const S& s) {
+  return gathered(a, indices, {axes, slice_sizes}, s);
 }
 
 array dynamic_slice(const array& a, const array& start, const AxisList& axes,
@@ -367,6 +372,11 @@ array take_along_axis(const array& a, const array& indices, std::optional<int64_
   CERMET_CHECK(is_integer(indices.dtype()), dtype, "take_along_axis",
                "the indices have dtype {}; they must be integers", indices.dtype());
   check_has_elements("take_along_axis", a, along, indices);
+  return taken_along(a, indices, {along}, s);
+}
+
+array rules::taken_along(const array& a, const array& indices, AxisParams p, const S& s) {
+  const int along = p.axis;
   Shape a_shape = a.shape(), index_shape = indices.shape();
   a_shape.dim(along) = index_shape.dim(along) = 1;
   Shape shape =
@@ -375,8 +385,7 @@ array take_along_axis(const array& a, const array& indices, std::optional<int64_
   shape.dim(along) = a.shape().dim(along);
   index_shape.dim(along) = indices.shape().dim(along);
   return make_node(rows::take_along_axis,
-                   {broadcast_to(a, shape, s), broadcast_to(indices, index_shape, s)},
-                   AxisParams{along, false}, s);
+                   {broadcast_to(a, shape, s), broadcast_to(indices, index_shape, s)}, p, s);
 }
 
 }  // namespace cermet

@@ -25,6 +25,7 @@ Params shift_axes(const Params& params) {
     for (int& axis : reduce->axes) ++axis;
   } else if (auto* one = std::get_if<AxisParams>(&shifted)) {
     ++one->axis;
+    ++one->batches;
   } else {
     for (int& axis : std::get<AxesParams>(shifted).axes) ++axis;
   }

@@ -46,6 +46,14 @@ Shape params_shape(const OpCall& call);   // ShapeParams
 // AxesParams (as a list of axes, not a permutation).
 Params shift_axes(const Params& params);
 
+// As gather, take_along_axis, scatter and scatter_along_axis, under as many batches as the parameters say.
+array gathered(const array& a, const Arrays& indices, GatherParams p, const StreamOrDevice& s = {});
+array taken_along(const array& a, const array& indices, AxisParams p, const StreamOrDevice& s = {});
+array scattered(const array& a, const Arrays& indices, const array& updates, GatherParams p,
+                const StreamOrDevice& s = {});
+array scattered_along(const array& a, const array& indices, const array& values, GatherParams p,
+                      const StreamOrDevice& s = {});
+
 // --- lowering ---
 template <ir::Code code>
 Lane unary_code(LowerContext& cx, const NodeView&, std::span<const Lane> a) {

@@ -66,8 +66,10 @@ class Places {
     if (const auto* p = std::get_if<SliceParams>(&call_.params))
       return sized_slice(a, p->start, p->step, p->size);
     const GatherParams& p = call_.get<GatherParams>();
-    if (call_.row.id == OpId::Scatter) return gather(a, indices(), p.axes, p.slice_sizes);
-    return take_along_axis(a, call_.inputs[1], p.axes[0]);
+    if (call_.row.id == OpId::Scatter)
+      return gathered(a, indices(),
+                      {.axes = p.axes, .slice_sizes = p.slice_sizes, .batches = p.batches});
+    return taken_along(a, call_.inputs[1], {p.axes[0], false, p.batches});
   }
 
   array write(const array& to, const array& values, ScatterReduce reduce) const {
@@ -180,7 +182,7 @@ Coords scatter_target(LowerContext& cx, const NodeView& n, const Coords& at) {
   for (size_t k = 0; k < p.axes.size(); ++k) {
     const int axis = p.axes[k];
     const ir::ExprId index = cx.input(static_cast<int>(k) + 1, index_at).re;
-    const Coord base = index_coord(cx, index, axis, shape[axis], p.slice_sizes[axis]);
+    const Coord base = index_coord(cx, index, axis - p.batches, shape[axis], p.slice_sizes[axis]);
     const Coord parts[] = {base, to[axis]};
     constexpr int64_t kOnes[] = {1, 1};
     to[axis] = p.slice_sizes[axis] == 1 ? base : combine(cx, parts, kOnes);
@@ -189,9 +191,10 @@ Coords scatter_target(LowerContext& cx, const NodeView& n, const Coords& at) {
 }
 
 Coords along_axis_target(LowerContext& cx, const NodeView& n, const Coords& at) {
-  const int axis = n.get<GatherParams>().axes[0];
+  const GatherParams& p = n.get<GatherParams>();
+  const int axis = p.axes[0];
   Coords to = at;
-  to[axis] = index_coord(cx, cx.input(1, at).re, axis, (*n.input_shapes[0])[axis], 1);
+  to[axis] = index_coord(cx, cx.input(1, at).re, axis - p.batches, (*n.input_shapes[0])[axis], 1);
   return to;
 }
 
@@ -215,18 +218,21 @@ array vmap_scatter(const OpCall& c, std::span<const bool> batched, const Dim& si
   Shape rest = indices[0].shape();
   rest.erase(0);
   indices.insert(indices.begin(), batch_index(size, rest));
-  Axes axes = c.get<GatherParams>().axes;
-  for (int& axis : axes) ++axis;
-  axes.insert(axes.begin(), 0);
+  GatherParams p = c.get<GatherParams>();
+  for (int& axis : p.axes) ++axis;
+  p.axes.insert(p.axes.begin(), 0);
+  ++p.batches;
   const array updates = batched_input(c.inputs.back(), batched.back(), size);
-  return scatter(x, indices, expand_dims(updates, {index_ndim}), axes, reduce_of(c.params));
+  return scattered(x, indices, expand_dims(updates, {index_ndim}), std::move(p));
 }
 
 array vmap_along_axis(const OpCall& c, std::span<const bool> batched, const Dim& size) {
-  return scatter_along_axis(batched_input(c.inputs[0], batched[0], size),
-                            batched_input(c.inputs[1], batched[1], size),
-                            batched_input(c.inputs[2], batched[2], size),
-                            c.get<GatherParams>().axes[0] + 1, reduce_of(c.params));
+  GatherParams p = c.get<GatherParams>();
+  ++p.axes[0];
+  ++p.batches;
+  return scattered_along(batched_input(c.inputs[0], batched[0], size),
+                         batched_input(c.inputs[1], batched[1], size),
+                         batched_input(c.inputs[2], batched[2], size), std::move(p));
 }
 
 // A sum of bools is true if one of them is.
@@ -293,6 +299,13 @@ array sized_slice_update(const array& a, const array& update, PerAxis start, Str
 
 array scatter(const array& a, const Arrays& indices, const array& updates, const Axes& axes,
               ScatterReduce reduce, const S& s) {
+  return scattered(a, indices, updates, {.axes = axes, .reduce = static_cast<int>(reduce)}, s);
+}
+
+array rules::scattered(const array& a, const Arrays& indices, const array& updates, GatherParams p,
+                       const S& s) {
+  const Axes& axes = p.axes;
+  const auto reduce = static_cast<ScatterReduce>(p.reduce);
   CERMET_CHECK(!indices.empty() && indices.size() == axes.size(), value, "scatter",
                "{} indices for {} axes; give one for each, at least one", indices.size(),
                axes.size());
@@ -315,14 +328,15 @@ array scatter(const array& a, const Arrays& indices, const array& updates, const
   for (int axis : axes) normalize_axis("scatter", axis, a.ndim());
   if (is_empty) return a;
   if (combines_in_float(a, reduce)) {
-    const array wide = scatter(astype(a, Dtype::float32, s), indices,
-                               astype(updates, Dtype::float32, s), axes, reduce, s);
+    const array wide = scattered(astype(a, Dtype::float32, s), indices,
+                                 astype(updates, Dtype::float32, s), std::move(p), s);
     return as_result(wide, a.dtype(), s);
   }
   inputs.insert(inputs.begin(), a);
   inputs.push_back(astype(updates, a.dtype(), s));
-  return make_node(rows::scatter, std::move(inputs),
-                   GatherParams{axes, std::move(sizes), static_cast<int>(reduce_on(a, reduce))}, s);
+  p.slice_sizes = std::move(sizes);
+  p.reduce = static_cast<int>(reduce_on(a, reduce));
+  return make_node(rows::scatter, std::move(inputs), std::move(p), s);
 }
 
 array dynamic_slice_update(const array& a, const array& update, const array& start,
@@ -353,8 +367,16 @@ array dynamic_slice_update(const array& a, const array& update, const array& sta
 
 array scatter_along_axis(const array& a, const array& indices, const array& values, int64_t axis,
                          ScatterReduce reduce, const S& s) {
+  const int along = normalize_axis("scatter_along_axis", axis, a.ndim());
+  return scattered_along(a, indices, values, {.axes = {along}, .reduce = static_cast<int>(reduce)},
+                         s);
+}
+
+array rules::scattered_along(const array& a, const array& indices, const array& values,
+                             GatherParams p, const S& s) {
   const char* op = "scatter_along_axis";
-  const int along = normalize_axis(op, axis, a.ndim());
+  const int along = p.axes[0];
+  const auto reduce = static_cast<ScatterReduce>(p.reduce);
   CERMET_CHECK(indices.ndim() == a.ndim(), value, op,
                "indices of shape {} for an array of shape {}; they must have as many axes",
                indices.shape(), a.shape());
@@ -365,13 +387,14 @@ array scatter_along_axis(const array& a, const array& indices, const array& valu
   const array at = broadcast_to(indices, shape, s);
   if (is_zero(at.shape().count())) return a;
   if (combines_in_float(a, reduce)) {
-    const array wide = scatter_along_axis(astype(a, Dtype::float32, s), indices,
-                                          astype(values, Dtype::float32, s), axis, reduce, s);
+    const array wide = scattered_along(astype(a, Dtype::float32, s), indices,
+                                       astype(values, Dtype::float32, s), std::move(p), s);
     return as_result(wide, a.dtype(), s);
   }
   check_has_elements(op, a, along, indices);
+  p.reduce = static_cast<int>(reduce_on(a, reduce));
   return make_node(rows::scatter_along_axis, {a, at, fit(values, shape, a.dtype(), s)},
-                   GatherParams{{along}, {}, static_cast<int>(reduce_on(a, reduce))}, s);
+                   std::move(p), s);
 }
 
 array put_along_axis(const array& a, const array& indices, const array& values,

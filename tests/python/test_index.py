@@ -366,6 +366,10 @@ def test_masks_in_a_trace_that_need_values():
     few = mx.compile(assign)(x, m, mx.array([7.0, 8.0]))
     with pytest.raises(IndexError, match="index 2 is out of range for axis 0 of size 2"):
         few.tolist()
+    none = mx.compile(assign)(x, m, mx.zeros((0,)))
+    with pytest.raises(IndexError, match="out of range for axis 0"):
+        none.tolist()
+    assert mx.compile(assign)(x, m & False, mx.zeros((0,))).tolist() == [1, 1, 1, 1]
     with pytest.raises(ValueError, match=r"\(2, 2\) for the places that a mask of shape \(4,\)"):
         mx.compile(assign)(x, m, mx.ones((2, 2)))
     for f in (lambda x, m: x[m], lambda x, m: assign(x, (m, None), mx.ones((3, 1)))):
@@ -776,3 +780,44 @@ def test_an_index_beside_a_counted_one_is_told_of_by_its_axis():
     x = mx.zeros((7, 5))
     with pytest.raises(IndexError, match=r"index 9 is out of range for axis 0 of size 7"):
         mx.eval(x[mx.array([0, 1, 2, 3, 9]), mx.arange(5)])
+
+
+# Reads and writes along axis 1 of (3, 5), at a place out of it.
+OUT_OF_RANGE = {
+    "take": lambda x, t: mx.take(x, t, axis=1),
+    "x[:, t]": lambda x, t: x[:, t],
+    "x[i, t]": lambda x, t: x[mx.array([0, 2]), t],
+    "x[arange, t]": lambda x, t: x[mx.arange(3)[:, None], t],
+    "take_along_axis": lambda x, t: mx.take_along_axis(x, t[None], axis=1),
+    "take_along_axis, one": lambda x, t: mx.take_along_axis(x, t[None, :1], axis=1),
+    "put_along_axis": lambda x, t: mx.put_along_axis(x, t[None], mx.array(1.0), axis=1),
+    "x[:, t] = 1": lambda x, t: assign(x + 0, (slice(None), t), 1),
+    "x.at": lambda x, t: x.at[:, t].add(1),
+    "cross_entropy": lambda x, t: mx.fast.cross_entropy(x, mx.broadcast_to(t[0], (3,))),
+}
+
+
+@pytest.mark.parametrize("name", OUT_OF_RANGE)
+def test_an_axis_in_a_batch_is_told_of_as_without(name):
+    """Of the value and the gradient, of one batch and of a batch of batches."""
+    f = OUT_OF_RANGE[name]
+    x, t = mx.zeros((3, 5)), mx.array([9, 1])
+    message = "index 9 is out of range for axis 1 of size 5"
+    gradient = mx.grad(lambda x, t: mx.sum(f(x, t) * mx.sin(f(x, t))))
+    for g in (f, gradient):
+        for depth in range(3):
+            given = [mx.broadcast_to(a, (2,) * depth + a.shape) for a in (x, t)]
+            batched = g
+            for _ in range(depth):
+                batched = mx.vmap(batched)
+            with pytest.raises(IndexError, match=message):
+                mx.eval(batched(*given))
+
+
+@pytest.mark.parametrize("name", [n for n in OUT_OF_RANGE if "=" not in n and n != "x.at"])
+def test_a_gradient_alone_looks_at_indices(name):
+    """The value is not needed for it."""
+    f = OUT_OF_RANGE[name]
+    gradient = mx.grad(lambda x: mx.sum(f(x, mx.array([9, 1]))))
+    with pytest.raises(IndexError, match="index 9 is out of range for axis 1 of size 5"):
+        mx.eval(gradient(mx.zeros((3, 5))))
