@@ -6,6 +6,7 @@ at each call, and only another value is traced again.
 import cermet.core as mx
 import numpy as np
 import pytest
+from cermet.utils import tree_flatten
 
 bound = mx.array(2.0)
 
@@ -104,3 +105,30 @@ def test_arguments_may_not_be_looked_at():
     for f in (lambda x: x * x.item(), lambda x: x * (x + bound).item()):
         with pytest.raises(ValueError, match="stands for an argument in a trace"):
             mx.compile(f)(mx.array(2.0))
+
+
+CONTAINERS = {
+    "list": lambda x, n: [x, n],
+    "dict": lambda x, n: {"x": x, "n": n},
+    "of lists": lambda x, n: ([x], {"n": (n,)}),
+}
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_arrays_in_arguments_may_be_looked_at(name):
+    """In lists and dicts: one trace for each value."""
+
+    def f(tree):
+        (_, x), (_, n) = tree_flatten(tree)
+        return x * n.item() + n if n > 1 else x - n
+
+    compiled = mx.compile(f)
+    x = mx.array([1.0, -2.0])
+    for n, traces in ((3, 1), (1, 1), (3, 0), (1, 0), (4, 1)):
+        given = CONTAINERS[name](x, mx.array(n))
+        want = f(given).tolist()
+        got = []
+        assert traces_of(lambda tree, got=got: got.extend(compiled(tree).tolist()), given) == traces
+        assert got == want
+    other = CONTAINERS[name](x * 3, mx.array(4))
+    assert traces_of(compiled, other) == 0 and compiled(other).tolist() == f(other).tolist()

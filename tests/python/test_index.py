@@ -714,7 +714,7 @@ def of(*shape):
     return np.random.default_rng(8).integers(-2, 2, shape).astype(np.int32)
 
 
-# An index that counts along an axis of the indices is the axis itself. Shape, the function of arange,
+# An index that counts along an axis of the indices is the axis itself. Shape, a function of arange,
 # x and the other index, that index, and the op by which it is done.
 COUNTED = {
     "rows": ((5, 7), lambda n, x, t: x[n(5), t], of(5), "take_along_axis"),
