@@ -413,14 +413,6 @@ std::optional<Params> gradient_kernel(const OpCall& c) {
   return attention;
 }
 
-// Adds up what was broadcast to `a`, over the axes where `like` has size 1.
-array summed_to(const array& a, const Shape& like) {
-  AxisList axes;
-  for (int axis = 0; axis < like.ndim(); ++axis)
-    if (same_size(like.dim(axis), 1) && !same_size(a.shape().dim(axis), 1)) axes.push_back(axis);
-  return axes.empty() ? a : sum(a, axes, true);
-}
-
 array attention_vjp(const OpCall& c, const array&, int k, const array& g) {
   const AttentionParams& p = c.get<AttentionParams>();
   Arrays inputs(c.inputs.begin(), c.inputs.end());
@@ -436,7 +428,7 @@ array attention_vjp(const OpCall& c, const array&, int k, const array& g) {
       if (same_size(by_head.shape().dim(1), x.shape().dim(1))) return astype(by_head, x.dtype());
       return astype(sum(grouped(by_head, key_heads), AxisList{2}, false), x.dtype());
     }
-    case kArray: return astype(summed_to(by_head, x.shape()), x.dtype());
+    case kArray: return astype(sum_to(by_head, x.shape()), x.dtype());
     case kScale:
     case kNumber: return astype(sum(by_head, {}, false), x.dtype());
     case kSinks: break;

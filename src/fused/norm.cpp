@@ -38,6 +38,22 @@ array layer_norm_graph(const OpCall& c) {
   return as_result(y, result_dtype(c));
 }
 
+// With v the centred x, r = 1 / sqrt(mean(v²) + eps) and h the cotangent of v r, that of x is
+// r (h - mean(h) - v r² mean(h v)). The graph's own derivative takes the mean from what is r (h - ...) without
+// it, which waits for a pass over the row more; here both means come with the variance.
+array layer_norm_vjp(const OpCall& c, const array&, int k, const array& g) {
+  const array& input = c.inputs[static_cast<size_t>(k)];
+  const array cotangent = widened(g);
+  if (k == 2) return astype(sum_to(cotangent, input.shape()), input.dtype());
+  const array x = widened(c.inputs[0]);
+  const array centred = x - mean(x, AxisList{-1}, true);
+  const array scale = rsqrt(mean(square(centred), AxisList{-1}, true) + c.get<NormParams>().eps);
+  if (k == 1) return astype(sum_to(cotangent * (centred * scale), input.shape()), input.dtype());
+  const array h = c.inputs.size() > 1 ? cotangent * widened(c.inputs[1]) : cotangent;
+  const array along = mean(h * centred, AxisList{-1}, true) * square(scale);
+  return astype((h - mean(h, AxisList{-1}, true) - centred * along) * scale, input.dtype());
+}
+
 // Integers take the dtype of the weight or bias.
 array checked_input(const char* op, const array& x, const std::optional<array>& weight,
                     const std::optional<array>& bias, double eps, const S& s) {
@@ -66,14 +82,14 @@ void check_vector(const char* op, const char* name, const std::optional<array>& 
 
 }  // namespace
 
-#define CERMET_NORM_ROW(enumerator, row_name, build, text) \
+#define CERMET_NORM_ROW(enumerator, row_name, build, vjp, text) \
   constinit const OpRow rows::row_name = {                 \
       .id = OpId::enumerator,                              \
       .name = #row_name,                                   \
       .accepts = kFloats,                                  \
       .dtype = result_dtype,                               \
       .shape = same_shape,                                 \
-      .derivative = Derived{},                             \
+      .derivative = Derived{vjp},                          \
       .vmap = DerivedVmap{},                               \
       .lowering = CompositeLowering{build},                \
       .effect = Effect::none,                              \
@@ -81,10 +97,10 @@ void check_vector(const char* op, const char* name, const std::optional<array>& 
       .max_ulp = 8,                                        \
       .doc = text,                                         \
   };
-CERMET_NORM_ROW(LayerNorm, layer_norm, layer_norm_graph,
+CERMET_NORM_ROW(LayerNorm, layer_norm, layer_norm_graph, layer_norm_vjp,
                 "(x - mean) / sqrt(variance + eps) * weight + bias over the last axis; weight and "
                 "bias may be left out.")
-CERMET_NORM_ROW(RmsNorm, rms_norm, rms_norm_graph,
+CERMET_NORM_ROW(RmsNorm, rms_norm, rms_norm_graph, nullptr,
                 "x / sqrt(mean(x²) + eps) * weight over the last axis; weight may be left out.")
 #undef CERMET_NORM_ROW
 

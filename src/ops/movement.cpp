@@ -3,7 +3,6 @@
 // contiguous. Each is a view of any buffer where strides allow it, and a map of coordinates where
 // they do not.
 #include <algorithm>
-#include <numeric>
 
 #include "ops/rules.h"
 
@@ -89,21 +88,6 @@ Lane pull_broadcast(LowerContext& cx, const NodeView& n, const Coords& at) {
   for (int axis = 0; axis < in.ndim(); ++axis)
     if (in[axis] != 1) from[axis] = at[axis + added];
   return cx.input(0, from);
-}
-
-array sum_to(const array& g, const Shape& shape) {
-  const int added = g.ndim() - shape.ndim();
-  AxisList axes;
-  for (int axis = 0; axis < g.ndim(); ++axis) {
-    const bool is_new = axis < added;
-    if (is_new || (same_size(shape.dim(axis - added), 1) && !same_size(g.shape().dim(axis), 1)))
-      axes.push_back(axis);
-  }
-  if (axes.empty()) return g;
-  const array reduced = sum(g, axes, true);
-  AxisList leading(added);
-  std::iota(leading.begin(), leading.end(), 0);
-  return added == 0 ? reduced : squeeze(reduced, leading);
 }
 
 array vmap_broadcast(const OpCall& c, std::span<const bool>, const Dim& size) {

@@ -5,6 +5,7 @@
 // widths are the words' bytes in little-endian order. The same key gives the same numbers
 // everywhere.
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "ops/rules.h"
@@ -107,6 +108,18 @@ array unit_uniform(const Shape& shape, Dtype dtype, const array& key, const S& s
                            : dtype == Dtype::bfloat16 ? 1 - 0x1p-8
                                                       : 1 - 0x1p-24;
   return minimum(u, full(shape, number(below_one), dtype, s), s);
+}
+
+// unit_uniform(shape, float32) < p. What keeps it below 1 and scales it by a power of two is done to p instead,
+// of which there is mostly one number: all of [0, 1) is below what is above its largest.
+array is_below(const Shape& shape, const array& p, const array& key, const S& s) {
+  const Dtype dtype = promote(Dtype::float32, p.dtype());
+  const array bits = astype(random::bits(shape, 4, key, s), Dtype::float32, s);
+  const array bound = astype(p, dtype, s);
+  const array scaled = multiply(bound, full({}, number(0x1p32), dtype, s), s);
+  const array all = less(full({}, number(1 - 0x1p-24), dtype, s), bound, s);
+  const double above = std::numeric_limits<double>::infinity();
+  return less(bits, where(all, full({}, number(above), dtype, s), scaled, s), s);
 }
 
 bool is_number(const array& a, double value) {
@@ -223,7 +236,7 @@ array bernoulli(const array& p, const std::optional<Shape>& shape, const array& 
   check_floating("bernoulli", p.dtype());
   const Shape result = shape.value_or(p.shape());
   check_covers("bernoulli", result, p.shape());
-  return less(unit_uniform(result, Dtype::float32, key, s), p, s);
+  return is_below(result, p, key, s);
 }
 
 array randint(const array& low, const array& high, const Shape& shape, Dtype dtype,

@@ -132,6 +132,8 @@ Arrays start_indices(const char* op, const array& start, const AxisList& axes, c
 void check_has_elements(const char* op, const array& a, int axis, const array& indices);
 
 // --- derivatives and batching ---
+// Adds up what was broadcast from `shape` to g.
+array sum_to(const array& g, const Shape& shape);
 array full_like(const array& a, double value);
 array conjugate_if_complex(const array& a);
 // Row numbers 0 .. size - 1 as an index for the batch axis, in the shape [size, rest...].

@@ -104,6 +104,28 @@ def test_draws_are_the_wheels(code, shape):
     np.testing.assert_array_equal(np.array(ours), np.array(theirs))
 
 
+BELOW_ONE = float(np.nextafter(np.float32(1), np.float32(0)))
+PROBABILITIES = [0.0, -0.0, -1.0, 1e-45, 2.0**-32, 2.0**-24, 0.3, 0.5, BELOW_ONE, 1.0, 3e38]
+PROBABILITIES += [float("inf"), float("-inf"), float("nan")]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_bernoulli_is_below(dtype):
+    """True where the uniform number of the same key is below p, for each p that there is."""
+    key, shape = mx.random.key(5), (4096, len(PROBABILITIES))
+    uniform = mx.random.uniform(shape=shape, key=key)
+    drawn = np.array(uniform)[:, 6:8]
+    exact = sorted({*map(float, drawn[:40].ravel()), *map(float, drawn[-40:].ravel())})
+    with np.errstate(over="ignore"):
+        for row in (PROBABILITIES, exact[: len(PROBABILITIES)]):
+            p = mx.array(np.array(row, np.float64)).astype(getattr(mx, dtype))
+            want = np.array(uniform) < np.array(p.astype(mx.float64))
+            np.testing.assert_array_equal(np.array(mx.random.bernoulli(p, shape, key)), want)
+            for i, one in enumerate(p):
+                one_drawn = mx.random.bernoulli(one, shape, key)
+                np.testing.assert_array_equal(np.array(one_drawn)[:, i], want[:, i])
+
+
 CLOSE = [
     "random.normal({shape})",
     "random.normal({shape}, loc=2.0, scale=0.5)",
