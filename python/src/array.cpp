@@ -56,6 +56,38 @@ nb::object in_place(const char* op, nb::object self, nb::handle b) {
 }
 
 template <BinaryOp f>
+const char* name_of_slot = nullptr;
+
+// Either operand may be the array.
+template <BinaryOp f>
+PyObject* number_slot(PyObject* a, PyObject* b) {
+  try {
+    if (!is_array(a)) return reflected<f>(name_of_slot<f>, b, a).release().ptr();
+    refuse_list(name_of_slot<f>, b);
+    return binary<f>(name_of_slot<f>, a, b).release().ptr();
+  } catch (...) {
+    set_python_error(std::current_exception());
+    return nullptr;
+  }
+}
+
+// Python would come to the methods by looking them up in the class, which takes longer than what they do.
+// After the methods: defining one leads the slot to it. Subclasses that have methods of their own do so.
+template <BinaryOp f>
+void set_slot(nb::class_<array>& c, const char* op, binaryfunc PyNumberMethods::* slot) {
+  name_of_slot<f> = op;
+  reinterpret_cast<PyTypeObject*>(c.ptr())->tp_as_number->*slot = number_slot<f>;
+}
+
+void set_slots(nb::class_<array>& c) {
+  set_slot<add>(c, "add", &PyNumberMethods::nb_add);
+  set_slot<subtract>(c, "subtract", &PyNumberMethods::nb_subtract);
+  set_slot<multiply>(c, "multiply", &PyNumberMethods::nb_multiply);
+  set_slot<divide>(c, "divide", &PyNumberMethods::nb_true_divide);
+  set_slot<matmul>(c, "matmul", &PyNumberMethods::nb_matrix_multiply);
+}
+
+template <BinaryOp f>
 void def_operator(nb::class_<array>& c, const char* op, const std::string& name, bool reversible,
                   bool assignable) {
   c.def(("__" + name + "__").c_str(),
@@ -116,6 +148,7 @@ void def_operators(nb::class_<array>& c) {
   c.def("__pos__", [](const array& a) { return a; });
   c.def("__abs__", [](const array& a) { return abs(a); });
   c.def("__invert__", &invert);
+  set_slots(c);
 }
 
 // Goes over the first axis; each element is cut off when it is asked for.

@@ -151,6 +151,31 @@ def test_operators_with_numbers(name):
             same(backward)
 
 
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "truediv", "matmul"])
+def test_operators_of_subclasses(name):
+    """A subclass, and a class changed later, has the operators that its methods say."""
+    f = getattr(operator, name)
+    method, reflected = f"__{name}__", f"__r{name}__"
+    a, values = mx.array([1.0, 2.0]), np.array([1.0, 2.0], np.float32)
+    plain = type("plain", (mx.array,), {})([1.0, 2.0])
+    own = type("own", (mx.array,), {method: lambda *_: "to", reflected: lambda *_: "from"})([1.0])
+    for x, y in ((plain, a), (a, plain), (plain, plain), (getattr(a, method), None)):
+        got = x(a) if y is None else f(x, y)
+        np.testing.assert_array_equal(np.array(got), f(values, values))
+    assert (f(own, a), f(own, 2), f(own, own)) == ("to", "to", "to")
+    assert (f(a, own), f(2, own)) == ("from", "from")
+    for x, y in ((a, "x"), ("x", a), (None, a), (a, None)):
+        with pytest.raises(TypeError):
+            f(x, y)
+    defined = getattr(mx.array, method)
+    setattr(mx.array, method, lambda *_: "patched")
+    try:
+        assert f(a, a) == "patched"
+    finally:
+        setattr(mx.array, method, defined)
+    np.testing.assert_array_equal(np.array(f(a, a)), f(values, values))
+
+
 @pytest.mark.parametrize("name", ["and_", "or_", "xor", "lshift", "rshift"])
 def test_bit_operators(name):
     f = getattr(operator, name)
