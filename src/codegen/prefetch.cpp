@@ -72,7 +72,8 @@ class Planner {
   void place_loads(const For& row, const std::vector<const For*>& loops) {
     passes_.clear();
     for (const For* loop : loops) passes_.push_back({loop, LaneAnalysis(kernel_, *loop)});
-    for (size_t i = 0; i < passes_.size(); ++i) place_loads(row, i);
+    // What is loaded last first: its loader, where it is the best but for that, is then left to others.
+    for (size_t i = passes_.size(); i-- > 0;) place_loads(row, i);
   }
 
   void place_loads(const For& row, size_t pass) {
