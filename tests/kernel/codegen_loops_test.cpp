@@ -5,7 +5,6 @@
 
 #include <cstring>
 
-#include "codegen/prefetch.h"
 #include "codegen/target.h"
 #include "kernel/compiled.h"
 #include "kernel/passes.h"
@@ -770,54 +769,6 @@ TEST(CodegenLoops, StoresAreSeenByLaterLoads) {
 })",
         one_axis({0, 1, 3, 16, 30, 64, 77}),
         [](const auto& e) { return std::vector<int64_t>{e[0], 2, e[0]}; });
-}
-
-// The gradient of softmax: after the maximum come the exponentials, a sum of quotients, and the result.
-constexpr const char* kSoftmaxGradient = R"(kernel "softmax_gradient" {
-  param p0 float32 in
-  param p1 float32 in
-  param p2 float32 out
-  axis a0 "rows"
-  axis a1 "columns"
-  strides 3
-  value v0 float32
-  value v1 float32
-  value v2 float32
-  for stage (a0, a1) {
-    %0 = load(p0[a0*s0 + a1])
-    fold v0 over (a1) last lanes {
-      float32 init float32(-inf) step max(state(0, float32), %0) merge max(state(0, float32), other(0, float32))
-    }
-    %1 = exp(sub(%0, v0))
-    %2 = add(state(0, float32), other(0, float32))
-    fold v1 over (a1) last lanes {
-      float32 init float32(-0) step add(state(0, float32), %1) merge %2
-    }
-    %3 = div(%1, v1)
-    %4 = mul(%3, load(p1[a0*s1 + a1]))
-    fold v2 over (a1) last lanes {
-      float32 init float32(-0) step add(state(0, float32), %4) merge %2
-    }
-    store p2[a0*s2 + a1] = sub(%4, mul(%3, v2))
-  }
-})";
-
-TEST(CodegenLoops, BothPassesWithMuchWorkFetch) {
-  const ir::TargetFacts facts = cpu_facts(CpuLevel::avx512);
-  const Kernel tiled = ir::lower(ir::parse(kSoftmaxGradient), facts);
-  const auto& chunk = std::get<ir::For>(tiled.body.at(0));
-  std::vector<const ir::For*> loops;
-  for (const ir::Stmt& stmt : chunk.body)
-    if (const auto* loop = std::get_if<ir::For>(&stmt)) loops.push_back(loop);
-  ASSERT_EQ(loops.size(), 4);
-  const auto ahead = codegen::fetched_ahead(tiled, chunk);
-  ASSERT_EQ(ahead.size(), 2);
-  ASSERT_EQ(ahead.at(loops[1]).size(), 1);
-  EXPECT_EQ(ahead.at(loops[1])[0].buffer.id, 1);  // for the next pass
-  EXPECT_EQ(ahead.at(loops[1])[0].next_row, ir::kNone);
-  ASSERT_EQ(ahead.at(loops[2]).size(), 1);
-  EXPECT_EQ(ahead.at(loops[2])[0].buffer.id, 0);  // of the next row
-  EXPECT_EQ(ahead.at(loops[2])[0].next_row, 0);
 }
 
 }  // namespace
