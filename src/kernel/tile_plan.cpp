@@ -286,7 +286,6 @@ class Planner {
   void assign_passes(Group& group) {
     if (group.kind != GroupKind::row) return;
     for (int number : group.tasks) first_pass(group, plan_.tasks[number]);
-    for (size_t i = group.tasks.size(); i-- > 0;) join_later(group, plan_.tasks[group.tasks[i]]);
     for (int number : group.tasks) join_readers(group, plan_.tasks[number]);
     for (bool again = true; again;) {
       again = false;
@@ -314,45 +313,24 @@ class Planner {
     task.pass = pass;
   }
 
-  // A fold along the row goes with the last pass before its value is needed, if that loads the same anyway:
-  // an earlier one, which waits for memory, has less to load.
-  void join_later(const Group& group, Task& task) {
-    const Fold* fold = std::get_if<Fold>(task.line.stmt);
-    if (fold == nullptr || fold->axes != group.rows || fold->emit != Emit::last) return;
-    int needed = task.pass;
-    bool waits = false;
-    for (int number : group.tasks) {
-      const Task& other = plan_.tasks[number];
-      if (std::ranges::count(other.needs, fold->value) == 0) continue;
-      needed = waits ? std::min(needed, other.pass) : other.pass;
-      waits = true;
-    }
-    for (int pass = needed - 1; waits && pass > task.pass; --pass)
-      if ((pass - task.pass) % 2 == 0 && loads_with(group, task, pass)) {
-        task.pass = pass;
-        return;
-      }
-  }
-
-  // Whether other tasks of the pass load all that this one does.
-  bool loads_with(const Group& group, const Task& task, int pass) {
-    std::set<ParamId> others;
-    for (int number : group.tasks)
-      if (const Task& other = plan_.tasks[number]; &other != &task && other.pass == pass)
-        others.merge(loaded_by(other));
-    return std::ranges::includes(others, loaded_by(task));
-  }
-
   // A sum over rows, which nothing here waits for, goes with a pass that loads what it does anyway.
   void join_readers(const Group& group, Task& task) {
     const Fold* fold = std::get_if<Fold>(task.line.stmt);
     if (fold == nullptr || task.kind != TaskKind::fold || fold->axes == group.rows ||
         task.range != set_of(group.axes) || !plan_.is_split(task))
       return;
+    const std::set<ParamId> own = loaded_by(task);
+    const auto loads_with = [&](int pass) {
+      std::set<ParamId> others;
+      for (int number : group.tasks)
+        if (const Task& other = plan_.tasks[number]; &other != &task && other.pass == pass)
+          others.merge(loaded_by(other));
+      return std::ranges::includes(others, own);
+    };
     int last = 0;
     for (int number : group.tasks) last = std::max(last, plan_.tasks[number].pass);
     for (int pass = task.pass; pass <= last; pass += 2)
-      if (loads_with(group, task, pass)) {
+      if (loads_with(pass)) {
         task.pass = pass;
         return;
       }
