@@ -20,8 +20,6 @@ namespace {
 constexpr const char* kName = "scaled_dot_product_attention";
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-array widened(const array& a) { return is_half(a.dtype()) ? astype(a, Dtype::float32) : a; }
-
 Shape attention_shape(const OpCall& call) {
   Shape shape = call.inputs[0].shape();
   shape.dim(3) = call.inputs[2].shape().dim(3);

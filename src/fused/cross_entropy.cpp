@@ -19,7 +19,7 @@ Dtype loss_dtype(const OpCall& call) {
 
 // The largest logit is taken off both terms before they meet, so that a great one costs no digits.
 array cross_entropy_graph(const OpCall& c) {
-  const array logits = astype(c.inputs[0], loss_dtype(c));
+  const array logits = widened(c.inputs[0]);
   const array chosen = take_along_axis(logits, expand_dims(c.inputs[1], {-1}), -1);
   const array largest = stop_gradient(cermet::max(logits, AxisList{-1}, true));
   const array offset = select(isfinite(largest), largest, full_like(largest, 0));

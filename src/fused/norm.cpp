@@ -12,8 +12,6 @@ namespace {
 
 constexpr double kOne = 1;
 
-array widened(const array& a) { return is_half(a.dtype()) ? astype(a, Dtype::float32) : a; }
-
 Dtype result_dtype(const OpCall& call) {
   Dtype dtype = call.inputs[0].dtype();
   for (const array& input : call.inputs.subspan(1)) dtype = promote(dtype, input.dtype());

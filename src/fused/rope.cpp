@@ -49,7 +49,7 @@ array last_axis_part(const array& a, int64_t first, const Dim& size) {
 array rope_graph(const OpCall& c) {
   const RopeParams& p = c.get<RopeParams>();
   const Dtype dtype = c.inputs[0].dtype();
-  const array x = is_half(dtype) ? astype(c.inputs[0], Dtype::float32) : c.inputs[0];
+  const array x = widened(c.inputs[0]);
   const int64_t pairs = p.dims / 2;
   const Dim& width = x.shape().dim(x.ndim() - 1);
   const array angle = angles(c);

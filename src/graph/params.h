@@ -23,7 +23,8 @@ struct NoParams {
 
 struct CastParams {
   Dtype dtype = Dtype::float32;
-  bool rounds = true;  // to a half here; else where the result is stored, as that of any op
+  // To a half, and the derivative to one, here; else where the result is stored, as that of any op.
+  bool rounds = true;
   static auto fields(auto& p) { return std::tie(p.dtype, p.rounds); }
 };
 

@@ -34,7 +34,10 @@ constinit const OpRow rows::cast = {
     .accepts = kAny,
     .dtype = [](auto& c) { return c.template get<CastParams>().dtype; },
     .shape = same_shape,
-    .derivative = Linear{[](auto& c, int, auto& g) { return astype(g, c.inputs[0].dtype()); }},
+    .derivative = Linear{[](auto& c, int, auto& g) {
+      const Dtype dtype = c.inputs[0].dtype();
+      return c.template get<CastParams>().rounds ? astype(g, dtype) : as_result(g, dtype);
+    }},
     .vmap = BroadcastVmap{},
     .lowering = MapLowering{[](auto& cx, auto& n, auto a) {
       return cast_lane(cx.builder(), a[0], n.input_dtypes[0], n.dtype,

@@ -223,7 +223,7 @@ std::optional<array> few_elements(const OpCall& c, bool in_memory) {
     return std::nullopt;
   const Dtype dtype = c.row.dtype.value(c), wide = wide_dtype(dtype);
   const bool is_cast = x.node()->row == &rows::cast && !x.is_ready() &&
-                       std::get<CastParams>(x.node()->params).rounds;
+                       (std::get<CastParams>(x.node()->params).rounds || !is_half(x.dtype()));
   const array source = is_cast ? array(x.node()->inputs[0]) : x;
   const array all = merged_along(source, std::array{x.dtype(), wide}, axes, combine);
   return make_node(rows::reshape, {as_result(all, dtype)}, ShapeParams{c.row.shape.value(c)}, {});
@@ -254,7 +254,7 @@ array reduce(const Reduction& r, const array& a, const OptionalAxes& axes, bool 
   return make_node(r.row, pack(a), ReduceParams{std::move(over), keepdims}, s);
 }
 
-Dtype widened(const array& a, const OpRow& row) {
+Dtype total_dtype(const array& a, const OpRow& row) {
   const Params none = NoParams{};
   return accumulated_dtype({row, none, {&a, 1}});
 }
@@ -376,11 +376,11 @@ CERMET_ARG_ROW(ArgMax, argmax, true,
 #undef CERMET_ARG_ROW
 
 array sum(const array& a, const OptionalAxes& axes, bool keepdims, const S& s) {
-  return reduce({rows::sum, widened(a, rows::sum), true, 0}, a, axes, keepdims, s);
+  return reduce({rows::sum, total_dtype(a, rows::sum), true, 0}, a, axes, keepdims, s);
 }
 
 array prod(const array& a, const OptionalAxes& axes, bool keepdims, const S& s) {
-  return reduce({rows::prod, widened(a, rows::prod), true, 1}, a, axes, keepdims, s);
+  return reduce({rows::prod, total_dtype(a, rows::prod), true, 1}, a, axes, keepdims, s);
 }
 
 array min(const array& a, const OptionalAxes& axes, bool keepdims, const S& s) {

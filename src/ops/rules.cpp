@@ -153,6 +153,13 @@ array fit(const array& a, const Shape& shape, Dtype dtype, const S& s) {
 
 Dtype wide_dtype(Dtype dtype) { return is_half(dtype) ? Dtype::float32 : dtype; }
 
+array widened(const array& a, const S& s) {
+  const Dtype dtype = wide_dtype(a.dtype());
+  const bool is_kept = a.dtype() != dtype && full_params(a) == nullptr;
+  return is_kept ? make_node(rows::cast, pack(a), CastParams{dtype, false}, s)
+                 : astype(a, dtype, s);
+}
+
 array as_result(const array& a, Dtype dtype, const S& s) {
   const bool is_kept = is_half(dtype) && a.dtype() != dtype && full_params(a) == nullptr;
   return is_kept ? make_node(rows::cast, pack(a), CastParams{dtype, false}, s)

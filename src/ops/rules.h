@@ -95,6 +95,8 @@ array binary_inexact(const OpRow& row, const array& a, const array& b, const S& 
 array fit(const array& a, const Shape& shape, Dtype dtype, const S& s);
 // Half types compute in float32.
 Dtype wide_dtype(Dtype dtype);
+// As an op computes with it: halves are float32, and their derivative is kept so inside a kernel.
+array widened(const array& a, const S& s = {});
 // What an op has computed wide, as its result of this dtype: kept wide inside a kernel, where astype rounds.
 array as_result(const array& a, Dtype dtype, const S& s = {});
 // The value of an array whose elements are all one number known now, else null.

@@ -17,7 +17,7 @@ AxisList axis_list(const ReduceParams& p) { return {p.axes.begin(), p.axes.end()
 
 array softmax_graph(const OpCall& c) {
   const AxisList axes = axis_list(c.get<ReduceParams>());
-  const array x = astype(c.inputs[0], wide_dtype(c.inputs[0].dtype()));
+  const array x = widened(c.inputs[0]);
   const array e = cermet::exp(x - stop_gradient(cermet::max(x, axes, true)));
   return as_result(e / cermet::sum(e, axes, true), c.inputs[0].dtype());
 }
@@ -25,7 +25,7 @@ array softmax_graph(const OpCall& c) {
 array logsumexp_graph(const OpCall& c) {
   const ReduceParams& p = c.get<ReduceParams>();
   const AxisList axes = axis_list(p);
-  const array x = astype(c.inputs[0], wide_dtype(c.inputs[0].dtype()));
+  const array x = widened(c.inputs[0]);
   array largest = stop_gradient(cermet::max(x, axes, true));
   if (is_complex(x.dtype())) largest = real(largest);
   // An infinite maximum is the result itself; taking 0 off instead keeps inf - inf away. An imaginary part
@@ -130,14 +130,14 @@ array softmax(const array& a, const OptionalAxes& axes, bool precise, const S& s
 array mean(const array& a, const OptionalAxes& axes, bool keepdims, const S& s) {
   const Axes over = resolve_axes("mean", axes, a.ndim());
   const Dtype dtype = to_inexact(a.dtype());
-  const array x = astype(a, wide_dtype(dtype), s);
+  const array x = widened(astype(a, dtype, s), s);
   return as_result(divided(sum(x, axes, keepdims, s), group_size(a, over), s), dtype, s);
 }
 
 array var(const array& a, const OptionalAxes& axes, bool keepdims, int ddof, const S& s) {
   const Axes over = resolve_axes("var", axes, a.ndim());
   const Dtype dtype = to_inexact(a.dtype());
-  const array x = astype(a, wide_dtype(dtype), s);
+  const array x = widened(astype(a, dtype, s), s);
   const array from_mean = subtract(x, mean(x, axes, true, s), s);
   const array squares = is_complex(dtype)
                             ? add(square(real(from_mean, s), s), square(imag(from_mean, s), s), s)

@@ -692,3 +692,31 @@ def test_views_of_an_array_share_strides():
     x = mx.zeros((64, 10))
     kernel = mx.explain(lambda x: x[:, :4] * x[:, 4:8] - x[:, 1:5], x).kernels[0]
     assert "\n  strides 2\n" in kernel.ir
+
+
+LATE_HALVES = {
+    "mean": lambda x, c: mx.mean(mx.tanh(x) * c) * mx.array(2**-7, c.dtype),
+    "var": lambda x, c: mx.sum(mx.var(x * c, axis=-1)),
+    "std": lambda x, c: mx.sum(mx.std(x * c, axis=-1)),
+    "rms_norm": lambda x, c: mx.sum(mx.fast.rms_norm(x * c, None, 1e-5) * c),
+    "layer_norm": lambda x, c: mx.sum(mx.fast.layer_norm(x * c, None, None, 1e-5) * c),
+}
+
+
+@pytest.mark.parametrize("name", LATE_HALVES)
+def test_gradients_inside_a_kernel_are_wide(name):
+    """What ops compute in float32 of halves has a derivative that is rounded where it is stored, to
+    float32 here, not on the way: small ones are not lost."""
+    f = LATE_HALVES[name]
+    x, c = (make_input("f16[64,256]", seed) for seed in (1, 2))
+
+    def gradient(x, c):
+        return mx.grad(lambda x: f(x, c).astype(mx.float32))(x).astype(mx.float32)
+
+    wide = [a.astype(mx.float64) for a in (x, c)]
+    want = np.array(mx.grad(f)(*wide))
+    assert len(mx.explain(gradient, x, c).kernels) == 1
+    for run in (gradient, mx.compile(gradient)):
+        np.testing.assert_allclose(
+            np.array(run(x, c)), want, rtol=1e-5, atol=2e-6 * np.abs(want).max()
+        )
