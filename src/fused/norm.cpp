@@ -42,14 +42,14 @@ array layer_norm_graph(const OpCall& c) {
 array layer_norm_vjp(const OpCall& c, const array&, int k, const array& g) {
   const array& input = c.inputs[static_cast<size_t>(k)];
   const array cotangent = widened(g);
-  if (k == 2) return astype(sum_to(cotangent, input.shape()), input.dtype());
+  if (k == 2) return as_result(sum_to(cotangent, input.shape()), input.dtype());
   const array x = widened(c.inputs[0]);
   const array centred = x - mean(x, AxisList{-1}, true);
   const array scale = rsqrt(mean(square(centred), AxisList{-1}, true) + c.get<NormParams>().eps);
-  if (k == 1) return astype(sum_to(cotangent * (centred * scale), input.shape()), input.dtype());
+  if (k == 1) return as_result(sum_to(cotangent * (centred * scale), input.shape()), input.dtype());
   const array h = c.inputs.size() > 1 ? cotangent * widened(c.inputs[1]) : cotangent;
   const array along = mean(h * centred, AxisList{-1}, true) * square(scale);
-  return astype((h - mean(h, AxisList{-1}, true) - centred * along) * scale, input.dtype());
+  return as_result((h - mean(h, AxisList{-1}, true) - centred * along) * scale, input.dtype());
 }
 
 // Integers take the dtype of the weight or bias.
