@@ -2,7 +2,6 @@
 #include "codegen/lane_analysis.h"
 
 #include <algorithm>
-#include <functional>
 #include <unordered_map>
 
 #include "kernel/walk.h"
@@ -27,17 +26,6 @@ LaneOrder lane_order(const std::vector<FoldState>& states) {
   const bool wide =
       std::ranges::any_of(states, [](const FoldState& s) { return size_of(s.dtype) == 8; });
   return wide ? LaneOrder{32, 2048} : LaneOrder{64, 4096};
-}
-
-int merge_ops(const Kernel& kernel, const std::vector<FoldState>& states) {
-  std::set<ExprId> seen;
-  const std::function<void(ExprId)> walk = [&](ExprId id) {
-    if (!seen.insert(id).second) return;
-    for_each_operand(kernel[id], walk);
-  };
-  for (const FoldState& s : states) walk(s.merge);
-  return static_cast<int>(
-      std::ranges::count_if(seen, [&](ExprId id) { return kernel[id].kind == ExprKind::op; }));
 }
 
 LaneAnalysis::LaneAnalysis(const Kernel& kernel, const For& loop)
@@ -365,7 +353,6 @@ void LaneAnalysis::note_access(BufferRef buffer, const Index& index, bool masked
   }
   const Access access = this->access(index);
   simple_ = simple_ && !masked && access.kind == AccessKind::unit;
-  straight_ = straight_ && access.kind <= AccessKind::unit;
   if (masked) return;
   if (access.kind == AccessKind::pair) has_pairs_ = true;
   if (access.kind == AccessKind::strided && !store) note_strided_load(buffer, index);

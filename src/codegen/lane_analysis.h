@@ -67,9 +67,8 @@ class LaneAnalysis {
 
   const ir::For& loop() const { return loop_; }
   const std::vector<const ir::Fold*>& folds() const { return folds_; }  // over this loop
-  bool nested() const { return nested_; }         // holds a loop, a merge or a template
-  bool has_pairs() const { return has_pairs_; }   // unmasked accesses of the kind
-  bool is_straight() const { return straight_; }  // all accesses are contiguous or of one element
+  bool nested() const { return nested_; }            // holds a loop, a merge or a template
+  bool has_pairs() const { return has_pairs_; }      // unmasked accesses of the kind
   bool holds_lanes() const { return holds_lanes_; }  // holds another lane loop
   // Every unit access without mask can be addressed before the loop.
   bool switchable() const { return switchable_; }
@@ -154,7 +153,6 @@ class LaneAnalysis {
   mutable std::optional<UsualCost> usual_;
   bool nested_ = false;
   bool has_pairs_ = false;
-  bool straight_ = true;
   bool holds_lanes_ = false;
   bool switchable_ = true;
   bool simple_ = true;
@@ -173,6 +171,5 @@ struct LaneOrder {
   int64_t block;
 };
 LaneOrder lane_order(const std::vector<ir::FoldState>& states);
-int merge_ops(const ir::Kernel& kernel, const std::vector<ir::FoldState>& states);  // of one merge
 
 }  // namespace cermet::codegen

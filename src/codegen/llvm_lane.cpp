@@ -7,8 +7,6 @@
 //           the body carries no masks.
 // plain     Bodies that hold loops, and small ones where masks cost nothing: one for whole vectors, one
 //           with masks.
-// sums      Where masks cost nothing (AVX-512), short rows least: all lanes of a fold in registers, the last
-//           round under masks.
 //
 // A body that is one long chain of integer operations, such as a cipher's rounds, goes over several vectors
 // at a time: as one wider vector, which LLVM takes apart.
@@ -33,9 +31,9 @@ namespace {
 constexpr int64_t kGroup = 64;           // elements of one round of the unrolled fold loop
 constexpr int kUnrolledCost = 48;        // ops and accesses that it may have,
 constexpr int kUnrolledCostOf32 = 112;   // ..., where its constants stay in registers: there are 32
+constexpr size_t kRegisterBytes = 16;    // of the narrowest vector register
 constexpr int kInlineMergeCost = 104;    // ops of merges that are emitted for each pair of vectors
 constexpr int kIntoL1 = 3, kIntoL2 = 2;  // locality of a prefetch
-constexpr int kMasks = 4;                // registers of them that a loop keeps
 constexpr int kTwiceCost = 16;           // ops and accesses of a body that is made twice
 constexpr int kPastCost = 11;  // ops, for each line moved, of a loop that waits for memory
 // The processor looks some 200 instructions ahead: of a longer chain it finds too little to do at a time.
@@ -45,6 +43,17 @@ constexpr int kMostAtOnce = 1024;   // ops of them all
 constexpr int kMostLanes = 128;     // of them all
 constexpr int64_t kPart = 1 << 14;  // elements between polls, a multiple of any vector's and line's
 constexpr int64_t kPartWork = kPart / 4;
+
+int ops_in(const Kernel& kernel, const std::vector<FoldState>& states) {
+  std::set<ExprId> seen;
+  const std::function<void(ExprId)> walk = [&](ExprId id) {
+    if (!seen.insert(id).second) return;
+    for_each_operand(kernel[id], walk);
+  };
+  for (const FoldState& s : states) walk(s.merge);
+  return static_cast<int>(
+      std::ranges::count_if(seen, [&](ExprId id) { return kernel[id].kind == ExprKind::op; }));
+}
 
 class LaneLoop {
  public:
@@ -79,7 +88,7 @@ class LaneLoop {
     const Fold* fold;
     LaneOrder order;
     Values init;   // scalars
-    Values lanes;  // one array of `order.lanes` (and a vector more) for each state; none: registers
+    Values lanes;  // one array of `order.lanes` (and a vector more) for each state
     Values stack;  // of the tree
   };
 
@@ -253,22 +262,19 @@ class LaneLoop {
   // Lanes below count, which is positive and at most the width.
   Value* first_lanes(Value* count) {
     if (width_ == 1) return b_.CreateICmpSLT(i64(0), count);
-    if (ops_.features().avx512 && width_ >= 8) return lanes_below(count, 0);
+    if (ops_.features().avx512 && width_ >= 8) {
+      llvm::Type* type = b_.getIntNTy(static_cast<unsigned>(std::max(64, width_)));
+      Value* others =
+          b_.CreateShl(llvm::Constant::getAllOnesValue(type), b_.CreateZExt(count, type));
+      Value* bits =
+          b_.CreateTrunc(b_.CreateNot(others), b_.getIntNTy(static_cast<unsigned>(width_)));
+      return b_.CreateBitCast(bits, with_width(b_.getInt1Ty(), width_));
+    }
     std::vector<llvm::Constant*> numbers;
     for (int k = 0; k < width_; ++k)
       numbers.push_back(llvm::ConstantInt::get(flag_type(), static_cast<uint64_t>(k)));
     Value* lanes = llvm::ConstantVector::get(numbers);
     return b_.CreateICmpSGT(ops_.splat(b_.CreateTrunc(count, flag_type()), width_), lanes);
-  }
-
-  // Of `width` lanes from `first` on, those below count, by mask registers.
-  Value* lanes_below(Value* count, int first) {
-    llvm::Type* type = b_.getIntNTy(static_cast<unsigned>(std::max(64, width_)));
-    Value* others = b_.CreateShl(llvm::Constant::getAllOnesValue(type), b_.CreateZExt(count, type));
-    Value* bits = b_.CreateNot(others);
-    if (first > 0) bits = b_.CreateLShr(bits, static_cast<uint64_t>(first));
-    bits = b_.CreateTrunc(bits, b_.getIntNTy(static_cast<unsigned>(width_)));
-    return b_.CreateBitCast(bits, with_width(b_.getInt1Ty(), width_));
   }
 
   // Lanes in range between blocks. Without mask registers a mask is integers of which the sign counts:
@@ -473,13 +479,12 @@ class LaneLoop {
   void folds() {
     int64_t block = INT64_MAX;
     Values results;
-    const bool in_memory = !sums_under_masks();
     for (const Fold* fold : analysis_.folds()) {
       Accumulator a{
           fold, lane_order(fold->states), e_.states(fold->states, Emitter::Part::init), {}, {}};
       const auto slots = static_cast<uint64_t>(a.order.lanes) + static_cast<uint64_t>(width_);
       for (const FoldState& s : fold->states)
-        if (in_memory) a.lanes.push_back(ops_.slot(ops_.memory_type(s.dtype), slots));
+        a.lanes.push_back(ops_.slot(ops_.memory_type(s.dtype), slots));
       a.stack = e_.tree_stack(a.init);
       block = std::min(block, a.order.block);
       results.append(a.init.begin(), a.init.end());
@@ -502,7 +507,6 @@ class LaneLoop {
     Value* next = b_.CreateAdd(from, i64(block));
     Value* last = b_.CreateICmpSGE(next, count_);
     Value* to = b_.CreateSelect(last, count_, next);
-    if (accumulators_[0].lanes.empty()) return block_in_registers(from, to, last);
     const int64_t copies = kGroup / width_;
     const int most = ops_.features().avx512 ? kUnrolledCostOf32 : kUnrolledCost;
     const bool unrolled = !analysis_.nested() && analysis_.cost() * copies <= most;
@@ -511,7 +515,7 @@ class LaneLoop {
     for (const Accumulator& a : accumulators_) {
       if (unrolled && equal) continue;  // the groups start in registers
       Value* inside = b_.CreateAnd(from, i64(a.order.block - 1));
-      e_.when(a.order.block == block ? nullptr : b_.CreateICmpEQ(inside, i64(0)), {}, [&] {
+      when(a.order.block == block ? nullptr : b_.CreateICmpEQ(inside, i64(0)), {}, [&] {
         start(a);
         return Values();
       });
@@ -522,108 +526,37 @@ class LaneLoop {
       const Values so_far(&carried[results.size()], &carried[results.size()] + a.init.size());
       Value* ends = b_.CreateICmpEQ(b_.CreateAnd(to, i64(a.order.block - 1)), i64(0));
       const Values value =
-          e_.when(a.order.block == block ? nullptr : b_.CreateOr(ends, last), so_far, [&] {
-            return e_.tree_push(a.fold->states, a.stack, across_lanes(a), number_of(a, from), last);
+          when(a.order.block == block ? nullptr : b_.CreateOr(ends, last), so_far, [&] {
+            Value* number =
+                b_.CreateLShr(from, i64(std::countr_zero(static_cast<uint64_t>(a.order.block))));
+            return e_.tree_push(a.fold->states, a.stack, across_lanes(a), number, last);
           });
       results.append(value.begin(), value.end());
     }
     return results;
   }
 
-  Value* number_of(const Accumulator& a, Value* from) {
-    return b_.CreateLShr(from, i64(std::countr_zero(static_cast<uint64_t>(a.order.block))));
-  }
-
-  // Masks cost nothing: short steps that end in an addition, whose instruction takes one.
-  bool sums_under_masks() const {
-    const LaneOrder order = lane_order(analysis_.folds()[0]->states);
-    const auto adds = [&](const FoldState& s) {
-      return e_.kernel()[s.step].kind == ExprKind::op && e_.kernel()[s.step].code == Code::add;
-    };
-    return ops_.features().avx512 && switched() && analysis_.is_straight() &&
-           order.lanes / width_ <= kMasks &&
-           analysis_.cost() * order.lanes / width_ <= kUnrolledCost &&
-           std::ranges::all_of(analysis_.folds(), [&](const Fold* fold) {
-             return lane_order(fold->states).lanes == order.lanes &&
-                    std::ranges::all_of(fold->states, adds);
-           });
-  }
-
-  // A block whose lanes never go through memory.
-  Values block_in_registers(Value* from, Value* to, Value* last) {
-    const int lanes = accumulators_[0].order.lanes;
-    Value* whole = b_.CreateAnd(difference(to, from), i64(-lanes));
-    Values carried;
-    for (const Accumulator& a : accumulators_)
-      for (Value* init : a.init)
-        carried.append(static_cast<size_t>(lanes / width_), ops_.splat(init, width_));
-    carried = masked_groups(from, sum(from, whole), to, lanes / width_, carried);
-    Values results;
-    size_t at = 0;
-    for (const Accumulator& a : accumulators_) {
-      std::vector<Values> vectors(static_cast<size_t>(lanes / width_));
-      for (size_t s = 0; s < a.init.size(); ++s)
-        for (Values& vector : vectors) vector.push_back(carried[at++]);
-      const Values value =
-          e_.tree_push(a.fold->states, a.stack, e_.across_lanes(a.fold->states, std::move(vectors)),
-                       number_of(a, from), last);
-      results.append(value.begin(), value.end());
+  // f() where the condition holds (null: always), else `otherwise`.
+  Values when(Value* condition, const Values& otherwise, const std::function<Values()>& f) {
+    if (condition == nullptr) return f();
+    llvm::BasicBlock* then = e_.block("then");
+    llvm::BasicBlock* join = e_.block("join");
+    b_.CreateCondBr(condition, then, join);
+    llvm::BasicBlock* before = b_.GetInsertBlock();
+    b_.SetInsertPoint(then);
+    Values made;
+    e_.in_scope({.kind = ScopeKind::conditional}, [&](Scope&) { made = f(); });
+    llvm::BasicBlock* end = b_.GetInsertBlock();
+    b_.CreateBr(join);
+    b_.SetInsertPoint(join);
+    Values joined;
+    for (size_t i = 0; i < made.size(); ++i) {
+      llvm::PHINode* phi = b_.CreatePHI(made[i]->getType(), 2);
+      phi->addIncoming(otherwise[i], before);
+      phi->addIncoming(made[i], end);
+      joined.push_back(phi);
     }
-    return results;
-  }
-
-  // From `from` to `to`, that many vectors a round: whole rounds up to `full`, then one whose masks leave lanes
-  // out. Gives the states, as `carried` has them before.
-  Values masked_groups(Value* from, Value* full, Value* to, int vectors, const Values& carried) {
-    e_.forget(analysis_.writes());
-    llvm::BasicBlock* pre = b_.GetInsertBlock();
-    llvm::BasicBlock* head = e_.block("vectors");
-    llvm::BasicBlock* check = e_.block("check");
-    llvm::BasicBlock* exit = e_.block("after");
-    Values rest;
-    for (int v = 0; v < vectors; ++v)
-      rest.push_back(lanes_below(b_.CreateSub(to, full), v * width_));
-    b_.SetInsertPoint(head);
-    llvm::PHINode* k = b_.CreatePHI(b_.getInt64Ty(), 3);
-    Values flags, at_head, at_check;
-    for (Value* mask : rest) flags.push_back(b_.CreatePHI(mask->getType(), 3));
-    for (Value* c : carried) at_head.push_back(b_.CreatePHI(c->getType(), 3));
-    Scope scope{.kind = ScopeKind::loop, .preheader = pre, .writes = &analysis_.writes()};
-    e_.in_scope(scope, [&](Scope& inner) {
-      const Values out = group(k, at_head, &flags);
-      Value* following = b_.CreateAdd(k, i64(vectors * width_));
-      b_.CreateCondBr(b_.CreateICmpSLT(following, full), head, check);
-      llvm::BasicBlock* latch = b_.GetInsertBlock();
-      pre = inner.preheader;
-      b_.SetInsertPoint(check);
-      const auto join = [&](Value* at_pre, Value* at_latch) {
-        llvm::PHINode* phi = b_.CreatePHI(at_pre->getType(), 2);
-        phi->addIncoming(at_pre, pre);
-        phi->addIncoming(at_latch, latch);
-        return phi;
-      };
-      const auto enter = [&](Value* phi, Value* at_pre, Value* at_latch, Value* at_check) {
-        llvm::cast<llvm::PHINode>(phi)->addIncoming(at_pre, pre);
-        llvm::cast<llvm::PHINode>(phi)->addIncoming(at_latch, latch);
-        llvm::cast<llvm::PHINode>(phi)->addIncoming(at_check, check);
-      };
-      Value* reached = join(full, following);
-      for (size_t i = 0; i < carried.size(); ++i) {
-        at_check.push_back(join(carried[i], out[i]));
-        enter(at_head[i], carried[i], out[i], at_check[i]);
-      }
-      b_.CreateCondBr(b_.CreateICmpSLT(reached, to), head, exit);
-      enter(k, from, following, full);
-      for (size_t v = 0; v < rest.size(); ++v) {
-        Value* all = llvm::Constant::getAllOnesValue(rest[v]->getType());
-        enter(flags[v], all, all, rest[v]);
-      }
-    });
-    b_.SetInsertPoint(pre);
-    b_.CreateCondBr(b_.CreateICmpSLT(from, full), head, check);
-    b_.SetInsertPoint(exit);
-    e_.forget(analysis_.writes());
-    return at_check;
+    return joined;
   }
 
   void start(const Accumulator& a) {
@@ -666,18 +599,12 @@ class LaneLoop {
                                     llvm::Align(1)));
   }
 
-  // flags: masks, for a vector each; null: of whole vectors.
-  Values group(Value* k, Values carried, const Values* flags = nullptr) {
+  Values group(Value* k, Values carried) {
     Lanes whole = lanes_at(k);
     e_.current()->lanes = &whole;
-    const int64_t group = flags == nullptr ? kGroup : static_cast<int64_t>(flags->size()) * width_;
-    for (int64_t copy = 0; copy < group; copy += width_) {
+    for (int64_t copy = 0; copy < kGroup; copy += width_) {
       Value* here = sum(k, i64(copy));
       Lanes lanes = lanes_at(here);
-      if (flags != nullptr) {
-        lanes.active = (*flags)[static_cast<size_t>(copy / width_)];
-        lanes.masked = true;
-      }
       lanes.pointers.assign(pointers_.begin(), pointers_.end());
       e_.in_scope({.lanes = &lanes}, [&](Scope&) {
         e_.bind_axis(loop_.axes[0], lanes.first);
@@ -686,16 +613,16 @@ class LaneLoop {
         for (const Accumulator& a : accumulators_) {
           Emitter::FoldRun& run = e_.fold_run(*a.fold);
           run = {};
-          for (size_t s = 0; s < a.init.size(); ++s)
+          for (size_t s = 0; s < a.lanes.size(); ++s)
             run.state.push_back(carried[register_of(a, s, copy, at)]);
-          at += a.init.size() * static_cast<size_t>(a.order.lanes / width_);
+          at += a.lanes.size() * static_cast<size_t>(a.order.lanes / width_);
         }
         e_.statements(loop_.body);
         at = 0;
         for (const Accumulator& a : accumulators_) {
-          for (size_t s = 0; s < a.init.size(); ++s)
+          for (size_t s = 0; s < a.lanes.size(); ++s)
             carried[register_of(a, s, copy, at)] = e_.fold_run(*a.fold).state[s];
-          at += a.init.size() * static_cast<size_t>(a.order.lanes / width_);
+          at += a.lanes.size() * static_cast<size_t>(a.order.lanes / width_);
         }
       });
     }
@@ -712,14 +639,41 @@ class LaneLoop {
   // The lanes' states merged by halving: scalars.
   Values across_lanes(const Accumulator& a) {
     const int pairs = a.order.lanes / width_ - 1 + std::countr_zero(static_cast<unsigned>(width_));
-    if (pairs * merge_ops(e_.kernel(), a.fold->states) > kInlineMergeCost)
+    if (pairs * ops_in(e_.kernel(), a.fold->states) > kInlineMergeCost)
       return across_lanes_in_memory(a);
     std::vector<Values> vectors;
     for (int lane = 0; lane < a.order.lanes; lane += width_) {
       vectors.emplace_back();
       for (size_t s = 0; s < a.lanes.size(); ++s) vectors.back().push_back(lane_vector(a, s, lane));
     }
-    return e_.across_lanes(a.fold->states, std::move(vectors));
+    const auto merge = [&](const Values& left, const Values& right) {
+      return e_.states(a.fold->states, Emitter::Part::merge, &left, &right);
+    };
+    for (size_t half = vectors.size() / 2; half > 0; half /= 2)
+      for (size_t v = 0; v < half; ++v) vectors[v] = merge(vectors[v], vectors[v + half]);
+    // Down to a whole register; there the lanes move, as narrower vectors are no instruction's.
+    size_t smallest = kRegisterBytes;
+    for (const FoldState& s : a.fold->states) smallest = std::min(smallest, size_of(s.dtype));
+    const int least = static_cast<int>(kRegisterBytes / smallest);
+    Values value = vectors[0];
+    for (int half = width_ / 2; half > 0; half /= 2) {
+      Values left, right;
+      for (Value* v : value) {
+        left.push_back(half < least ? v : lanes_of(v, 0, half));
+        right.push_back(half < least ? lanes_of(v, half, width_of(v)) : lanes_of(v, half, half));
+      }
+      value = merge(left, right);
+    }
+    for (Value*& v : value) v = width_of(v) > 1 ? b_.CreateExtractElement(v, uint64_t{0}) : v;
+    return value;
+  }
+
+  // `count` lanes from `from` on; those past the vector's end are undefined.
+  Value* lanes_of(Value* vector, int from, int count) {
+    if (from == 0 && count == width_of(vector)) return vector;
+    llvm::SmallVector<int, 32> numbers;
+    for (int i = from; i < from + count; ++i) numbers.push_back(i < width_of(vector) ? i : -1);
+    return b_.CreateShuffleVector(vector, numbers);
   }
 
   // For long merges: one copy of the code. A vector may reach past the lanes wanted: what it

@@ -70,9 +70,6 @@ const Target& cuda_target();  // text only: compile gives CUDA C++ source
 CpuLevel cpu_level();
 ir::TargetFacts cpu_facts(CpuLevel level);
 Object compile_cpu(const ir::Kernel& tiled, CpuLevel level, bool polls = false);
-namespace codegen {
-std::string llvm_text(const ir::Kernel& tiled, CpuLevel level);  // what compile_cpu gives LLVM
-}
 // Whether gather instructions take no longer than loads of single elements: measured, up to three times as
 // long on AMD's Zen 4 and 5.
 bool has_fast_gathers();

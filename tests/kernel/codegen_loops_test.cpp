@@ -91,44 +91,6 @@ TEST(CodegenLoops, Sums) {
              "add(state(0, float64), other(0, float64))");
 }
 
-// Several sums beside a store; a lane that is left out would add 1/0.
-TEST(CodegenLoops, SumsUnderMasks) {
-  const std::string text = R"(kernel {
-  param p0 float32 in
-  param p1 float32 out
-  param p2 float32 out
-  axis a0
-  axis a1 variable
-  axis a2 variable
-  value v0 float32
-  value v1 float32, float32
-  for chunk (a1) grid 1 {
-    for lane (a2) begin 0 end extent(a0) {
-      %0 = div(float32(1), load(p0[a2]))
-      %1 = add(state(0, float32), other(0, float32))
-      fold v0 over (a2) last lanes {
-        float32 init float32(-0) step add(state(0, float32), %0) merge %1
-      }
-      fold v1 over (a2) last lanes {
-        float32 init float32(-0) step add(load(p0[a2]), state(0, float32)) merge %1
-        float32 init float32(2) step add(state(0, float32), state(1, float32)) merge add(state(1, float32), other(1, float32))
-      }
-      store p1[a2] = %0
-    }
-    store p2[] = add(v0, sub(v1.0, v1.1))
-  }
-})";
-  check(text, one_axis(kFoldSizes),
-        [](const auto& e) { return std::vector<int64_t>{e[0], e[0], 1}; });
-  // An array holds the 64 lanes of a state and a vector more where they are not registers.
-  const auto has_array = [&](CpuLevel level, int width) {
-    const std::string made = codegen::llvm_text(ir::parse(text), level);
-    return made.find(fmt::format("alloca [{} x float]", 64 + width)) != std::string::npos;
-  };
-  EXPECT_TRUE(has_array(CpuLevel::avx2, 8));
-  EXPECT_FALSE(has_array(CpuLevel::avx512, 16));
-}
-
 TEST(CodegenLoops, MaximaAndConditions) {
   check_fold(Dtype::float32, Dtype::float32, "float32(-inf)",
              "max(state(0, float32), load(p0[a2]))", "max(state(0, float32), other(0, float32))");
