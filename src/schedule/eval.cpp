@@ -234,8 +234,7 @@ class TapeReader {
   void add(const NodeRef& node) {
     CERMET_CHECK(node->row != nullptr, value, "eval",
                  "an array of shape {} has no data: it stands for an argument in a trace (compile, "
-                 "vmap); return "
-                 "what is made of it, and evaluate that outside",
+                 "vmap); return what is made of it, and evaluate that outside",
                  node->shape.to_string());
     look_at_symbols(*node);
     // A node that others will still ask for is stored: computing it again would cost more.

@@ -26,9 +26,8 @@ struct ProductShape {
 
 struct ProductScheme {
   ir::Scheme scheme = ir::Scheme::fma;
-  bool exchanged = false;  // B stands for A
-  std::optional<ir::Scheme> kept =
-      std::nullopt;  // of the same bits, better where its packing is kept
+  bool exchanged = false;                         // B stands for A
+  std::optional<ir::Scheme> kept = std::nullopt;  // of the same bits, by a packing that is kept
 };
 
 ProductScheme scheme_of(const ProductShape& product);
