@@ -13,10 +13,7 @@ struct Interval {
 
 class Finder {
  public:
-  explicit Finder(PlanGraph& graph) : graph_(graph), readers_(graph.nodes.size(), 0) {
-    for (const PlanNode& n : graph.nodes)
-      for (Id input : n.inputs) readers_[input]++;
-  }
+  explicit Finder(PlanGraph& graph) : graph_(graph), readers_(reader_counts(graph)) {}
 
   void find() {
     std::vector<bool> seen(graph_.nodes.size(), false);

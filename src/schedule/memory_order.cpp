@@ -12,10 +12,7 @@ namespace {
 
 class Chooser {
  public:
-  explicit Chooser(PlanGraph& graph) : graph_(graph), readers_(graph.nodes.size(), 0) {
-    for (const PlanNode& n : graph.nodes)
-      for (Id input : n.inputs) readers_[input]++;
-  }
+  explicit Chooser(PlanGraph& graph) : graph_(graph), readers_(reader_counts(graph)) {}
 
   void choose() {
     for (Id id = static_cast<Id>(graph_.nodes.size()) - 1; id >= 0; --id) {

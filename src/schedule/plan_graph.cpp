@@ -234,6 +234,13 @@ class Maker {
 
 }  // namespace
 
+std::vector<int> reader_counts(const PlanGraph& graph) {
+  std::vector<int> counts(graph.nodes.size(), 0);
+  for (const PlanNode& n : graph.nodes)
+    for (Id input : n.inputs) counts[input]++;
+  return counts;
+}
+
 PlanGraph make_plan_graph(const TracedGraph& graph) {
   PlanGraph made = Maker(graph).make();
   find_fresh_targets(made);

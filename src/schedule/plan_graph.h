@@ -55,6 +55,8 @@ struct PlanGraph {
 };
 
 PlanGraph make_plan_graph(const TracedGraph& graph);
+// Of each node, how often it is an input.
+std::vector<int> reader_counts(const PlanGraph& graph);
 
 // A node of one input, whose elements have another dtype.
 bool is_other_dtype(const PlanGraph& graph, Id id);
