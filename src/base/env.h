@@ -28,7 +28,7 @@ namespace cermet::env {
   X(allocator, "CERMET_ALLOCATOR", "caching|guard|guard_front", "caching",                       \
     "guard: each buffer ends (guard_front: begins) at an inaccessible page")                     \
   X(fail_alloc, "CERMET_FAIL_ALLOC", "n", "", "the n-th allocation fails")                       \
-  X(skip_pass, "CERMET_SKIP_PASS", "simplify,unswitch,simplify_tiled", "",                       \
+  X(skip_pass, "CERMET_SKIP_PASS", "simplify,relax_max,unswitch,simplify_tiled", "",                       \
     "passes over kernels to leave out")                                                          \
   X(dump, "CERMET_DUMP", "folder", "", "where to write the IR after each pass")                  \
   X(matmul_f32, "CERMET_MATMUL_F32", "auto|fma", "auto", "scheme of float32 matmul")             \

@@ -22,6 +22,7 @@ Kernel simplify_for(const Kernel& kernel, const TargetFacts&) { return simplify(
 
 constexpr Pass kPasses[] = {
     {"simplify", false, simplify_for},
+    {"relax_max", false, relax_max},
     {"expand", true, expand},
     {"tile", true, tile},
     {"unswitch", true, unswitch},

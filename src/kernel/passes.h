@@ -53,6 +53,9 @@ Hash hash_bytes(std::string_view bytes);
 // axes and strides keep their numbers: the caller fills the record by them.
 Kernel simplify(const Kernel& kernel);
 
+// Makes maxima and minima by a choice where what they are in rows with a NaN shows in no result.
+Kernel relax_max(const Kernel& kernel, const TargetFacts& target);
+
 // Replaces math codes by their expansions (math.h).
 Kernel expand(const Kernel& kernel, const TargetFacts& target);
 
@@ -70,7 +73,7 @@ std::string_view scheme_of(const Kernel& kernel, const TargetFacts& target);
 // is not there.
 Kernel unswitch(const Kernel& kernel, const TargetFacts& target);
 
-// simplify, expand, tile, unswitch, simplify: ready for codegen.
+// simplify, relax_max, expand, tile, unswitch, simplify: ready for codegen.
 Kernel lower(const Kernel& kernel, const TargetFacts& target);
 
 }  // namespace cermet::ir

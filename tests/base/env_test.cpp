@@ -56,7 +56,7 @@ TEST(Env, AWrongChoiceNamesTheChoices) {
          "[env] CERMET_MATMUL_F32=bad is no value of it; use auto|fma");
   expect("CERMET_SKIP_PASS", "simplify,tile", env::skip_pass,
          "[env] CERMET_SKIP_PASS=simplify,tile is no value of it; "
-         "use simplify,unswitch,simplify_tiled");
+         "use simplify,relax_max,unswitch,simplify_tiled");
 }
 
 TEST(Env, CountsAreFromOneOn) {
