@@ -22,9 +22,8 @@ namespace {
 
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kDepth = ir::kPanelDepth, kColumns = ir::kPanelColumns;
-constexpr int kIntoL2 = 2;  // locality of a prefetch: L1 fetches too little at a time for rows,
-constexpr int kIntoL1 = 3;  // enough for one stream
-constexpr int64_t kBytesAhead = 4096;  // of such a stream, at least
+constexpr int kIntoL2 = 2;             // locality of a prefetch: L1 fetches too little at a time
+constexpr int64_t kBytesAhead = 8192;  // of a stream of columns, at least
 constexpr int64_t kPart = 512;         // of k, along which A stays in L1 for
 constexpr int64_t kGroups = 4;         // groups of columns
 constexpr int64_t kWhole = int64_t{1} << 30;
@@ -90,9 +89,9 @@ class PanelCode {
   bool is_four() const { return rows_ == 4; }
   // As many as 32 (16) registers hold beside a row of the matrix.
   int64_t tile_vectors() const { return (many_ ? 2 : 1) * (is_four() ? 2 : 1); }
-  // Along k, where elements are widened in short vectors, so that the work for a cache line is long, the
-  // matrix is read in one stream; else processors see far enough to follow some side by side, which share A.
-  bool streams() const { return rows_ == 1 && given_ != dtype_ && !many_; }
+  // Along k a single row of A takes the matrix in one stream: where its columns are short, processors do not
+  // keep up with several side by side, though these would share A.
+  bool streams() const { return rows_ == 1; }
   // Rows of the matrix along n for a single row of A: the longer the work for a line, the more share C.
   int64_t together() const { return given_ != dtype_ ? 8 : 4; }
   // Of vector v of row i from the beginning of a tile.
@@ -161,16 +160,16 @@ class PanelCode {
     return b_.CreateAlignedLoad(type, scratch, llvm::Align(16));
   }
 
-  void prefetch(Value* pointer, int locality = kIntoL2) {
+  void prefetch(Value* pointer) {
     b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {pointer->getType()},
-                       {pointer, b_.getInt32(0), b_.getInt32(locality), b_.getInt32(1)});
+                       {pointer, b_.getInt32(0), b_.getInt32(kIntoL2), b_.getInt32(1)});
   }
-  // How far ahead a stream of rows (columns) of so many elements is asked for: `least` of them or more.
-  Value* stream_ahead(Value* elements, int64_t least) {
+  // How far ahead a stream of columns of so many elements is asked for.
+  Value* stream_ahead(Value* elements) {
     Value* bytes = b_.CreateMul(elements, f_.word(static_cast<int64_t>(size_of(given_))));
     Value* some = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, bytes, f_.word(1));
     Value* more = b_.CreateUDiv(f_.word(kBytesAhead - 1), some);
-    return b_.CreateMul(stride(), b_.CreateAdd(more, f_.word(least)));
+    return b_.CreateMul(stride(), b_.CreateAdd(more, f_.word(1)));
   }
 
   Value* product(Value* x, Value* y, Value* sum) {
@@ -361,7 +360,7 @@ class PanelCode {
   std::pair<Value*, Value*> fetch(Value* row, Value* at, int64_t elements, Value* length) {
     const auto size = static_cast<int64_t>(size_of(given_));
     for (int64_t line = 0; line < elements * size; line += kLineBytes)
-      prefetch(matrix(row, b_.CreateAdd(at, f_.word(line / size))), kIntoL2);
+      prefetch(matrix(row, b_.CreateAdd(at, f_.word(line / size))));
     Value* next = b_.CreateAdd(at, f_.word(elements));
     Value* ends = b_.CreateICmpSGE(next, length);
     return {b_.CreateSelect(ends, matrix(row, stride()), row),
@@ -375,7 +374,7 @@ class PanelCode {
 
   int64_t group() const {
     if (streams()) return 1;
-    return rows_ == 1 || (many_ && is_four()) ? 4 : many_ ? 3 : is_four() ? 2 : 1;
+    return many_ && is_four() ? 4 : many_ ? 3 : is_four() ? 2 : 1;
   }
 
   // Columns j .. of a group over `depth` of k, from `begin` on. `fetched`: see tile; of a single row empty.
@@ -392,7 +391,7 @@ class PanelCode {
           matrix(f_.argument(2), b_.CreateAdd(begin, b_.CreateMul(column, stride()))));
     carried.append(columns.size() * rows_ * chains(),
                    llvm::Constant::getNullValue(f_.vector(lanes_)));
-    Value* ahead = stream_ahead(depth, group());
+    Value* ahead = stream_ahead(depth);
     const int64_t line = std::max(unit_, kLineBytes / static_cast<int64_t>(size_of(given_)));
     const int64_t round = std::max(line, chains() * unit_);
     Value* whole = b_.CreateAnd(depth, f_.word(-round));
@@ -417,11 +416,8 @@ class PanelCode {
   int64_t place_of_sums() const { return place_of_a() + 1 + group(); }
 
   void fetch_columns(MicroValues& in, Value* ahead, int64_t line) {
-    if (rows_ > 1) {
-      std::tie(in[0], in[1]) = fetch(in[0], in[1], group() * line, f_.argument(4));
-      return;
-    }
-    for (int64_t v = 0; v < group(); ++v) prefetch(matrix(in[1 + v], ahead), kIntoL1);
+    if (streams()) prefetch(matrix(in[place_of_a() + 1], ahead));
+    else std::tie(in[0], in[1]) = fetch(in[0], in[1], group() * line, f_.argument(4));
   }
 
   // unit_ of k, the first at `from` of a round, or the first `count` of them.
