@@ -121,8 +121,42 @@ class MovedAxes {
     return true;
   }
 
+  void reorder(const Axes& order) {
+    const std::vector<Parts> before = axes_;
+    for (size_t axis = 0; axis < before.size(); ++axis)
+      axes_[axis] = before[static_cast<size_t>(order[axis])];
+  }
+
+  // Axes that are shared, those that are so in part, those that are repeated: these may stand for other
+  // heads or for rows, and the largest are the rows.
+  Axes rows_last() const {
+    const auto kind = [&](const Parts& parts) {
+      const bool none = std::ranges::none_of(parts, [&](int part) { return is_repeated(part); });
+      return none                                                                      ? 0
+             : std::ranges::all_of(parts, [&](int part) { return is_repeated(part); }) ? 2
+                                                                                       : 1;
+    };
+    Axes order;
+    for (int wanted : {0, 1, 2})
+      for (size_t axis = 0; axis < axes_.size(); ++axis)
+        if (kind(axes_[axis]) == wanted) order.push_back(static_cast<int>(axis));
+    const auto size_of = [&](int axis) {
+      Dim all = 1;
+      for (int part : axes_[static_cast<size_t>(axis)])
+        all = is_one(all) ? size(part) : times(all, size(part));
+      return all;
+    };
+    for (size_t i = order.size() - 1; i-- > 0;) {
+      if (kind(axes_[static_cast<size_t>(order[i])]) != 2) break;
+      if (is_less(size_of(order.back()), size_of(order[i])))
+        std::rotate(order.begin() + static_cast<ptrdiff_t>(i),
+                    order.begin() + static_cast<ptrdiff_t>(i) + 1, order.end());
+    }
+    return order;
+  }
+
   std::optional<Operand> operand(const NodeRef& node, bool swapped) const {
-    const auto is_repeated = [&](int part) { return parts_[static_cast<size_t>(part)].repeated; };
+    const auto is_repeated = [&](int part) { return this->is_repeated(part); };
     if (!std::ranges::all_of(axes_.back(), is_repeated)) return std::nullopt;
     Operand operand{node, swapped, {}};
     std::vector<int> order;  // of the shared parts, as the axes have them
@@ -148,6 +182,7 @@ class MovedAxes {
     parts_.push_back({size, repeated});
     return static_cast<int>(parts_.size()) - 1;
   }
+  bool is_repeated(int part) const { return parts_[static_cast<size_t>(part)].repeated; }
   const Dim& size(int part) const { return parts_[static_cast<size_t>(part)].size; }
 
   bool regroup(const Shape& to) {
@@ -332,13 +367,30 @@ array moved(array a, std::span<const Move> moves, const Dim& last) {
   return a;
 }
 
-std::optional<Operand> moved_operand(const NodeRef& node, bool swapped, const Shape& product,
-                                     std::span<const Move> moves, bool undone) {
+namespace {
+
+std::optional<MovedAxes> moved_axes(const Shape& product, std::span<const Move> moves,
+                                    bool undone) {
   MovedAxes axes(product);
   const auto apply = [&](const Move& move) { return axes.apply(move, undone); };
   const bool fits = undone ? std::ranges::all_of(moves | std::views::reverse, apply)
                            : std::ranges::all_of(moves, apply);
-  return fits ? axes.operand(node, swapped) : std::nullopt;
+  return fits ? std::optional(axes) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Axes> rows_last(const Shape& product, std::span<const Move> moves) {
+  const auto axes = moved_axes(product, moves, false);
+  return axes ? std::optional(axes->rows_last()) : std::nullopt;
+}
+
+std::optional<Operand> moved_operand(const NodeRef& node, bool swapped, const Shape& product,
+                                     std::span<const Move> moves, bool undone, const Axes& order) {
+  auto axes = moved_axes(product, moves, undone);
+  if (!axes) return std::nullopt;
+  axes->reorder(order);
+  return axes->operand(node, swapped);
 }
 
 }  // namespace cermet::attention

@@ -49,11 +49,14 @@ array moved(array a, std::span<const Move> moves, const Dim& last);
 // The operand, and what it is behind repeats, broadcasts and casts from halves.
 Operand whole_operand(const NodeRef& node, bool swapped);
 Operand find_operand(const NodeRef& node, bool swapped, const PatternGraph& graph);
-// The operand of a product of the given shape, whose rows share it, where the product's result is moved:
-// `moves` from the product on, or, `undone`, from the last that leads to it. nullopt: its axes and
-// those of the rows get mixed.
+// The axes of a moved product but the last, in an order that has what its rows are made of behind what they
+// share with the operand. nullopt: they get mixed.
+std::optional<Axes> rows_last(const Shape& product, std::span<const Move> moves);
+// The operand of a product of the given shape, whose rows share it, where the product's result is moved,
+// and then has its axes in this order: `moves` from the product on, or, `undone`, from the last that leads
+// to it. nullopt: its axes and those of the rows get mixed.
 std::optional<Operand> moved_operand(const NodeRef& node, bool swapped, const Shape& product,
-                                     std::span<const Move> moves, bool undone);
+                                     std::span<const Move> moves, bool undone, const Axes& order);
 
 bool repeat_alike(const Operand& a, const Operand& b);
 // The first axis with repetition, behind which all is repeated; their number if there is none, -1 if

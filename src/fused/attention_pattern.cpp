@@ -111,7 +111,7 @@ class Matcher {
   }
 
   std::optional<array> build(PatternBuilder& to) const {
-    const int leading = static_cast<int>(scores_shape().ndim()) - 2;
+    const int leading = found_.scores.ndim() - 2;
     const int batch = batch_axes();
     AttentionParams p;
     p.empty_is_nan = true;
@@ -135,7 +135,8 @@ class Matcher {
     const std::optional<array> made = as_kernel(inputs, p, root_->stream);
     if (!made) return std::nullopt;
     made->node()->origin = root_->origin;
-    const array result = reshaped(astype(*made, root_->dtype), result_shape());
+    const array result =
+        back_in_order(reshaped(astype(*made, root_->dtype), ordered(result_shape())));
     return in_order(root_->row == &rows::matmul
                         ? moved(result, found_.weight_moves, result_features())
                         : result,
@@ -162,7 +163,7 @@ class Matcher {
   // As the last product gives it, in the axes of the scores. Not by sizes of the root, which cannot be
   // named while it is replaced.
   Shape result_shape() const {
-    Shape shape = found_.score_moves.empty() ? found_.product.rows_shape() : scores_shape();
+    Shape shape = found_.score_moves.empty() ? found_.product.rows_shape() : found_.scores;
     shape.dim(shape.ndim() - 1) = result_features();
     return shape;
   }
@@ -171,7 +172,29 @@ class Matcher {
     return values.dim(values.ndim() - 1);
   }
 
-  const Shape& scores_shape() const { return found_.scores; }
+  Shape scores_shape() const { return ordered(found_.scores); }
+
+  // Of what the softmax is of: as the kernel has its axes, and back.
+  Shape ordered(const Shape& shape) const {
+    Shape result = shape;
+    for (size_t axis = 0; axis < order_.size(); ++axis)
+      result.dim(static_cast<int>(axis)) = shape.dim(order_[axis]);
+    return result;
+  }
+  array ordered(const array& a) const {
+    if (order_.empty()) return a;
+    Axes axes = order_;
+    axes.push_back(a.ndim() - 1);
+    return make_node(rows::transpose, pack(a), AxesParams{axes}, root_->stream);
+  }
+  array back_in_order(const array& a) const {
+    if (order_.empty()) return a;
+    Axes axes(order_.size());
+    for (size_t axis = 0; axis < order_.size(); ++axis)
+      axes[static_cast<size_t>(order_[axis])] = static_cast<int>(axis);
+    axes.push_back(a.ndim() - 1);
+    return make_node(rows::transpose, pack(a), AxesParams{axes}, root_->stream);
+  }
 
   bool is(const NodeRef& node, const OpRow& row) const {
     return node->row == &row && graph_.is_open(*node);
@@ -253,11 +276,15 @@ class Matcher {
       return true;
     }
     const Shape products = in_order(first.node->shape, first.swapped);
-    auto k = moved_operand(keys, keys_swapped, products, found_.score_moves, false);
-    auto v = moved_operand(values, values_swapped, last.rows_shape(), found_.weight_moves, true);
+    const auto order = rows_last(products, found_.score_moves);
+    if (!order) return false;
+    auto k = moved_operand(keys, keys_swapped, products, found_.score_moves, false, *order);
+    auto v =
+        moved_operand(values, values_swapped, last.rows_shape(), found_.weight_moves, true, *order);
     if (!k || !v || !repeat_alike(*k, *v)) return false;
     keys_ = std::move(*k);
     values_ = std::move(*v);
+    if (!std::ranges::is_sorted(*order)) order_ = *order;
     return true;
   }
 
@@ -408,24 +435,28 @@ class Matcher {
   // One score for each head, or for all.
   bool sinks_fit() const {
     if (!found_.sinks || is_number(found_.sinks)) return true;
-    const Shape &shape = found_.sinks->shape, &scores = scores_shape();
-    for (int i = 1; i <= shape.ndim(); ++i) {
-      const int axis = scores.ndim() - i;
-      const bool of_heads = axis >= batch_axes() && axis < scores.ndim() - 2;
-      if (!of_heads && !is_one(shape.dim(shape.ndim() - i))) return false;
+    Shape shape = found_.sinks->shape;
+    while (shape.ndim() < found_.scores.ndim()) shape.insert(0, 1);
+    shape = ordered(shape);
+    for (int axis = 0; axis < shape.ndim(); ++axis) {
+      const bool of_heads = axis >= batch_axes() && axis < shape.ndim() - 2;
+      if (!of_heads && !is_one(shape.dim(axis))) return false;
     }
     return true;
   }
 
   array sinks_of_heads(PatternBuilder& to) const {
-    const Shape& scores = scores_shape();
+    const Shape scores = scores_shape();
     const int leading = scores.ndim() - 2;
     Shape heads = scores;
     for (int axis = 0; axis < scores.ndim(); ++axis)
       if (axis < batch_axes() || axis >= leading) heads.dim(axis) = 1;
     const Shape shape = {product(scores, batch_axes(), leading)};
     if (is_number(found_.sinks)) return to.number(found_.sinks, shape, found_.sinks->dtype);
-    return reshaped(broadcast_to(array(found_.sinks), heads), shape);
+    Shape given = found_.sinks->shape;
+    while (given.ndim() < heads.ndim()) given.insert(0, 1);
+    const array sinks = ordered(reshaped(array(found_.sinks), given));
+    return reshaped(broadcast_to(sinks, heads), shape);
   }
 
   bool scores(const NodeRef& node) {
@@ -605,7 +636,7 @@ class Matcher {
     array q = scales.size() == others && !found_.product.swapped
                   ? array(given)
                   : moved(in_order(array(node), swapped), moves, features);
-    q = moved(q, found_.score_moves, features);
+    q = ordered(moved(q, found_.score_moves, features));
     for (const Scale& scale : scales) {
       if (is_number(scale.array) && p.scaled == 0) {
         p.scaled =
@@ -653,11 +684,12 @@ class Matcher {
 
   // [1 or batch, 1 or heads, 1 or queries, 1 or keys].
   array spread_in_four(array mask) const {
-    const Shape& scores = scores_shape();
+    const Shape scores = scores_shape();
     const int leading = scores.ndim() - 2;
     Shape shape = mask.shape();
     while (shape.ndim() < scores.ndim()) shape.insert(0, 1);
-    mask = reshaped(mask, shape);
+    mask = ordered(reshaped(mask, shape));
+    shape = ordered(shape);
     const auto fit_axes = [&](int begin, int end) {
       bool spreads = false;
       for (int axis = begin; axis < end; ++axis) spreads |= !is_one(shape.dim(axis));
@@ -689,6 +721,7 @@ class Matcher {
   bool is_divided_last_ = false;
   Found found_;
   Operand keys_, values_;
+  Axes order_;  // of the scores but the last, as the kernel has them; empty: their own
 };
 
 bool is_any_of(const NodeRef& node, std::initializer_list<const OpRow*> rows) {
