@@ -323,32 +323,64 @@ int first_repeated(const Operand& operand) {
   return first;
 }
 
-Shape in_order(Shape shape, bool swapped) {
-  const int rank = shape.ndim();
-  if (swapped) std::swap(shape.dim(rank - 2), shape.dim(rank - 1));
+Shape in_order(Shape shape, int behind) {
+  const int axis = shape.ndim() - 1 - behind;
+  const Dim size = shape.dim(axis);
+  shape.erase(axis);
+  shape.push_back(size);
   return shape;
 }
 
-array in_order(const array& a, bool swapped) { return swapped ? swapaxes(a, -1, -2) : a; }
+array in_order(const array& a, int behind) {
+  return behind == 0 ? a : moveaxis(a, -1 - behind, -1);
+}
 
-std::optional<Move> move_of(const Node& node, bool& swapped) {
-  const int rank = node.shape.ndim(), last = rank - 1;
+namespace {
+
+// The axes behind that of `from` which the reshape leaves as the one with `behind` others behind it in
+// `to`; -1: it leaves none.
+int behind_before(const Shape& from, const Shape& to, int behind) {
+  const auto count = [](const Shape& shape, int begin) {
+    Dim size = 1;
+    for (int axis = begin; axis < shape.ndim(); ++axis)
+      if (!is_one(shape.dim(axis)))
+        size = is_one(size) ? shape.dim(axis) : times(size, shape.dim(axis));
+    return size;
+  };
+  const int axis = to.ndim() - 1 - behind;
+  const Dim behind_it = count(to, axis + 1);
+  for (int at = from.ndim() - 1; at >= 0; --at) {
+    const Dim size = count(from, at + 1);
+    if (is_less(behind_it, size)) return -1;
+    if (same_size(size, behind_it) && same_size(from.dim(at), to.dim(axis)))
+      return from.ndim() - 1 - at;
+  }
+  return -1;
+}
+
+}  // namespace
+
+std::optional<Move> move_of(const Node& node, int& behind) {
+  const int rank = node.shape.ndim();
   if (node.inputs.size() != 1 || rank < 2 || node.inputs[0]->shape.ndim() < 2) return std::nullopt;
   const Shape& from = node.inputs[0]->shape;
+  int before = 0;
+  Axes order;
   if (node.row == &rows::reshape) {
-    if (!ends_alike(node.shape, from, swapped ? 2 : 1)) return std::nullopt;
-    return Move{{}, in_order(from, swapped), in_order(node.shape, swapped), node.stream};
+    before = behind_before(from, node.shape, behind);
+    if (before < 0) return std::nullopt;
+  } else if (node.row == &rows::transpose) {
+    const Axes& given = std::get<AxesParams>(node.params).axes;
+    const int axis = given[static_cast<size_t>(rank - 1 - behind)];
+    before = rank - 1 - axis;
+    for (int from_axis : given)
+      if (from_axis != axis) order.push_back(from_axis - (from_axis > axis));
+    order.push_back(rank - 1);
+  } else {
+    return std::nullopt;
   }
-  if (node.row != &rows::transpose) return std::nullopt;
-  const auto other = [&](int axis) { return axis < last - 1 ? axis : 2 * last - 1 - axis; };
-  Axes order = std::get<AxesParams>(node.params).axes;
-  if (swapped) std::swap(order[static_cast<size_t>(last)], order[static_cast<size_t>(last - 1)]);
-  const bool swaps = order.back() == last - 1;
-  if (swaps)
-    for (int& axis : order) axis = other(axis);
-  if (order.back() != last) return std::nullopt;
-  Move move{std::move(order), in_order(from, swaps), in_order(node.shape, swapped), node.stream};
-  swapped = swaps;
+  Move move{std::move(order), in_order(from, before), in_order(node.shape, behind), node.stream};
+  behind = before;
   return move;
 }
 

@@ -4,10 +4,11 @@
 // Scores lead through element-wise ops, casts, and moves of their rows down to one product; a softmax (the
 // row, or spelled out: with or without the largest score taken off, divided by the sum before or behind
 // the product with the values) turns them into weights, and these may go through element-wise ops, such
-// as dropout, too. All may have its last two axes swapped: k qᵀ, softmaxes over the first of them, vᵀ
-// with weights behind it. Scales of queries move to the queries; other ops stay what they are and in their
-// order, so that rows that see nothing answer as they did. Moves go to the queries and the result. A
-// column that is joined to the scores, and whose weights are left out, is the row's sinks.
+// as dropout, too. Their axes may come in any order: k qᵀ, softmaxes over the first of them, vᵀ with
+// weights behind it, groups of heads behind the keys. Scales of queries move to the queries; other ops
+// stay what they are and in their order, so that rows that see nothing answer as they did. Moves go to the
+// queries and the result. A column that is joined to the scores, and whose weights are left out, is the
+// row's sinks.
 #include <algorithm>
 #include <array>
 
@@ -22,8 +23,8 @@ namespace {
 using namespace rules;
 using namespace attention;
 
-// Arrays of the pattern have queries before keys on their last two axes, or, swapped, behind them.
-int keys_axis(int rank, bool swapped) { return rank - (swapped ? 2 : 1); }
+// Arrays of the pattern have so many axes behind that of the keys.
+int keys_axis(int rank, int behind) { return rank - 1 - behind; }
 
 // One value for each row of `whole`, beside it.
 bool spreads_over(const Shape& rows, const Shape& whole) {
@@ -33,19 +34,26 @@ bool spreads_over(const Shape& rows, const Shape& whole) {
   return true;
 }
 
-// One value for each row, with or without an axis of size 1 that is last or last but one.
+// One value for each row, with or without an axis of size 1 in place of the keys.
 bool are_of_rows(Shape shape, const Shape& whole) {
-  const int rank = whole.ndim();
-  if (shape.ndim() == rank - 1) shape.push_back(1);
-  return spreads_over(shape, whole) ||
-         (shape.ndim() == rank && spreads_over(in_order(shape, true), whole));
+  if (shape.ndim() == whole.ndim() - 1) shape.push_back(1);
+  if (shape.ndim() != whole.ndim()) return false;
+  for (int behind = 0; behind < shape.ndim(); ++behind)
+    if (spreads_over(in_order(shape, behind), whole)) return true;
+  return false;
 }
 
-// It swaps the last two axes.
-bool swaps(const Node& node) {
-  bool swapped = false;
-  const auto move = node.row == &rows::transpose ? move_of(node, swapped) : std::nullopt;
-  return move && swapped && stays(*move);
+// It moves one axis of size 1.
+bool moves_one(const Node& node) {
+  if (node.row != &rows::transpose) return false;
+  const Axes& order = std::get<AxesParams>(node.params).axes;
+  const Shape& from = node.inputs[0]->shape;
+  for (int axis = 0; axis < from.ndim(); ++axis) {
+    Axes others = order;
+    std::erase(others, axis);
+    if (is_one(from.dim(axis)) && std::ranges::is_sorted(others)) return true;
+  }
+  return false;
 }
 
 // A step on scores or weights.
@@ -54,12 +62,12 @@ struct Step {
   NodeRef array;         // the operand that is no number; the condition
   NodeRef number = {};   // the operand that is one
   bool negated = false;  // the value is taken where the condition is false
-  bool swapped = false;  // the array
+  int behind = 0;        // the keys, in the array
 };
 struct Scale {
   NodeRef array;
   bool divides;
-  bool swapped = false;  // the array
+  int behind = 0;  // the keys, in the array
 };
 
 // Of one or two values of one dtype, with a derivative.
@@ -147,11 +155,11 @@ class Matcher {
   // What was walked through: its nodes, with the edges to them.
   struct Found {
     std::vector<std::pair<const Node*, int>> inner;
-    bool swapped = false;  // what has been come to
+    int behind = 0;  // the keys, in what has been come to
     Product product, sums;
     Shape scores;                       // of what the softmax is of, in order
     const Node* exponential = nullptr;  // not divided by its sum yet
-    bool exponential_swapped = false;
+    int behind_exponential = 0;
     std::vector<Move> score_moves, weight_moves;  // from the first product to the last
     std::vector<Scale> scales;
     std::vector<Step> score_steps, weight_steps;  // in their order
@@ -225,7 +233,7 @@ class Matcher {
   }
   bool weights_of(const Product& sums) {
     found_.sums = sums;
-    found_.swapped = sums.swapped;
+    found_.behind = sums.swapped;
     return weights(sums.rows(), false);
   }
 
@@ -234,7 +242,7 @@ class Matcher {
     const auto by = [&](const NodeRef& sums, const NodeRef& total, const OpRow* then) {
       return tries([&] {
         return exponential_sums(sums) &&
-               is_fold(total, rows::sum, *found_.exponential, found_.exponential_swapped,
+               is_fold(total, rows::sum, *found_.exponential, found_.behind_exponential,
                        found_.sums.swapped, then);
       });
     };
@@ -309,7 +317,7 @@ class Matcher {
     enter(*node);
     const auto& in = node->inputs;
     if (node->row == &rows::cast) return weights(in[0], stepped);
-    if (auto move = move_of(*node, found_.swapped)) {
+    if (auto move = move_of(*node, found_.behind)) {
       if (!stays(*move)) {
         if (stepped) return false;
         found_.weight_moves.insert(found_.weight_moves.begin(), std::move(*move));
@@ -318,7 +326,7 @@ class Matcher {
     }
     if (node->row == &rows::slice) {
       if (found_.left_out >= 0 || is_divided_last_) return false;
-      found_.left_out = column_left_out(*node, keys_axis(node->shape.ndim(), found_.swapped));
+      found_.left_out = column_left_out(*node, keys_axis(node->shape.ndim(), found_.behind));
       return found_.left_out >= 0 && weights(in[0], true);
     }
     if (tries([&] { return softmax(node); })) return true;
@@ -343,11 +351,11 @@ class Matcher {
   bool softmax(const NodeRef& node) {
     if (is_divided_last_) {
       found_.exponential = node.get();
-      found_.exponential_swapped = found_.swapped;
+      found_.behind_exponential = found_.behind;
       return is(node, rows::exp) && exponent(node->inputs[0]);
     }
     if (is(node, rows::softmax))
-      return is_over_keys(*node, found_.swapped) && scores_of(node->inputs[0]);
+      return is_over_keys(*node, found_.behind) && scores_of(node->inputs[0]);
     if (is(node, rows::divide)) return quotient_of(node->inputs[0], node->inputs[1], nullptr);
     if (is(node, rows::multiply))
       return std::ranges::any_of(std::array{0, 1}, [&](size_t side) {
@@ -358,14 +366,14 @@ class Matcher {
     return is(node, rows::exp) && shifted_by(node->inputs[0], rows::logsumexp);
   }
 
-  static bool is_over_keys(const Node& reduction, bool swapped) {
+  static bool is_over_keys(const Node& reduction, int behind) {
     const Axes& axes = std::get<ReduceParams>(reduction.params).axes;
-    return axes.size() == 1 && axes[0] == keys_axis(reduction.inputs[0]->shape.ndim(), swapped);
+    return axes.size() == 1 && axes[0] == keys_axis(reduction.inputs[0]->shape.ndim(), behind);
   }
 
   // exp(x) / sum, or exp(x) * (1 / sum)
   bool quotient_of(const NodeRef& e, const NodeRef& total, const OpRow* then) {
-    if (!is(e, rows::exp) || !is_fold(total, rows::sum, *e, found_.swapped, found_.swapped, then))
+    if (!is(e, rows::exp) || !is_fold(total, rows::sum, *e, found_.behind, found_.behind, then))
       return false;
     enter(*e);
     return exponent(e->inputs[0]);
@@ -381,23 +389,23 @@ class Matcher {
   // x - fold(x)
   bool shifted_by(const NodeRef& node, const OpRow& fold) {
     if (!is(node, rows::subtract) ||
-        !is_fold(node->inputs[1], fold, *node->inputs[0], found_.swapped, found_.swapped))
+        !is_fold(node->inputs[1], fold, *node->inputs[0], found_.behind, found_.behind))
       return false;
     enter(*node);
     return scores_of(node->inputs[0]);
   }
 
-  // The node is x folded over its keys and spread back over x, or over what has its rows and is `swapped`;
+  // The node is x folded over its keys and spread back over x, or over what has its rows and `behind` axes behind the keys;
   // `then`: an op on each result, once.
-  bool is_fold(NodeRef node, const OpRow& fold, const Node& x, bool x_swapped, bool swapped,
+  bool is_fold(NodeRef node, const OpRow& fold, const Node& x, int behind_x, int behind,
                const OpRow* then = nullptr) {
-    const Shape whole = in_order(x.shape, x_swapped);
+    const Shape whole = in_order(x.shape, behind_x);
     for (bool spread = false; !is(node, fold); node = node->inputs[0]) {
       if (is(node, rows::broadcast_to) && !spread) {
         const Shape& rows = node->inputs[0]->shape;
-        spread = rows.ndim() == whole.ndim() && spreads_over(in_order(rows, swapped), whole);
+        spread = rows.ndim() == whole.ndim() && spreads_over(in_order(rows, behind), whole);
         if (!spread) return false;
-      } else if (is(node, rows::reshape) || (graph_.is_open(*node) && swaps(*node))) {
+      } else if (is(node, rows::reshape) || (graph_.is_open(*node) && moves_one(*node))) {
         if (!are_of_rows(node->shape, whole) || !are_of_rows(node->inputs[0]->shape, whole))
           return false;
       } else if (then != nullptr && is(node, *then)) {
@@ -409,7 +417,7 @@ class Matcher {
     }
     enter(*node);
     enter(x);
-    return then == nullptr && node->inputs[0].get() == &x && is_over_keys(*node, x_swapped);
+    return then == nullptr && node->inputs[0].get() == &x && is_over_keys(*node, behind_x);
   }
 
   // ---- scores ----
@@ -417,17 +425,17 @@ class Matcher {
   bool scores_of(const NodeRef& node) {
     steps_ = 0;
     if (found_.left_out < 0) {
-      found_.scores = in_order(node->shape, found_.swapped);
+      found_.scores = in_order(node->shape, found_.behind);
       return scores(node);
     }
     if (!is(node, rows::concatenate) || node->inputs.size() != 2) return false;
     const auto column = static_cast<size_t>(found_.left_out);
     const NodeRef& all = node->inputs[1 - column];
-    const int keys = keys_axis(all->shape.ndim(), found_.swapped);
+    const int keys = keys_axis(all->shape.ndim(), found_.behind);
     const Shape& shape = node->inputs[column]->shape;
     if (std::get<AxisParams>(node->params).axis != keys || !is_one(shape.dim(keys))) return false;
     enter(*node);
-    found_.scores = in_order(all->shape, found_.swapped);
+    found_.scores = in_order(all->shape, found_.behind);
     found_.sinks = narrow(node->inputs[column]);
     return scores(all);
   }
@@ -464,11 +472,11 @@ class Matcher {
     enter(*node);
     const auto& in = node->inputs;
     if (node->row == &rows::matmul) {
-      found_.product = {node.get(), found_.swapped};
-      return true;
+      found_.product = {node.get(), found_.behind == 1};
+      return found_.behind <= 1;
     }
     if (node->row == &rows::cast) return scores(in[0]);
-    if (auto move = move_of(*node, found_.swapped)) {
+    if (auto move = move_of(*node, found_.behind)) {
       if (!stays(*move)) found_.score_moves.insert(found_.score_moves.begin(), std::move(*move));
       return scores(in[0]);
     }
@@ -502,14 +510,14 @@ class Matcher {
     const bool divides = node.row == &rows::divide && side == 0;
     const NodeRef& by = step.array ? step.array : step.number;
     const bool scales = (node.row == &rows::multiply || divides) &&
-                        (!step.array || is_of_queries(by->shape, step.swapped));
-    if (scales && found_.score_steps.empty()) found_.scales.push_back({by, divides, step.swapped});
+                        (!step.array || is_of_queries(by->shape, step.behind));
+    if (scales && found_.score_steps.empty()) found_.scales.push_back({by, divides, step.behind});
     else found_.score_steps.push_back(step);
     return true;
   }
 
-  static bool is_of_queries(const Shape& shape, bool swapped) {
-    const int keys = keys_axis(shape.ndim(), swapped);
+  static bool is_of_queries(const Shape& shape, int behind) {
+    const int keys = keys_axis(shape.ndim(), behind);
     return keys < 0 || is_one(shape.dim(keys));
   }
 
@@ -533,7 +541,7 @@ class Matcher {
     const bool number = is_one_number(operand);
     const AttentionStep step{number ? Kind::by_number : Kind::by_array, node.row->id, input == 1};
     return number ? Step{step, {}, operand}
-                  : Step{.step = step, .array = operand, .swapped = found_.swapped};
+                  : Step{.step = step, .array = operand, .behind = found_.behind};
   }
 
   // A select that has a number there, by a condition or by a test of the value (isnan); nullopt: it has
@@ -545,7 +553,7 @@ class Matcher {
     const NodeRef condition = narrow(select.inputs[0]);
     if (is_open_test(*condition, *select.inputs[3 - otherwise]))
       return Step{{Kind::fill, condition->row->id, otherwise == 2}, {}, number};
-    return Step{{Kind::replace}, condition, number, otherwise == 1, found_.swapped};
+    return Step{{Kind::replace}, condition, number, otherwise == 1, found_.behind};
   }
   bool is_open_test(const Node& node, const Node& value) const {
     return graph_.is_open(node) && node.inputs.size() == 1 && node.inputs[0].get() == &value &&
@@ -615,9 +623,9 @@ class Matcher {
     const NodeRef& given = found_.product.rows();
     std::vector<Move> moves;
     NodeRef node = given;
-    bool swapped = found_.product.swapped;
+    int behind = found_.product.swapped;  // the features
     for (; graph_.is_open(*node); node = node->inputs[0]) {
-      auto move = move_of(*node, swapped);
+      auto move = move_of(*node, behind);
       if (!move) break;
       if (!stays(*move)) moves.insert(moves.begin(), std::move(*move));
     }
@@ -635,7 +643,7 @@ class Matcher {
     const Dim& features = shape.dim(shape.ndim() - 1);
     array q = scales.size() == others && !found_.product.swapped
                   ? array(given)
-                  : moved(in_order(array(node), swapped), moves, features);
+                  : moved(in_order(array(node), behind), moves, features);
     q = ordered(moved(q, found_.score_moves, features));
     for (const Scale& scale : scales) {
       if (is_number(scale.array) && p.scaled == 0) {
@@ -654,14 +662,14 @@ class Matcher {
   }
 
   // One that is spread over scores.
-  static array array_in_order(const NodeRef& given, bool swapped) {
+  static array array_in_order(const NodeRef& given, int behind) {
     const array a(given);
-    return swapped && a.ndim() == 1 ? expand_dims(a, {-1}) : in_order(a, swapped);
+    return a.ndim() <= behind ? expand_dims(a, {-1}) : in_order(a, behind);
   }
 
   array scaled_by(PatternBuilder& to, const array& q, const Scale& scale) const {
     if (!is_number(scale.array)) {
-      const array by = array_in_order(scale.array, scale.swapped);
+      const array by = array_in_order(scale.array, scale.behind);
       return scale.divides ? q / by : q * by;
     }
     const Dtype dtype = promote(q.dtype(), scale.array->dtype);
@@ -705,7 +713,7 @@ class Matcher {
 
   void add_step(PatternBuilder& to, const Step& step, Arrays& inputs) const {
     if (step.array) {
-      array given = array_in_order(step.array, step.swapped);
+      array given = array_in_order(step.array, step.behind);
       if (step.step.kind != AttentionStep::Kind::by_array) given = astype(given, Dtype::boolean);
       inputs.push_back(spread_in_four(step.negated ? logical_not(given) : given));
     }
