@@ -2,6 +2,7 @@
 // The array class: properties, operators, conversions. Methods that are ops come from shape_ops.cpp and
 // ops.cpp through the same functions as the module's.
 #include "numpy.h"
+#include "selection.h"
 
 namespace cermet::python {
 
@@ -9,7 +10,8 @@ namespace {
 
 template <BinaryOp f>
 nb::object apply(const char* op, nb::handle a, nb::handle b) {
-  return array_object(elementwise(op, f, a, b, {}));
+  return element_wise([op](nb::handle x, nb::handle y) { return elementwise(op, f, x, y, {}); }, a,
+                      b);
 }
 
 template <>
@@ -17,6 +19,8 @@ nb::object apply<static_cast<BinaryOp>(matmul)>(const char* op, nb::handle a, nb
   const auto [x, y] = to_operands(op, a, b);
   return array_object(matmul(x, y));
 }
+
+bool is_operated(nb::handle object) { return is_array(object) || is_selection(object); }
 
 bool stands_for_array(nb::handle object) {
   return nb::hasattr(object, "__mlx_array__") || PyObject_CheckBuffer(object.ptr()) != 0;
@@ -34,14 +38,15 @@ void refuse_list(const char* op, nb::handle other) {
 
 template <BinaryOp f>
 nb::object binary(const char* op, nb::handle a, nb::handle b) {
-  if (!is_array(a) || (!is_array(b) && !is_scalar(b) && !stands_for_array(b)))
+  if (!is_operated(a) || (!is_array(b) && !is_scalar(b) && !stands_for_array(b)))
     return nb::borrow(Py_NotImplemented);
   return apply<f>(op, a, b);
 }
 
 template <BinaryOp f>
 nb::object reflected(const char* op, nb::handle a, nb::handle b) {
-  if (!is_array(a) || (!is_scalar(b) && !stands_for_array(b))) return nb::borrow(Py_NotImplemented);
+  if (!is_operated(a) || (!is_scalar(b) && !stands_for_array(b)))
+    return nb::borrow(Py_NotImplemented);
   return apply<f>(op, b, a);
 }
 
@@ -51,6 +56,7 @@ nb::object in_place(const char* op, nb::object self, nb::handle b) {
   refuse_list(op, b);
   nb::object result = binary<f>(op, self, b);
   if (result.ptr() == Py_NotImplemented) return result;
+  if (is_selection(result)) return result;
   *nb::inst_ptr<array>(self) = array_of(result);
   return self;
 }
@@ -87,8 +93,12 @@ void set_slots(nb::class_<array>& c) {
   set_slot<matmul>(c, "matmul", &PyNumberMethods::nb_matrix_multiply);
 }
 
-template <BinaryOp f>
-void def_operator(nb::class_<array>& c, const char* op, const std::string& name, bool reversible,
+// A selection is replaced by `a += b`, not changed.
+template <typename T>
+constexpr bool is_assignable = std::is_same_v<T, array>;
+
+template <BinaryOp f, typename T>
+void def_operator(nb::class_<T>& c, const char* op, const std::string& name, bool reversible,
                   bool assignable) {
   c.def(("__" + name + "__").c_str(),
         [op](nb::handle a, nb::handle b) {
@@ -100,17 +110,24 @@ void def_operator(nb::class_<array>& c, const char* op, const std::string& name,
     c.def(("__r" + name + "__").c_str(),
           [op](nb::handle a, nb::handle b) { return reflected<f>(op, a, b); }, nb::is_operator(),
           nb::arg("other"));
-  if (assignable)
+  if (is_assignable<T> && assignable)
     c.def(("__i" + name + "__").c_str(),
           [op](nb::object a, nb::handle b) { return in_place<f>(op, a, b); }, nb::is_operator(),
           nb::arg("other"), nb::rv_policy::none);
 }
 
-array invert(const array& a) {
+template <UnaryOp f>
+array of_array(nb::handle a) {
+  return f(to_array(a), {});
+}
+
+array invert(nb::handle object) {
+  const array a = to_array(object);
   return a.dtype() == Dtype::boolean ? logical_not(a) : bitwise_invert(a);
 }
 
-void def_operators(nb::class_<array>& c) {
+template <typename T>
+void def_operators(nb::class_<T>& c) {
   def_operator<add>(c, "add", "add", true, true);
   def_operator<subtract>(c, "subtract", "sub", true, true);
   def_operator<multiply>(c, "multiply", "mul", true, true);
@@ -144,11 +161,11 @@ void def_operators(nb::class_<array>& c) {
       },
       nb::arg("other").none());
   c.def("__hash__", [](nb::handle self) { return reinterpret_cast<int64_t>(self.ptr()) >> 4; });
-  c.def("__neg__", [](const array& a) { return negative(a); });
-  c.def("__pos__", [](const array& a) { return a; });
-  c.def("__abs__", [](const array& a) { return abs(a); });
-  c.def("__invert__", &invert);
-  set_slots(c);
+  c.def("__neg__", [](nb::handle a) { return element_wise(of_array<negative>, a); });
+  c.def("__pos__",
+        [](nb::handle a) { return element_wise([](nb::handle x) { return to_array(x); }, a); });
+  c.def("__abs__", [](nb::handle a) { return element_wise(of_array<abs>, a); });
+  c.def("__invert__", [](nb::handle a) { return element_wise(invert, a); });
 }
 
 // Goes over the first axis; each element is cut off when it is asked for.
@@ -265,13 +282,16 @@ void init_array(nb::module_& m) {
              return ArrayIterator{a};
            })
       .def(
-          "__getitem__", [](const array& a, nb::handle index) { return get_item(a, index); },
+          "__getitem__", [](const array& a, nb::handle index) { return select_item(a, index); },
           nb::arg("arg").none())
       .def(
           "__setitem__",
           [](array& a, nb::handle index, nb::handle value) { set_item(a, index, value); },
           nb::arg("arg0").none(), nb::arg("arg1"));
   def_operators(c);
+  set_slots(c);
+  nb::class_<Selection> selection = nb::borrow<nb::class_<Selection>>(m.attr("Selection"));
+  def_operators(selection);
   def_conversions(c);
   def_exchange(c);
   c.def(

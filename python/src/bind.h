@@ -48,6 +48,7 @@ void init_dtypes(nb::module_& m);
 void init_devices(nb::module_& m);
 void init_array(nb::module_& m);
 void init_array_at(nb::module_& m);
+void init_selection(nb::module_& m);
 void init_print(nb::module_& m);
 void init_numpy(nb::module_& m);
 void init_ops(nb::module_& m);
@@ -131,6 +132,7 @@ array to_array(nb::handle object, std::optional<Dtype> dtype = {});
 std::pair<array, array> to_operands(const char* op, nb::handle a, nb::handle b);
 // f of the two operands, for an op that broadcasts: a scalar comes in the array's shape, which saves
 // a node.
+using UnaryOp = array (*)(const array&, const S&);
 using BinaryOp = array (*)(const array&, const array&, const S&);
 array elementwise(const char* op, BinaryOp f, nb::handle a, nb::handle b, const S& s);
 // A scalar beside `like` takes its dtype by weak promotion, all else is converted alone.

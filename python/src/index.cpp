@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "index_plan.h"
+#include "selection.h"
 
 namespace cermet::python {
 
@@ -302,6 +303,8 @@ nb::object shortened(const array& value, const IndexPlan& plan, int rest) {
 array update(const array& a, nb::handle index, nb::handle value, ScatterReduce reduce) {
   const std::optional<array> mask = sole_mask(a, index);
   if (!mask) return update_planned(a, value, plan_index(a, index), reduce);
+  if (is_selection(value))
+    return chosen(a, *mask, values_at(a, *mask, nb::cast<const Selection&>(value)), reduce);
   const array v = value_for(a, value);
   if (std::optional<array> done = update_masked(a, *mask, v, reduce)) return *done;
   if (stands_for_argument(mask->node())) return update_unseen(a, *mask, v, reduce);
@@ -312,8 +315,11 @@ array update(const array& a, nb::handle index, nb::handle value, ScatterReduce r
 // Division at repeated integer indices divides by the product of the values given there.
 array divide_at(const array& a, nb::handle index, nb::handle value) {
   if (is_inexact(a.dtype())) {
-    const array v = value_for(a, value);
-    return update(a, index, nb::cast(divide(ones_like(v), v)), ScatterReduce::multiply);
+    const auto inverse = [&](nb::handle divisor) {
+      const array v = value_for(a, divisor);
+      return divide(ones_like(v), v);
+    };
+    return update(a, index, element_wise(inverse, value), ScatterReduce::multiply);
   }
   const array given = to_array_like("index", value, a);
   const bool is_whole = !is_inexact(given.dtype());
@@ -330,6 +336,14 @@ array get_item(const array& a, nb::handle index) {
   return get_planned(plan.with_masked(a), plan);
 }
 
+ArrayOrSelection select_item(const array& a, nb::handle index) {
+  if (is_array(index) || PyTuple_Check(index.ptr())) {
+    const std::optional<array> mask = sole_mask(a, index);
+    if (mask && is_unknown(*mask)) return selection_object(selection_of(a, *mask));
+  }
+  return nb::steal<ArrayOrSelection>(array_object(get_item(a, index)).release());
+}
+
 void set_item(array& a, nb::handle index, nb::handle value) {
   a = update(a, index, value, ScatterReduce::assign);
 }
@@ -338,7 +352,8 @@ array update_item(const array& a, nb::handle index, nb::handle value, ScatterRed
                   bool inverse) {
   if (!inverse) return update(a, index, value, reduce);
   if (reduce == ScatterReduce::multiply) return divide_at(a, index, value);
-  return update(a, index, nb::cast(negative(value_for(a, value))), reduce);
+  const auto opposite = [&](nb::handle v) { return negative(value_for(a, v)); };
+  return update(a, index, element_wise(opposite, value), reduce);
 }
 
 }  // namespace cermet::python

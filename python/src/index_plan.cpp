@@ -6,6 +6,7 @@
 
 #include "graph/known_values.h"
 #include "ops/nonzero.h"
+#include "selection.h"
 
 namespace cermet::python {
 
@@ -238,13 +239,7 @@ void check_mask(const array& a, const array& mask, int axis) {
 
 void append_mask(const array& a, const array& mask, int axis, IndexPlan& plan) {
   if (mask.ndim() > 0) check_mask(a, mask, axis);
-  KnownValues::look_below({&mask.node(), 1});
-  CERMET_CHECK(!stands_for_argument(mask.node()), value, kOp,
-               "a boolean mask of shape {} chooses a number of elements that only its values tell, "
-               "and a trace (compile, vmap) has none of its arguments; take "
-               "where(mask, new, old), assign through the mask alone (x[mask] = value), or use "
-               "x.at[mask].add(value) in place of x[mask] += value",
-               mask.shape().to_string());
+  if (is_unknown(mask)) refuse_selection(mask);
   const Arrays found = without_gil([&] { return nonzero(mask); });
   for (const array& at : found) plan.entries.push_back(indices_entry(at, axis++));
 }
@@ -318,6 +313,11 @@ IndexPlan plan_index(const array& given, nb::handle index) {
   }
   find_advanced(plan);
   return plan;
+}
+
+bool is_unknown(const array& mask) {
+  KnownValues::look_below({&mask.node(), 1});
+  return stands_for_argument(mask.node());
 }
 
 std::optional<array> sole_mask(const array& a, nb::handle index) {

@@ -52,4 +52,7 @@ IndexPlan plan_index(const array& a, nb::handle index);
 // apart): such an assignment needs no evaluation. Raises [index] index when it does not fit.
 std::optional<array> sole_mask(const array& a, nb::handle index);
 
+// It is made of arguments of a trace, which have no values.
+bool is_unknown(const array& mask);
+
 }  // namespace cermet::python

@@ -23,6 +23,7 @@ NB_MODULE(core, m) {
   init_origin(m);
   init_dtypes(m);
   init_devices(m);
+  init_selection(m);
   init_array(m);
   init_array_at(m);
   init_print(m);

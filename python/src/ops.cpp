@@ -3,18 +3,17 @@
 // of each comes from its row.
 #include <unordered_set>
 
-#include "bind.h"
+#include "selection.h"
 
 namespace cermet::python {
 
 namespace {
 
-using Unary = array (*)(const array&, const S&);
 using Reduce = array (*)(const array&, const OptionalAxes&, bool, const S&);
 
 struct Scope {
   nb::module_& m;
-  nb::object array_class;
+  nb::object array_class, selection_class;
 };
 
 // Names that are methods of array in MLX, too.
@@ -36,18 +35,27 @@ bool is_internal(const char* name) {
 // Of a number they take only whether it is 0, which any dtype holds.
 bool is_logical(std::string_view name) { return name.starts_with("logical_"); }
 
-void def_unary(Scope& s, const char* name, Unary f, const char* doc) {
+template <typename F, typename... Extra>
+void def_method(nb::handle c, const char* name, F f, const char* doc, const Extra&... extra) {
+  c.attr(name) = nb::cpp_function(f, nb::scope(c), nb::name(name), nb::is_method(), extra...,
+                                  nb::kw_only(), nb::arg("stream") = nb::none(), doc);
+}
+
+void def_unary(Scope& s, const char* name, UnaryOp f, const char* doc) {
   if (is_internal(name)) return;
-  s.m.def(
-      name, [f](nb::handle a, nb::handle stream) { return f(to_array(a), to_stream_arg(stream)); },
-      nb::arg("a"), nb::kw_only(), nb::arg("stream") = nb::none(), doc);
-  if (is_method(name)) {
-    nb::object method = nb::cpp_function(
-        [f](const array& a, nb::handle stream) { return f(a, to_stream_arg(stream)); },
-        nb::scope(s.array_class), nb::name(name), nb::is_method(), nb::kw_only(),
-        nb::arg("stream") = nb::none(), doc);
-    s.array_class.attr(name) = method;
-  }
+  const auto call = [f](nb::handle a, nb::handle stream) {
+    return element_wise([&](nb::handle x) { return f(to_array(x), to_stream_arg(stream)); }, a);
+  };
+  s.m.def(name, call, nb::arg("a"), nb::kw_only(), nb::arg("stream") = nb::none(), doc);
+  if (!is_method(name)) return;
+  const auto of_array = [f](const array& a, nb::handle stream) {
+    return f(a, to_stream_arg(stream));
+  };
+  const auto of_selection = [f](const Selection& a, nb::handle stream) {
+    return Selection{f(a.values, to_stream_arg(stream)), a.mask};
+  };
+  def_method(s.array_class, name, of_array, doc);
+  def_method(s.selection_class, name, of_selection, doc);
 }
 
 void def_binary(Scope& s, const char* name, BinaryOp f, const char* doc) {
@@ -57,7 +65,11 @@ void def_binary(Scope& s, const char* name, BinaryOp f, const char* doc) {
         const auto operand = [by_truth](nb::handle x) -> nb::object {
           return by_truth && is_scalar(x) ? nb::bool_(to_flag(x)) : nb::borrow(x);
         };
-        return elementwise(name, f, operand(a), operand(b), to_stream_arg(stream));
+        return element_wise(
+            [&](nb::handle x, nb::handle y) {
+              return elementwise(name, f, operand(x), operand(y), to_stream_arg(stream));
+            },
+            a, b);
       },
       nb::arg("a"), nb::arg("b"), nb::arg("stream") = nb::none(), doc);
 }
@@ -68,13 +80,9 @@ void def_reduce(Scope& s, const char* name, Reduce f, const char* doc) {
   };
   s.m.def(name, call, nb::arg("a"), nb::arg("axis") = nb::none(), nb::arg("keepdims") = false,
           nb::kw_only(), nb::arg("stream") = nb::none(), doc);
-  if (is_method(name)) {
-    nb::object method =
-        nb::cpp_function(call, nb::scope(s.array_class), nb::name(name), nb::is_method(),
-                         nb::arg("axis") = nb::none(), nb::arg("keepdims") = false, nb::kw_only(),
-                         nb::arg("stream") = nb::none(), doc);
-    s.array_class.attr(name) = method;
-  }
+  if (is_method(name))
+    def_method(s.array_class, name, call, doc, nb::arg("axis") = nb::none(),
+               nb::arg("keepdims") = false);
 }
 
 void def_aliases(nb::module_& m) {
@@ -150,8 +158,8 @@ nb::list op_table() {
 }  // namespace
 
 void init_ops(nb::module_& m) {
-  Scope s{m, m.attr("array")};
-#define CERMET_DEF_unary(name) def_unary(s, #name, static_cast<Unary>(&cermet::name), rows::name.doc);
+  Scope s{m, m.attr("array"), m.attr("Selection")};
+#define CERMET_DEF_unary(name) def_unary(s, #name, static_cast<UnaryOp>(&cermet::name), rows::name.doc);
 #define CERMET_DEF_binary(name) def_binary(s, #name, static_cast<BinaryOp>(&cermet::name), rows::name.doc);
 #define CERMET_DEF_reduce(name) def_reduce(s, #name, static_cast<Reduce>(&cermet::name), rows::name.doc);
 #define CERMET_DEF_node(name)

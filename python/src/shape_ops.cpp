@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Functions whose arguments are more than arrays and axes; those that are methods of array, too, are
 // bound to both from one definition.
-#include "bind.h"
 #include "ops/nonzero.h"
+#include "selection.h"
 
 namespace cermet::python {
 
@@ -328,19 +328,25 @@ void def_elementwise(nb::module_& m) {
   m.def(
       "where",
       [](handle condition, handle x, handle y, handle s) {
-        auto [a, b] = to_operands("where", x, y);
-        return where(to_array(condition), a, b, st(s));
+        const auto chosen = [&](handle c, handle yes, handle no) {
+          auto [a, b] = to_operands("where", yes, no);
+          return where(to_array(c), a, b, st(s));
+        };
+        return element_wise(chosen, condition, x, y);
       },
       arg("condition"), arg("x"), arg("y"), kw_only(), arg("stream") = none(),
       "x where the condition holds, else y.");
   m.def(
       "clip",
       [](handle a, handle low, handle high, handle s) {
-        const array x = to_array(a);
-        auto bound = [&](handle b) {
-          return b.is_none() ? std::optional<array>() : to_array_like("clip", b, x);
+        const auto limited = [&](handle value, handle least, handle most) {
+          const array x = to_array(value);
+          auto bound = [&](handle b) {
+            return b.is_none() ? std::optional<array>() : to_array_like("clip", b, x);
+          };
+          return clip(x, bound(least), bound(most), st(s));
         };
-        return clip(x, bound(low), bound(high), st(s));
+        return element_wise(limited, a, low, high);
       },
       arg("a"), arg("a_min").none(), arg("a_max").none(), kw_only(), arg("stream") = none(),
       "Elements limited to [a_min, a_max].");

@@ -3,7 +3,7 @@
 // (cermet.nn.Module) is rebuilt as a plain dict, since its class may want arguments.
 #include <functional>
 
-#include "bind.h"
+#include "selection.h"
 
 namespace cermet::python {
 
@@ -75,6 +75,7 @@ Arrays tree_arrays(const char* op, nb::handle tree) {
   Arrays arrays;
   tree_visit(op, tree, [&](nb::handle leaf) {
     if (is_array(leaf)) arrays.push_back(nb::cast<array>(leaf));
+    else if (is_selection(leaf)) refuse_selection(nb::cast<const Selection&>(leaf).mask);
   });
   return arrays;
 }

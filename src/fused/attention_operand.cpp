@@ -121,8 +121,42 @@ class MovedAxes {
     return true;
   }
 
+  void reorder(const Axes& order) {
+    const std::vector<Parts> before = axes_;
+    for (size_t axis = 0; axis < before.size(); ++axis)
+      axes_[axis] = before[static_cast<size_t>(order[axis])];
+  }
+
+  // Axes that are shared, those that are so in part, those that are repeated: these may stand for other
+  // heads or for rows, and the largest are the rows.
+  Axes rows_last() const {
+    const auto kind = [&](const Parts& parts) {
+      const bool none = std::ranges::none_of(parts, [&](int part) { return is_repeated(part); });
+      return none                                                                      ? 0
+             : std::ranges::all_of(parts, [&](int part) { return is_repeated(part); }) ? 2
+                                                                                       : 1;
+    };
+    Axes order;
+    for (int wanted : {0, 1, 2})
+      for (size_t axis = 0; axis < axes_.size(); ++axis)
+        if (kind(axes_[axis]) == wanted) order.push_back(static_cast<int>(axis));
+    const auto size_of = [&](int axis) {
+      Dim all = 1;
+      for (int part : axes_[static_cast<size_t>(axis)])
+        all = is_one(all) ? size(part) : times(all, size(part));
+      return all;
+    };
+    for (size_t i = order.size() - 1; i-- > 0;) {
+      if (kind(axes_[static_cast<size_t>(order[i])]) != 2) break;
+      if (is_less(size_of(order.back()), size_of(order[i])))
+        std::rotate(order.begin() + static_cast<ptrdiff_t>(i),
+                    order.begin() + static_cast<ptrdiff_t>(i) + 1, order.end());
+    }
+    return order;
+  }
+
   std::optional<Operand> operand(const NodeRef& node, bool swapped) const {
-    const auto is_repeated = [&](int part) { return parts_[static_cast<size_t>(part)].repeated; };
+    const auto is_repeated = [&](int part) { return this->is_repeated(part); };
     if (!std::ranges::all_of(axes_.back(), is_repeated)) return std::nullopt;
     Operand operand{node, swapped, {}};
     std::vector<int> order;  // of the shared parts, as the axes have them
@@ -148,6 +182,7 @@ class MovedAxes {
     parts_.push_back({size, repeated});
     return static_cast<int>(parts_.size()) - 1;
   }
+  bool is_repeated(int part) const { return parts_[static_cast<size_t>(part)].repeated; }
   const Dim& size(int part) const { return parts_[static_cast<size_t>(part)].size; }
 
   bool regroup(const Shape& to) {
@@ -288,32 +323,64 @@ int first_repeated(const Operand& operand) {
   return first;
 }
 
-Shape in_order(Shape shape, bool swapped) {
-  const int rank = shape.ndim();
-  if (swapped) std::swap(shape.dim(rank - 2), shape.dim(rank - 1));
+Shape in_order(Shape shape, int behind) {
+  const int axis = shape.ndim() - 1 - behind;
+  const Dim size = shape.dim(axis);
+  shape.erase(axis);
+  shape.push_back(size);
   return shape;
 }
 
-array in_order(const array& a, bool swapped) { return swapped ? swapaxes(a, -1, -2) : a; }
+array in_order(const array& a, int behind) {
+  return behind == 0 ? a : moveaxis(a, -1 - behind, -1);
+}
 
-std::optional<Move> move_of(const Node& node, bool& swapped) {
-  const int rank = node.shape.ndim(), last = rank - 1;
+namespace {
+
+// The axes behind that of `from` which the reshape leaves as the one with `behind` others behind it in
+// `to`; -1: it leaves none.
+int behind_before(const Shape& from, const Shape& to, int behind) {
+  const auto count = [](const Shape& shape, int begin) {
+    Dim size = 1;
+    for (int axis = begin; axis < shape.ndim(); ++axis)
+      if (!is_one(shape.dim(axis)))
+        size = is_one(size) ? shape.dim(axis) : times(size, shape.dim(axis));
+    return size;
+  };
+  const int axis = to.ndim() - 1 - behind;
+  const Dim behind_it = count(to, axis + 1);
+  for (int at = from.ndim() - 1; at >= 0; --at) {
+    const Dim size = count(from, at + 1);
+    if (is_less(behind_it, size)) return -1;
+    if (same_size(size, behind_it) && same_size(from.dim(at), to.dim(axis)))
+      return from.ndim() - 1 - at;
+  }
+  return -1;
+}
+
+}  // namespace
+
+std::optional<Move> move_of(const Node& node, int& behind) {
+  const int rank = node.shape.ndim();
   if (node.inputs.size() != 1 || rank < 2 || node.inputs[0]->shape.ndim() < 2) return std::nullopt;
   const Shape& from = node.inputs[0]->shape;
+  int before = 0;
+  Axes order;
   if (node.row == &rows::reshape) {
-    if (!ends_alike(node.shape, from, swapped ? 2 : 1)) return std::nullopt;
-    return Move{{}, in_order(from, swapped), in_order(node.shape, swapped), node.stream};
+    before = behind_before(from, node.shape, behind);
+    if (before < 0) return std::nullopt;
+  } else if (node.row == &rows::transpose) {
+    const Axes& given = std::get<AxesParams>(node.params).axes;
+    const int axis = given[static_cast<size_t>(rank - 1 - behind)];
+    before = rank - 1 - axis;
+    for (int from_axis : given)
+      if (from_axis != axis) order.push_back(from_axis - (from_axis > axis));
+    order.push_back(rank - 1);
+  } else {
+    return std::nullopt;
   }
-  if (node.row != &rows::transpose) return std::nullopt;
-  const auto other = [&](int axis) { return axis < last - 1 ? axis : 2 * last - 1 - axis; };
-  Axes order = std::get<AxesParams>(node.params).axes;
-  if (swapped) std::swap(order[static_cast<size_t>(last)], order[static_cast<size_t>(last - 1)]);
-  const bool swaps = order.back() == last - 1;
-  if (swaps)
-    for (int& axis : order) axis = other(axis);
-  if (order.back() != last) return std::nullopt;
-  Move move{std::move(order), in_order(from, swaps), in_order(node.shape, swapped), node.stream};
-  swapped = swaps;
+  Move move{std::move(order), in_order(from, before), in_order(node.shape, behind), node.stream};
+  behind = before;
   return move;
 }
 
@@ -332,13 +399,30 @@ array moved(array a, std::span<const Move> moves, const Dim& last) {
   return a;
 }
 
-std::optional<Operand> moved_operand(const NodeRef& node, bool swapped, const Shape& product,
-                                     std::span<const Move> moves, bool undone) {
+namespace {
+
+std::optional<MovedAxes> moved_axes(const Shape& product, std::span<const Move> moves,
+                                    bool undone) {
   MovedAxes axes(product);
   const auto apply = [&](const Move& move) { return axes.apply(move, undone); };
   const bool fits = undone ? std::ranges::all_of(moves | std::views::reverse, apply)
                            : std::ranges::all_of(moves, apply);
-  return fits ? axes.operand(node, swapped) : std::nullopt;
+  return fits ? std::optional(axes) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Axes> rows_last(const Shape& product, std::span<const Move> moves) {
+  const auto axes = moved_axes(product, moves, false);
+  return axes ? std::optional(axes->rows_last()) : std::nullopt;
+}
+
+std::optional<Operand> moved_operand(const NodeRef& node, bool swapped, const Shape& product,
+                                     std::span<const Move> moves, bool undone, const Axes& order) {
+  auto axes = moved_axes(product, moves, undone);
+  if (!axes) return std::nullopt;
+  axes->reorder(order);
+  return axes->operand(node, swapped);
 }
 
 }  // namespace cermet::attention

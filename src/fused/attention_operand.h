@@ -26,11 +26,11 @@ struct Operand {
 
 bool is_one(const Dim& dim);
 
-// Of an array whose last two axes are swapped: as it is of the one in order.
-Shape in_order(Shape shape, bool swapped);
-array in_order(const array& a, bool swapped);
+// Of an array in which an axis has so many behind it: with that axis last.
+Shape in_order(Shape shape, int behind);
+array in_order(const array& a, int behind);
 
-// A reshape or transpose of rows: it leaves the last axis.
+// A reshape or transpose of rows, in order: it leaves the last axis.
 struct Move {
   Axes order;  // of a transpose
   Shape from, to;
@@ -38,10 +38,10 @@ struct Move {
 
   bool is_reshape() const { return order.empty(); }
 };
-// The node as a move of an array in order, where its result has the last two axes swapped if `swapped`
-// says so; which then tells of its input. It may be a swap alone. nullopt: it is none.
-std::optional<Move> move_of(const Node& node, bool& swapped);
-// Nothing is left but, maybe, a swap of the last two axes.
+// The node as a move of an array in order, where `behind` tells of its result, and then of its input. Nothing
+// may be left of it in order. nullopt: it is none.
+std::optional<Move> move_of(const Node& node, int& behind);
+// Nothing is left of it.
 bool stays(const Move& move);
 // The same moves of another array with these rows, whose last axis has this size.
 array moved(array a, std::span<const Move> moves, const Dim& last);
@@ -49,11 +49,14 @@ array moved(array a, std::span<const Move> moves, const Dim& last);
 // The operand, and what it is behind repeats, broadcasts and casts from halves.
 Operand whole_operand(const NodeRef& node, bool swapped);
 Operand find_operand(const NodeRef& node, bool swapped, const PatternGraph& graph);
-// The operand of a product of the given shape, whose rows share it, where the product's result is moved:
-// `moves` from the product on, or, `undone`, from the last that leads to it. nullopt: its axes and
-// those of the rows get mixed.
+// The axes of a moved product but the last, in an order that has what its rows are made of behind what they
+// share with the operand. nullopt: they get mixed.
+std::optional<Axes> rows_last(const Shape& product, std::span<const Move> moves);
+// The operand of a product of the given shape, whose rows share it, where the product's result is moved,
+// and then has its axes in this order: `moves` from the product on, or, `undone`, from the last that leads
+// to it. nullopt: its axes and those of the rows get mixed.
 std::optional<Operand> moved_operand(const NodeRef& node, bool swapped, const Shape& product,
-                                     std::span<const Move> moves, bool undone);
+                                     std::span<const Move> moves, bool undone, const Axes& order);
 
 bool repeat_alike(const Operand& a, const Operand& b);
 // The first axis with repetition, behind which all is repeated; their number if there is none, -1 if

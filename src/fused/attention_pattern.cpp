@@ -4,10 +4,11 @@
 // Scores lead through element-wise ops, casts, and moves of their rows down to one product; a softmax (the
 // row, or spelled out: with or without the largest score taken off, divided by the sum before or behind
 // the product with the values) turns them into weights, and these may go through element-wise ops, such
-// as dropout, too. All may have its last two axes swapped: k qᵀ, softmaxes over the first of them, vᵀ
-// with weights behind it. Scales of queries move to the queries; other ops stay what they are and in their
-// order, so that rows that see nothing answer as they did. Moves go to the queries and the result. A
-// column that is joined to the scores, and whose weights are left out, is the row's sinks.
+// as dropout, too. Their axes may come in any order: k qᵀ, softmaxes over the first of them, vᵀ with
+// weights behind it, groups of heads behind the keys. Scales of queries move to the queries; other ops
+// stay what they are and in their order, so that rows that see nothing answer as they did. Moves go to the
+// queries and the result. A column that is joined to the scores, and whose weights are left out, is the
+// row's sinks.
 #include <algorithm>
 #include <array>
 
@@ -22,8 +23,8 @@ namespace {
 using namespace rules;
 using namespace attention;
 
-// Arrays of the pattern have queries before keys on their last two axes, or, swapped, behind them.
-int keys_axis(int rank, bool swapped) { return rank - (swapped ? 2 : 1); }
+// Arrays of the pattern have so many axes behind that of the keys.
+int keys_axis(int rank, int behind) { return rank - 1 - behind; }
 
 // One value for each row of `whole`, beside it.
 bool spreads_over(const Shape& rows, const Shape& whole) {
@@ -33,19 +34,26 @@ bool spreads_over(const Shape& rows, const Shape& whole) {
   return true;
 }
 
-// One value for each row, with or without an axis of size 1 that is last or last but one.
+// One value for each row, with or without an axis of size 1 in place of the keys.
 bool are_of_rows(Shape shape, const Shape& whole) {
-  const int rank = whole.ndim();
-  if (shape.ndim() == rank - 1) shape.push_back(1);
-  return spreads_over(shape, whole) ||
-         (shape.ndim() == rank && spreads_over(in_order(shape, true), whole));
+  if (shape.ndim() == whole.ndim() - 1) shape.push_back(1);
+  if (shape.ndim() != whole.ndim()) return false;
+  for (int behind = 0; behind < shape.ndim(); ++behind)
+    if (spreads_over(in_order(shape, behind), whole)) return true;
+  return false;
 }
 
-// It swaps the last two axes.
-bool swaps(const Node& node) {
-  bool swapped = false;
-  const auto move = node.row == &rows::transpose ? move_of(node, swapped) : std::nullopt;
-  return move && swapped && stays(*move);
+// It moves one axis of size 1.
+bool moves_one(const Node& node) {
+  if (node.row != &rows::transpose) return false;
+  const Axes& order = std::get<AxesParams>(node.params).axes;
+  const Shape& from = node.inputs[0]->shape;
+  for (int axis = 0; axis < from.ndim(); ++axis) {
+    Axes others = order;
+    std::erase(others, axis);
+    if (is_one(from.dim(axis)) && std::ranges::is_sorted(others)) return true;
+  }
+  return false;
 }
 
 // A step on scores or weights.
@@ -54,12 +62,12 @@ struct Step {
   NodeRef array;         // the operand that is no number; the condition
   NodeRef number = {};   // the operand that is one
   bool negated = false;  // the value is taken where the condition is false
-  bool swapped = false;  // the array
+  int behind = 0;        // the keys, in the array
 };
 struct Scale {
   NodeRef array;
   bool divides;
-  bool swapped = false;  // the array
+  int behind = 0;  // the keys, in the array
 };
 
 // Of one or two values of one dtype, with a derivative.
@@ -111,7 +119,7 @@ class Matcher {
   }
 
   std::optional<array> build(PatternBuilder& to) const {
-    const int leading = static_cast<int>(scores_shape().ndim()) - 2;
+    const int leading = found_.scores.ndim() - 2;
     const int batch = batch_axes();
     AttentionParams p;
     p.empty_is_nan = true;
@@ -135,7 +143,8 @@ class Matcher {
     const std::optional<array> made = as_kernel(inputs, p, root_->stream);
     if (!made) return std::nullopt;
     made->node()->origin = root_->origin;
-    const array result = reshaped(astype(*made, root_->dtype), result_shape());
+    const array result =
+        back_in_order(reshaped(astype(*made, root_->dtype), ordered(result_shape())));
     return in_order(root_->row == &rows::matmul
                         ? moved(result, found_.weight_moves, result_features())
                         : result,
@@ -146,11 +155,11 @@ class Matcher {
   // What was walked through: its nodes, with the edges to them.
   struct Found {
     std::vector<std::pair<const Node*, int>> inner;
-    bool swapped = false;  // what has been come to
+    int behind = 0;  // the keys, in what has been come to
     Product product, sums;
     Shape scores;                       // of what the softmax is of, in order
     const Node* exponential = nullptr;  // not divided by its sum yet
-    bool exponential_swapped = false;
+    int behind_exponential = 0;
     std::vector<Move> score_moves, weight_moves;  // from the first product to the last
     std::vector<Scale> scales;
     std::vector<Step> score_steps, weight_steps;  // in their order
@@ -162,7 +171,7 @@ class Matcher {
   // As the last product gives it, in the axes of the scores. Not by sizes of the root, which cannot be
   // named while it is replaced.
   Shape result_shape() const {
-    Shape shape = found_.score_moves.empty() ? found_.product.rows_shape() : scores_shape();
+    Shape shape = found_.score_moves.empty() ? found_.product.rows_shape() : found_.scores;
     shape.dim(shape.ndim() - 1) = result_features();
     return shape;
   }
@@ -171,7 +180,29 @@ class Matcher {
     return values.dim(values.ndim() - 1);
   }
 
-  const Shape& scores_shape() const { return found_.scores; }
+  Shape scores_shape() const { return ordered(found_.scores); }
+
+  // Of what the softmax is of: as the kernel has its axes, and back.
+  Shape ordered(const Shape& shape) const {
+    Shape result = shape;
+    for (size_t axis = 0; axis < order_.size(); ++axis)
+      result.dim(static_cast<int>(axis)) = shape.dim(order_[axis]);
+    return result;
+  }
+  array ordered(const array& a) const {
+    if (order_.empty()) return a;
+    Axes axes = order_;
+    axes.push_back(a.ndim() - 1);
+    return make_node(rows::transpose, pack(a), AxesParams{axes}, root_->stream);
+  }
+  array back_in_order(const array& a) const {
+    if (order_.empty()) return a;
+    Axes axes(order_.size());
+    for (size_t axis = 0; axis < order_.size(); ++axis)
+      axes[static_cast<size_t>(order_[axis])] = static_cast<int>(axis);
+    axes.push_back(a.ndim() - 1);
+    return make_node(rows::transpose, pack(a), AxesParams{axes}, root_->stream);
+  }
 
   bool is(const NodeRef& node, const OpRow& row) const {
     return node->row == &row && graph_.is_open(*node);
@@ -202,7 +233,7 @@ class Matcher {
   }
   bool weights_of(const Product& sums) {
     found_.sums = sums;
-    found_.swapped = sums.swapped;
+    found_.behind = sums.swapped;
     return weights(sums.rows(), false);
   }
 
@@ -211,7 +242,7 @@ class Matcher {
     const auto by = [&](const NodeRef& sums, const NodeRef& total, const OpRow* then) {
       return tries([&] {
         return exponential_sums(sums) &&
-               is_fold(total, rows::sum, *found_.exponential, found_.exponential_swapped,
+               is_fold(total, rows::sum, *found_.exponential, found_.behind_exponential,
                        found_.sums.swapped, then);
       });
     };
@@ -253,11 +284,15 @@ class Matcher {
       return true;
     }
     const Shape products = in_order(first.node->shape, first.swapped);
-    auto k = moved_operand(keys, keys_swapped, products, found_.score_moves, false);
-    auto v = moved_operand(values, values_swapped, last.rows_shape(), found_.weight_moves, true);
+    const auto order = rows_last(products, found_.score_moves);
+    if (!order) return false;
+    auto k = moved_operand(keys, keys_swapped, products, found_.score_moves, false, *order);
+    auto v =
+        moved_operand(values, values_swapped, last.rows_shape(), found_.weight_moves, true, *order);
     if (!k || !v || !repeat_alike(*k, *v)) return false;
     keys_ = std::move(*k);
     values_ = std::move(*v);
+    if (!std::ranges::is_sorted(*order)) order_ = *order;
     return true;
   }
 
@@ -282,7 +317,7 @@ class Matcher {
     enter(*node);
     const auto& in = node->inputs;
     if (node->row == &rows::cast) return weights(in[0], stepped);
-    if (auto move = move_of(*node, found_.swapped)) {
+    if (auto move = move_of(*node, found_.behind)) {
       if (!stays(*move)) {
         if (stepped) return false;
         found_.weight_moves.insert(found_.weight_moves.begin(), std::move(*move));
@@ -291,7 +326,7 @@ class Matcher {
     }
     if (node->row == &rows::slice) {
       if (found_.left_out >= 0 || is_divided_last_) return false;
-      found_.left_out = column_left_out(*node, keys_axis(node->shape.ndim(), found_.swapped));
+      found_.left_out = column_left_out(*node, keys_axis(node->shape.ndim(), found_.behind));
       return found_.left_out >= 0 && weights(in[0], true);
     }
     if (tries([&] { return softmax(node); })) return true;
@@ -316,11 +351,11 @@ class Matcher {
   bool softmax(const NodeRef& node) {
     if (is_divided_last_) {
       found_.exponential = node.get();
-      found_.exponential_swapped = found_.swapped;
+      found_.behind_exponential = found_.behind;
       return is(node, rows::exp) && exponent(node->inputs[0]);
     }
     if (is(node, rows::softmax))
-      return is_over_keys(*node, found_.swapped) && scores_of(node->inputs[0]);
+      return is_over_keys(*node, found_.behind) && scores_of(node->inputs[0]);
     if (is(node, rows::divide)) return quotient_of(node->inputs[0], node->inputs[1], nullptr);
     if (is(node, rows::multiply))
       return std::ranges::any_of(std::array{0, 1}, [&](size_t side) {
@@ -331,14 +366,14 @@ class Matcher {
     return is(node, rows::exp) && shifted_by(node->inputs[0], rows::logsumexp);
   }
 
-  static bool is_over_keys(const Node& reduction, bool swapped) {
+  static bool is_over_keys(const Node& reduction, int behind) {
     const Axes& axes = std::get<ReduceParams>(reduction.params).axes;
-    return axes.size() == 1 && axes[0] == keys_axis(reduction.inputs[0]->shape.ndim(), swapped);
+    return axes.size() == 1 && axes[0] == keys_axis(reduction.inputs[0]->shape.ndim(), behind);
   }
 
   // exp(x) / sum, or exp(x) * (1 / sum)
   bool quotient_of(const NodeRef& e, const NodeRef& total, const OpRow* then) {
-    if (!is(e, rows::exp) || !is_fold(total, rows::sum, *e, found_.swapped, found_.swapped, then))
+    if (!is(e, rows::exp) || !is_fold(total, rows::sum, *e, found_.behind, found_.behind, then))
       return false;
     enter(*e);
     return exponent(e->inputs[0]);
@@ -354,23 +389,23 @@ class Matcher {
   // x - fold(x)
   bool shifted_by(const NodeRef& node, const OpRow& fold) {
     if (!is(node, rows::subtract) ||
-        !is_fold(node->inputs[1], fold, *node->inputs[0], found_.swapped, found_.swapped))
+        !is_fold(node->inputs[1], fold, *node->inputs[0], found_.behind, found_.behind))
       return false;
     enter(*node);
     return scores_of(node->inputs[0]);
   }
 
-  // The node is x folded over its keys and spread back over x, or over what has its rows and is `swapped`;
+  // The node is x folded over its keys and spread back over x, or over what has its rows and `behind` axes behind the keys;
   // `then`: an op on each result, once.
-  bool is_fold(NodeRef node, const OpRow& fold, const Node& x, bool x_swapped, bool swapped,
+  bool is_fold(NodeRef node, const OpRow& fold, const Node& x, int behind_x, int behind,
                const OpRow* then = nullptr) {
-    const Shape whole = in_order(x.shape, x_swapped);
+    const Shape whole = in_order(x.shape, behind_x);
     for (bool spread = false; !is(node, fold); node = node->inputs[0]) {
       if (is(node, rows::broadcast_to) && !spread) {
         const Shape& rows = node->inputs[0]->shape;
-        spread = rows.ndim() == whole.ndim() && spreads_over(in_order(rows, swapped), whole);
+        spread = rows.ndim() == whole.ndim() && spreads_over(in_order(rows, behind), whole);
         if (!spread) return false;
-      } else if (is(node, rows::reshape) || (graph_.is_open(*node) && swaps(*node))) {
+      } else if (is(node, rows::reshape) || (graph_.is_open(*node) && moves_one(*node))) {
         if (!are_of_rows(node->shape, whole) || !are_of_rows(node->inputs[0]->shape, whole))
           return false;
       } else if (then != nullptr && is(node, *then)) {
@@ -382,7 +417,7 @@ class Matcher {
     }
     enter(*node);
     enter(x);
-    return then == nullptr && node->inputs[0].get() == &x && is_over_keys(*node, x_swapped);
+    return then == nullptr && node->inputs[0].get() == &x && is_over_keys(*node, behind_x);
   }
 
   // ---- scores ----
@@ -390,17 +425,17 @@ class Matcher {
   bool scores_of(const NodeRef& node) {
     steps_ = 0;
     if (found_.left_out < 0) {
-      found_.scores = in_order(node->shape, found_.swapped);
+      found_.scores = in_order(node->shape, found_.behind);
       return scores(node);
     }
     if (!is(node, rows::concatenate) || node->inputs.size() != 2) return false;
     const auto column = static_cast<size_t>(found_.left_out);
     const NodeRef& all = node->inputs[1 - column];
-    const int keys = keys_axis(all->shape.ndim(), found_.swapped);
+    const int keys = keys_axis(all->shape.ndim(), found_.behind);
     const Shape& shape = node->inputs[column]->shape;
     if (std::get<AxisParams>(node->params).axis != keys || !is_one(shape.dim(keys))) return false;
     enter(*node);
-    found_.scores = in_order(all->shape, found_.swapped);
+    found_.scores = in_order(all->shape, found_.behind);
     found_.sinks = narrow(node->inputs[column]);
     return scores(all);
   }
@@ -408,24 +443,28 @@ class Matcher {
   // One score for each head, or for all.
   bool sinks_fit() const {
     if (!found_.sinks || is_number(found_.sinks)) return true;
-    const Shape &shape = found_.sinks->shape, &scores = scores_shape();
-    for (int i = 1; i <= shape.ndim(); ++i) {
-      const int axis = scores.ndim() - i;
-      const bool of_heads = axis >= batch_axes() && axis < scores.ndim() - 2;
-      if (!of_heads && !is_one(shape.dim(shape.ndim() - i))) return false;
+    Shape shape = found_.sinks->shape;
+    while (shape.ndim() < found_.scores.ndim()) shape.insert(0, 1);
+    shape = ordered(shape);
+    for (int axis = 0; axis < shape.ndim(); ++axis) {
+      const bool of_heads = axis >= batch_axes() && axis < shape.ndim() - 2;
+      if (!of_heads && !is_one(shape.dim(axis))) return false;
     }
     return true;
   }
 
   array sinks_of_heads(PatternBuilder& to) const {
-    const Shape& scores = scores_shape();
+    const Shape scores = scores_shape();
     const int leading = scores.ndim() - 2;
     Shape heads = scores;
     for (int axis = 0; axis < scores.ndim(); ++axis)
       if (axis < batch_axes() || axis >= leading) heads.dim(axis) = 1;
     const Shape shape = {product(scores, batch_axes(), leading)};
     if (is_number(found_.sinks)) return to.number(found_.sinks, shape, found_.sinks->dtype);
-    return reshaped(broadcast_to(array(found_.sinks), heads), shape);
+    Shape given = found_.sinks->shape;
+    while (given.ndim() < heads.ndim()) given.insert(0, 1);
+    const array sinks = ordered(reshaped(array(found_.sinks), given));
+    return reshaped(broadcast_to(sinks, heads), shape);
   }
 
   bool scores(const NodeRef& node) {
@@ -433,11 +472,11 @@ class Matcher {
     enter(*node);
     const auto& in = node->inputs;
     if (node->row == &rows::matmul) {
-      found_.product = {node.get(), found_.swapped};
-      return true;
+      found_.product = {node.get(), found_.behind == 1};
+      return found_.behind <= 1;
     }
     if (node->row == &rows::cast) return scores(in[0]);
-    if (auto move = move_of(*node, found_.swapped)) {
+    if (auto move = move_of(*node, found_.behind)) {
       if (!stays(*move)) found_.score_moves.insert(found_.score_moves.begin(), std::move(*move));
       return scores(in[0]);
     }
@@ -471,14 +510,14 @@ class Matcher {
     const bool divides = node.row == &rows::divide && side == 0;
     const NodeRef& by = step.array ? step.array : step.number;
     const bool scales = (node.row == &rows::multiply || divides) &&
-                        (!step.array || is_of_queries(by->shape, step.swapped));
-    if (scales && found_.score_steps.empty()) found_.scales.push_back({by, divides, step.swapped});
+                        (!step.array || is_of_queries(by->shape, step.behind));
+    if (scales && found_.score_steps.empty()) found_.scales.push_back({by, divides, step.behind});
     else found_.score_steps.push_back(step);
     return true;
   }
 
-  static bool is_of_queries(const Shape& shape, bool swapped) {
-    const int keys = keys_axis(shape.ndim(), swapped);
+  static bool is_of_queries(const Shape& shape, int behind) {
+    const int keys = keys_axis(shape.ndim(), behind);
     return keys < 0 || is_one(shape.dim(keys));
   }
 
@@ -502,7 +541,7 @@ class Matcher {
     const bool number = is_one_number(operand);
     const AttentionStep step{number ? Kind::by_number : Kind::by_array, node.row->id, input == 1};
     return number ? Step{step, {}, operand}
-                  : Step{.step = step, .array = operand, .swapped = found_.swapped};
+                  : Step{.step = step, .array = operand, .behind = found_.behind};
   }
 
   // A select that has a number there, by a condition or by a test of the value (isnan); nullopt: it has
@@ -514,7 +553,7 @@ class Matcher {
     const NodeRef condition = narrow(select.inputs[0]);
     if (is_open_test(*condition, *select.inputs[3 - otherwise]))
       return Step{{Kind::fill, condition->row->id, otherwise == 2}, {}, number};
-    return Step{{Kind::replace}, condition, number, otherwise == 1, found_.swapped};
+    return Step{{Kind::replace}, condition, number, otherwise == 1, found_.behind};
   }
   bool is_open_test(const Node& node, const Node& value) const {
     return graph_.is_open(node) && node.inputs.size() == 1 && node.inputs[0].get() == &value &&
@@ -584,9 +623,9 @@ class Matcher {
     const NodeRef& given = found_.product.rows();
     std::vector<Move> moves;
     NodeRef node = given;
-    bool swapped = found_.product.swapped;
+    int behind = found_.product.swapped;  // the features
     for (; graph_.is_open(*node); node = node->inputs[0]) {
-      auto move = move_of(*node, swapped);
+      auto move = move_of(*node, behind);
       if (!move) break;
       if (!stays(*move)) moves.insert(moves.begin(), std::move(*move));
     }
@@ -604,8 +643,8 @@ class Matcher {
     const Dim& features = shape.dim(shape.ndim() - 1);
     array q = scales.size() == others && !found_.product.swapped
                   ? array(given)
-                  : moved(in_order(array(node), swapped), moves, features);
-    q = moved(q, found_.score_moves, features);
+                  : moved(in_order(array(node), behind), moves, features);
+    q = ordered(moved(q, found_.score_moves, features));
     for (const Scale& scale : scales) {
       if (is_number(scale.array) && p.scaled == 0) {
         p.scaled =
@@ -623,14 +662,14 @@ class Matcher {
   }
 
   // One that is spread over scores.
-  static array array_in_order(const NodeRef& given, bool swapped) {
+  static array array_in_order(const NodeRef& given, int behind) {
     const array a(given);
-    return swapped && a.ndim() == 1 ? expand_dims(a, {-1}) : in_order(a, swapped);
+    return a.ndim() <= behind ? expand_dims(a, {-1}) : in_order(a, behind);
   }
 
   array scaled_by(PatternBuilder& to, const array& q, const Scale& scale) const {
     if (!is_number(scale.array)) {
-      const array by = array_in_order(scale.array, scale.swapped);
+      const array by = array_in_order(scale.array, scale.behind);
       return scale.divides ? q / by : q * by;
     }
     const Dtype dtype = promote(q.dtype(), scale.array->dtype);
@@ -653,11 +692,12 @@ class Matcher {
 
   // [1 or batch, 1 or heads, 1 or queries, 1 or keys].
   array spread_in_four(array mask) const {
-    const Shape& scores = scores_shape();
+    const Shape scores = scores_shape();
     const int leading = scores.ndim() - 2;
     Shape shape = mask.shape();
     while (shape.ndim() < scores.ndim()) shape.insert(0, 1);
-    mask = reshaped(mask, shape);
+    mask = ordered(reshaped(mask, shape));
+    shape = ordered(shape);
     const auto fit_axes = [&](int begin, int end) {
       bool spreads = false;
       for (int axis = begin; axis < end; ++axis) spreads |= !is_one(shape.dim(axis));
@@ -673,7 +713,7 @@ class Matcher {
 
   void add_step(PatternBuilder& to, const Step& step, Arrays& inputs) const {
     if (step.array) {
-      array given = array_in_order(step.array, step.swapped);
+      array given = array_in_order(step.array, step.behind);
       if (step.step.kind != AttentionStep::Kind::by_array) given = astype(given, Dtype::boolean);
       inputs.push_back(spread_in_four(step.negated ? logical_not(given) : given));
     }
@@ -689,6 +729,7 @@ class Matcher {
   bool is_divided_last_ = false;
   Found found_;
   Operand keys_, values_;
+  Axes order_;  // of the scores but the last, as the kernel has them; empty: their own
 };
 
 bool is_any_of(const NodeRef& node, std::initializer_list<const OpRow*> rows) {

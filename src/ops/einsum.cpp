@@ -299,6 +299,10 @@ Operand contract(const Equation& e, Operand a, Operand b, const LabelSet& keep, 
   const LabelSet of_a = set_of(a.labels), of_b = set_of(b.labels);
   a = summed(std::move(a), union_of(keep, of_b), s);
   b = summed(std::move(b), union_of(keep, of_a), s);
+  // The last axis of the output comes from the second: the first would leave the product transposed.
+  const int last = e.output.empty() ? -1 : e.output.back();
+  if (of_a.contains(last) && !of_b.contains(last))
+    return contract(e, std::move(b), std::move(a), keep, s);
   Labels batch, inner, left, right;
   for (const int label : a.labels) {
     if (!of_b.contains(label)) left.push_back(label);

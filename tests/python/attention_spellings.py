@@ -452,6 +452,82 @@ def einsum_keys_first(q, k, v):
     return mx.einsum("bkhd,bhkq->bhqd", v, weights)
 
 
+# --- heads that share keys, by einsum, with axes in other orders ---
+
+
+def by_letters(first, last, order, mask=None):
+    """Attention by two einsums of q (b h g q d), k and v (b h k d), in the layouts that they say;
+    `order`: of the scores. The mask takes scores and a function that brings an array of scores
+    (b h g q k) into their order."""
+
+    def arranged(a, axes, to):
+        return a.transpose([axes.index(c) for c in to])
+
+    def f(q, k, v):
+        q = q.reshape(B, k.shape[1], H // k.shape[1], T, D)
+        of = {"q": (q, "bhgqd"), "k": (k, "bhkd"), "v": (v, "bhkd")}
+        (x, x_letters), (y, y_letters) = (part.split(":") for part in first.split(","))
+        left, right = (arranged(*of[a], to) for a, to in ((x, x_letters), (y, y_letters)))
+        scores = mx.einsum(f"{x_letters},{y_letters}->{order}", left, right) * SCALE
+        if mask is not None:
+            scores = mask(scores, lambda a: arranged(mx.array(a), "bhgqk", order))
+        weights = mx.softmax(scores, axis=order.index("k"))
+        operands, result = last.split("->")
+        values = operands.replace("p", order)
+        given = [
+            weights if part == "p" else arranged(v, "bhkd", part) for part in operands.split(",")
+        ]
+        return arranged(mx.einsum(f"{values}->{result}", *given), result, "bhgqd").reshape(
+            B, H, T, D
+        )
+
+    f.__name__ = f"{first}->{order},{last}"
+    return f
+
+
+def causal_in(scores, arranged):
+    return mx.where(arranged(CAUSAL[None, None, None]), scores, -mx.inf)
+
+
+def biased_in(scores, arranged):
+    return scores + arranged(BIAS.reshape(1, 2, H // 2, T, S))
+
+
+def padded_in(scores, arranged):
+    return mx.where(arranged(PADDED[:, None, None, None]), scores, -mx.inf)
+
+
+shared_keys_first = by_letters("k:bhkd,q:bhgqd", "bhkd,p->bhgqd", "bhgqk")
+shared_keys_first_and_causal = by_letters("k:bhkd,q:bhgqd", "p,bhkd->bhgqd", "bhgqk", causal_in)
+shared_columns = by_letters("k:bhkd,q:bhgqd", "bhkd,p->bhgqd", "bhkgq", biased_in)
+shared_columns_first = by_letters("q:bqhgd,k:bkhd", "p,bkhd->bqhgd", "bkhgq", causal_in)
+shared_features_first = by_letters("k:bhdk,q:bhgdq", "bhdk,p->bhgdq", "bhgkq", padded_in)
+shared_groups_and_length = by_letters("q:bqghd,k:bkhd", "p,bkhd->bqghd", "bghqk", biased_in)
+shared_queries_first = by_letters("q:bqhgd,k:bkhd", "p,bkhd->bqhgd", "bqhgk", biased_in)
+shared_queries_before_groups = by_letters("q:bhgqd,k:bhkd", "p,bhkd->bhgqd", "bhqgk", causal_in)
+shared_batch_last = by_letters("q:qhgdb,k:khdb", "p,khdb->qhgdb", "hgqkb", padded_in)
+
+
+def shared_by_all_einsum(q, k, v):
+    scores = mx.einsum("bqhd,bkd->bqhk", mx.swapaxes(q, 1, 2) * SCALE, k[:, 0])
+    scores = mx.where(mx.array(CAUSAL)[:, None], scores, -mx.inf)
+    return mx.swapaxes(mx.einsum("bqhk,bkd->bqhd", mx.softmax(scores, axis=-1), v[:, 0]), 1, 2)
+
+
+def shared_keys_first_late(q, k, v):
+    q = q.reshape(B, 2, H // 2, T, D)
+    e = mx.exp(mx.einsum("bhkd,bhgqd->bhkgq", k, q) * SCALE)
+    sums = mx.einsum("bhkgq,bhkd->bhgqd", e, v)
+    return (sums / e.sum(2)[..., None]).reshape(B, H, T, D)
+
+
+def shared_keys_first_dropped(q, k, v):
+    q = q.reshape(B, 2, H // 2, T, D)
+    weights = mx.softmax(mx.einsum("bhkd,bhgqd->bhkgq", k, q) * SCALE, axis=2)
+    weights *= kept().reshape(B, 2, H // 2, T, S).transpose(0, 1, 4, 2, 3) / 0.8
+    return mx.einsum("bhkd,bhkgq->bhgqd", v, weights).reshape(B, H, T, D)
+
+
 def sink_over_columns(q, k, v):
     column = mx.broadcast_to(mx.array(SINKS)[:, None, None], (B, H, 1, T))
     scores = mx.concatenate([k @ swap(q) * SCALE, column], axis=-2)
@@ -587,6 +663,19 @@ SPELLINGS = [
     (late_values_first, same, H, "float32"),
     (einsum_keys_first, same, H, "float32"),
     (sink_over_columns, Change(sinks=SINKS[:, None, None]), H, "float32"),
+    (shared_keys_first, same, 2, "float32"),
+    (shared_keys_first, same, 2, "bfloat16"),
+    (shared_keys_first_and_causal, hidden(CAUSAL), 2, "float32"),
+    (shared_columns, lambda scores: scores + BIAS, 2, "float32"),
+    (shared_columns_first, hidden(CAUSAL), 2, "float64"),
+    (shared_features_first, hidden(PADDED[:, None, None]), 2, "float32"),
+    (shared_groups_and_length, lambda scores: scores + BIAS, 2, "float32"),
+    (shared_queries_first, lambda scores: scores + BIAS, 2, "float32"),
+    (shared_queries_before_groups, hidden(CAUSAL), 2, "float32"),
+    (shared_batch_last, hidden(PADDED[:, None, None]), 2, "float32"),
+    (shared_by_all_einsum, hidden(CAUSAL), 1, "float32"),
+    (shared_keys_first_late, same, 2, "float32"),
+    (shared_keys_first_dropped, drops(), 2, "float32"),
 ]
 
 

@@ -372,11 +372,6 @@ def test_masks_in_a_trace_that_need_values():
     assert mx.compile(assign)(x, m & False, mx.zeros((0,))).tolist() == [1, 1, 1, 1]
     with pytest.raises(ValueError, match=r"\(2, 2\) for the places that a mask of shape \(4,\)"):
         mx.compile(assign)(x, m, mx.ones((2, 2)))
-    for f in (lambda x, m: x[m], lambda x, m: assign(x, (m, None), mx.ones((3, 1)))):
-        with pytest.raises(ValueError, match="where.*assign through the mask alone"):
-            mx.compile(f)(x, m)
-        with pytest.raises(ValueError, match="where.*assign through the mask alone"):
-            mx.vmap(f, in_axes=(None, 0))(x, mx.stack([m, m]))
 
 
 @pytest.mark.parametrize("share", [0, 0.01, 0.5, 1])

@@ -42,7 +42,9 @@ from attention_spellings import (
     same,
     scale_is_array,
     scale_is_made_of_array,
-    shared_einsum_groups_first,
+    shared_batch_last,
+    shared_queries_before_groups,
+    shared_queries_first,
     swap,
     without_largest,
 )
@@ -79,9 +81,9 @@ def launches(f, *inputs):
     return mx.counters()["kernels_launched"] - before, result
 
 
-# Besides attention: the root of a scalar; keys, values and the result in another order of heads;
-# a cast of the result.
-MAPS = {scale_is_array: 1, shared_einsum_groups_first: 3, late_in_halves: 1}
+# Besides attention: the root of a scalar; a cast of the result; results that lie otherwise.
+MAPS = {scale_is_array: 1, late_in_halves: 1, shared_queries_first: 1}
+MAPS |= {shared_queries_before_groups: 1, shared_batch_last: 1}
 # Besides attention and its gradient: copies, scales of queries, small arrays for masks.
 OTHER_KERNELS = {scale_is_array: 3, padding: 1, capped: 2, masked_by_product: 1}
 OTHER_KERNELS |= {
