@@ -563,8 +563,7 @@ constexpr Row kTable[] = {
      .many = {97},
      .k = {1024},
      .scheme = Scheme::panel_long},
-    // Few of both, or of the rows of an A that fma would pack whole: pieces of the sum are items. 1.2 to 1.4 times;
-    // by fours, or packed for few rows, 1.1 to 1.5 times these.
+    // Few of both, or of the rows of an A that fma would pack whole: pieces of the sum are items. 1.2 to 2 times.
     {.kind = Kind::full,
      .a = Lies::along_k,
      .few = {33, 40},
@@ -572,11 +571,11 @@ constexpr Row kTable[] = {
      .k = {512},
      .scheme = Scheme::panel_four},
     {.kind = Kind::full,
+     .form = Form::tall,
      .a = Lies::along_k,
      .few = {41, 64},
      .many = {67, 160},
      .k = {512},
-     .batch = {0, 1},
      .scheme = Scheme::fma_local},
     {.kind = Kind::full,
      .a = Lies::along_k,
@@ -590,8 +589,7 @@ constexpr Row kTable[] = {
      .few = {65, 127},
      .k = {2048},
      .scheme = Scheme::panel_long},
-    // Columns that would leave much of a tile of 64 empty: 1.3 to 1.9 times fma up to 76 of them, 1.05 to 1.5 times
-    // beyond.
+    // Columns that would leave much of a tile of 64 empty: 1.3 to 1.9 times up to 76 of them, else 1.05 to 1.5.
     {.kind = Kind::full,
      .form = Form::tall,
      .few = {65, 76},
@@ -644,8 +642,7 @@ constexpr Row kTable[] = {
      .scheme = Scheme::amx_split_local},
     {.kind = Kind::parts, .few = {128}, .k = {64}, .blocks = {2}, .scheme = Scheme::amx_split},
     {.kind = Kind::complex, .scheme = Scheme::fma},
-    // One block of fma, which reads A in place, or a few that differ in size: by items of fewer rows, 1.2 to 1.8
-    // times.
+    // One block of fma, which reads A in place, or a few that differ in size: items of fewer rows, 1.2 to 1.8 times.
     {.kind = Kind::real,
      .a = Lies::along_k,
      .m = {67, 256},

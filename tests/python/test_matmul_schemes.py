@@ -101,7 +101,15 @@ def test_the_table_chooses_by_dtype_sizes_and_layout():
         (120, 389, 493, False, False): "fma_local",  # 8 items, not 3 and a bit
         (120, 389, 493, True, False): "fma",
         (133, 389, 493, False, False): "amx_split_local",
-        (400, 72, 1100, True, False): "panel_long",
+        (80, 60, 1320, False, True): "fma_local",
+        (58, 37, 700, False, False): "panel_four",
+        (718, 6, 322, True, True): "panel_four",
+        (500, 67, 300, False, False): "panel_four",
+        (300, 90, 300, False, False): "fma",
+        (300, 90, 300, True, False): "panel_four",
+        (500, 97, 300, False, True): "panel_four",
+        (1100, 97, 300, False, True): "fma",
+        (250, 72, 1100, True, False): "panel_long",
         (400, 120, 1100, True, False): "fma",
     }
     assert schemes_of(singles, "float32", "amx_emulated") == singles
