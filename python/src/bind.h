@@ -203,6 +203,17 @@ struct type_caster<cermet::Dim> {
   }
 };
 
+// As an argument of a function: `const array&` is the array as it is when the call begins, whatever other
+// threads assign to the object meanwhile; `array&` is the object's own.
+template <>
+struct type_caster<cermet::array> : type_caster_base<cermet::array> {
+  template <typename T>
+  using Cast = std::conditional_t<std::is_pointer_v<T> || std::is_same_v<T, cermet::array&>,
+                                  precise_cast_t<T>, cermet::array>;
+
+  operator cermet::array() { return type_caster_base::operator cermet::array&(); }
+};
+
 // As an argument of a function: a float, or an open number of a trace.
 template <>
 struct type_caster<cermet::Number> {

@@ -399,7 +399,7 @@ std::vector<int64_t> to_ints(const char* op, const char* what, nb::handle sequen
 
 array to_array(nb::handle object, std::optional<Dtype> dtype) {
   if (is_array(object)) {
-    const array& a = array_of(object);
+    array a = array_of(object);
     return dtype ? astype(a, *dtype) : a;
   }
   CERMET_CHECK(PyObject_TypeCheck(object.ptr(), array_type()) == 0, type, "array",
@@ -438,9 +438,15 @@ array elementwise(const char* op, BinaryOp f, nb::handle a, nb::handle b, const 
     return beside(op, like, to_symbolic_number(op, number));
   };
   const bool first = is_array(a), second = is_array(b);
-  if (first && second) return f(array_of(a), array_of(b), s);
-  if (first && is_scalar(b)) return f(array_of(a), scalar(array_of(a), b), s);
-  if (second && is_scalar(a)) return f(scalar(array_of(b), a), array_of(b), s);
+  if (first && second) return f(array(array_of(a)), array(array_of(b)), s);
+  if (first && is_scalar(b)) {
+    const array x = array_of(a);
+    return f(x, scalar(x, b), s);
+  }
+  if (second && is_scalar(a)) {
+    const array y = array_of(b);
+    return f(scalar(y, a), y, s);
+  }
   const auto [x, y] = to_operands(op, a, b);
   return f(x, y, s);
 }

@@ -42,6 +42,17 @@ bool poll() {
   return true;
 }
 
+// Evaluates for a thread that holds Python's lock without it: another thread's evaluation, which this one may
+// have to wait for, asks for the lock when it polls.
+void (*evaluate)(std::span<const NodeRef> roots) = nullptr;
+void evaluate_without_gil(std::span<const NodeRef> roots) {
+  if (PyGILState_Check() == 0) return evaluate(roots);
+  without_gil([&] {
+    evaluate(roots);
+    return 0;
+  });
+}
+
 // What a message quotes, such as the header of a damaged file, need not be UTF-8.
 void set_error(PyObject* type, const std::string& text) {
   const auto size = static_cast<Py_ssize_t>(text.size());
@@ -99,6 +110,7 @@ void init_errors(nb::module_& m) {
   main_thread = nb::cast<unsigned long>(
       nb::module_::import_("threading").attr("main_thread")().attr("ident"));
   set_poll_hook(poll);
+  evaluate = std::exchange(hooks::evaluate, evaluate_without_gil);
 }
 
 }  // namespace cermet::python

@@ -122,7 +122,8 @@ void init_explain(nb::module_& m) {
                      "{} was given; it must be a function, and what it is called with the further "
                      "arguments",
                      described(fun));
-        return Explanation{explain(outputs_without_running(fun, args, kwargs))};
+        const Arrays outputs = outputs_without_running(fun, args, kwargs);
+        return Explanation{without_gil([&] { return explain(outputs); })};
       },
       nb::arg("fun"), nb::arg("args"), nb::arg("kwargs"),
       "Plans fun(*args, **kwargs) without running it; fun may be compiled. State that it changes "

@@ -345,7 +345,7 @@ ArrayOrSelection select_item(const array& a, nb::handle index) {
 }
 
 void set_item(array& a, nb::handle index, nb::handle value) {
-  a = update(a, index, value, ScatterReduce::assign);
+  a = update(array(a), index, value, ScatterReduce::assign);
 }
 
 array update_item(const array& a, nb::handle index, nb::handle value, ScatterReduce reduce,

@@ -135,8 +135,10 @@ void raise_dropped(nb::handle self) {
 int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   view->obj = nullptr;
   dropped() = {};
+  std::optional<array> a;  // what it is now
   try {
-    evaluate(nb::cast<array>(nb::handle(self)));
+    a = nb::cast<array>(nb::handle(self));
+    evaluate(*a);
   } catch (...) {
     set_python_error(std::current_exception());
     nb::python_error error;
@@ -144,10 +146,7 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
     error.restore();
     return -1;
   }
-  return guarded([&] {
-    const array a = nb::cast<array>(nb::handle(self));
-    return fill_buffer(self, a, format_of(a.dtype()), view, flags);
-  });
+  return guarded([&] { return fill_buffer(self, *a, format_of(a->dtype()), view, flags); });
 }
 
 int get_bits_buffer(PyObject* self, Py_buffer* view, int flags) {

@@ -47,7 +47,9 @@ class BatchedRules final : public CallRules, public std::enable_shared_from_this
 
   Arrays jvp(const CustomCall& call, const Parts& tangents) const override {
     Elements elements;
-    const CustomCall one{base_, {}, nodes_of(elements.add(arrays_of(call.arguments), batched_))};
+    const std::vector<bool> all(call.outputs.size(), true);
+    const CustomCall one{base_, nodes_of(elements.add(arrays_of(call.outputs), all)),
+                         nodes_of(elements.add(arrays_of(call.arguments), batched_))};
     Parts given;
     for (size_t i = 0; i < tangents.size(); i++) {
       given.emplace_back();
@@ -126,7 +128,7 @@ class FunctionRules final : public CallRules, public std::enable_shared_from_thi
     check_count("vjp", "cotangents", given.size(), "arguments", primals.size());
     Parts parts;
     for (size_t i = 0; i < given.size(); i++) {
-      check_shape("vjp", "cotangent", i, given[i], "argument", primals[i].shape());
+      check_shape("vjp", "cotangent", i, given[i], "an argument", primals[i].shape());
       parts.emplace_back();
       if (is_inexact(primals[i].dtype())) parts.back() = astype(given[i], primals[i].dtype());
     }
@@ -141,7 +143,14 @@ class FunctionRules final : public CallRules, public std::enable_shared_from_thi
       given.push_back(*tangents[i]);
       numbers.push_back(static_cast<int>(i));
     }
-    return rules_.jvp(arrays_of(call.arguments), given, numbers);
+    Arrays results = rules_.jvp(arrays_of(call.arguments), given, numbers);
+    check_count("jvp", "tangents", results.size(), "outputs", call.outputs.size());
+    for (size_t i = 0; i < results.size(); i++) {
+      const Node& output = *call.outputs[i];
+      check_shape("jvp", "tangent", i, results[i], "an output", output.shape);
+      if (is_inexact(output.dtype)) results[i] = astype(results[i], output.dtype);
+    }
+    return results;
   }
 
   Arrays vmap(const CustomCall& call, const Arrays& arguments, const std::vector<bool>& batched,
@@ -158,7 +167,7 @@ class FunctionRules final : public CallRules, public std::enable_shared_from_thi
       const array& a = outputs[i];
       const array front =
           out_axes[i] >= 0 ? moveaxis(a, out_axes[i], 0) : broadcast_to(expand_dims(a, {0}), shape);
-      check_shape("vmap", "output", i, front, "batch of outputs", shape);
+      check_shape("vmap", "output", i, front, "a batch of outputs", shape);
       results.push_back(front);
     }
     return results;
@@ -180,7 +189,7 @@ class FunctionRules final : public CallRules, public std::enable_shared_from_thi
   static void check_shape(const char* rule, const char* what, size_t number, const array& a,
                           const char* of, const Shape& wanted) {
     CERMET_CHECK(a.shape() == wanted, value, "custom_function",
-                 "the {} gives {} {} of shape {} for an {} of shape {}; they must be equal", rule,
+                 "the {} gives {} {} of shape {} for {} of shape {}; they must be equal", rule,
                  what, number, a.shape().to_string(), of, wanted.to_string());
   }
 

@@ -48,6 +48,13 @@ TEST(Custom, RulesThatDoNotFit) {
               vjp(f, {of(kX), of(kY)}, {of({1, 1, 1})});
             }).find("[custom_function] the vjp gives 1 cotangents for 2 arguments"),
             std::string::npos);
+  const Function none = custom_function(
+      sine_times, std::nullopt,
+      [](const Arrays&, const Arrays&, const std::vector<int>&) { return Arrays(); });
+  EXPECT_NE(message_of([&] {
+              jvp(none, {of(kX), of(kY)}, {of(kY), of(kX)});
+            }).find("[custom_function] the jvp gives 0 tangents for 1 outputs"),
+            std::string::npos);
 }
 
 TEST(Custom, CheckpointHasTheSameDerivatives) {

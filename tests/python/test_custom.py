@@ -234,6 +234,32 @@ def test_rules_that_do_not_fit(text):
         mx.vmap(f)(X, Y)
 
 
+@pytest.mark.parametrize("tangent", [mx.zeros((2,)), mx.zeros(()), mx.zeros((1, 3))])
+def test_tangents_have_the_shapes_of_outputs(tangent):
+    f = mx.custom_function(lambda x: x * 2)
+    f.jvp(lambda x, t: tangent)
+    with pytest.raises(
+        ValueError, match=r"the jvp gives tangent 0 .* for an output of shape \(3,\)"
+    ):
+        mx.jvp(f, [X], [X])
+    rows = mx.stack([X, Y])
+    with pytest.raises(
+        ValueError, match=r"the jvp gives tangent 0 .* for an output of shape \(3,\)"
+    ):
+        mx.jvp(mx.vmap(f), [rows], [rows])
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_tangents_have_the_dtypes_of_outputs(batched):
+    """As cotangents have those of arguments."""
+    f = mx.custom_function(lambda x: x * 2)
+    f.jvp(lambda x, t: 3 * t.astype(mx.int32))
+    of, x = (mx.vmap(f), mx.stack([X, Y])) if batched else (f, X)
+    tangent = mx.jvp(of, [x], [mx.ones_like(x)])[1][0]
+    assert tangent.dtype == mx.float64
+    close(tangent, np.full(x.shape, 3.0))
+
+
 def test_an_error_in_a_rule_is_raised_as_it_is():
     f = mx.custom_function(lambda x: x * 2)
 

@@ -167,6 +167,85 @@ def test_threads_share_a_lazy_model():
     )
 
 
+def test_threads_assign_to_an_array_that_others_read():
+    """A call works on the array as it was when it began: what is read is of one time."""
+    run(
+        """
+        import sys, threading
+        import cermet.core as mx, numpy as np
+
+        sys.setswitchinterval(1e-5)
+        x, wrong = mx.zeros((1000,)), []
+
+        def write():
+            global x
+            for n in range(2000):
+                if n % 3:
+                    x += 1
+                else:
+                    x[:] = x + 1
+
+        READ = [
+            np.asarray,
+            memoryview,
+            np.from_dlpack,
+            lambda x: x.tolist(),
+            lambda x: (x * 2 - x),
+            lambda x: mx.grad(lambda y: (x * y).sum())(x),
+            lambda x: [x.max().item()],
+            repr,
+        ]
+
+        def read(i):
+            for n in range(1000):
+                try:
+                    values = READ[(n + i) % len(READ)](x)
+                    if not isinstance(values, str) and len(set(np.array(values).tolist())) != 1:
+                        wrong.append(values)
+                except Exception as error:
+                    wrong.append(error)
+
+        threads = [threading.Thread(target=write) for _ in range(2)]
+        threads += [threading.Thread(target=read, args=(i,)) for i in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong, wrong[:3]
+        """
+    )
+
+
+@pytest.mark.parametrize("work", ["mx.sum(y).item()", "mx.explain(lambda: y * 2)"])
+def test_a_thread_waits_for_an_evaluation_of_the_main_thread(work):
+    """Which asks for Python's lock when it looks for signals."""
+    run(
+        f"""
+        import faulthandler, threading
+        import cermet.core as mx
+
+        faulthandler.dump_traceback_later(200, exit=True)
+        x = mx.random.normal((1200, 1200))
+        mx.eval(x)
+
+        def evaluate():
+            for _ in range(5):
+                y = mx.ones((3,))
+                for _ in range(10_500):  # more than are left pending
+                    y = y + 1
+                {work}
+
+        thread = threading.Thread(target=evaluate)
+        thread.start()
+        while thread.is_alive():
+            y = x
+            for _ in range(5):
+                y = y @ x / 40
+            mx.eval(y)
+        """
+    )
+
+
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_thousand_forks_compute(busy):
     run(
