@@ -30,7 +30,7 @@ THREADED = (
     r"^(runtime|ops)\.",
     [
         f"{PYTHON_TESTS}/test_{name}.py"
-        for name in ("async", "compile", "kernel_cache", "nn", "packed_cache")
+        for name in ("async", "compile", "kernel_cache", "nn", "packed_cache", "threads")
     ],
 )
 VARIANTS = {

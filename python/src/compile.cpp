@@ -31,24 +31,35 @@ thread_local int tracing = 0;
 // Traces put placeholders into arrays that other threads may see, so there is one at a time.
 class TraceLock {
  public:
-  // False when another thread traces for long (it may wait for this one).
+  // False when another thread runs a traced function for long (it may wait for this one).
   bool acquire() {
-    if (lock().try_lock_for(std::chrono::seconds(0))) return held_ = true;
-    nb::gil_scoped_release release;
-    return held_ = lock().try_lock_for(std::chrono::seconds(1));
+    held_ = lock().try_lock_for(std::chrono::seconds(0));
+    while (!held_) {
+      held_ = without_gil([] { return lock().try_lock_for(std::chrono::seconds(1)); });
+      if (!is_making) break;
+    }
+    return held_;
   }
   ~TraceLock() {
     if (held_) lock().unlock();
   }
 
+  // While one lives, under the lock, its holder makes a program: it waits for nobody.
+  struct Making {
+    Making() { is_making = true; }
+    ~Making() { is_making = false; }
+  };
+
  private:
   static LongLock& lock() {
     // Whoever forks in Python has the GIL, without which no trace ends.
-    static auto* lock = new LongLock(ForkLevel::graph, false);
+    static auto* lock = new LongLock(ForkLevel::graph, false, [] { is_making = false; });
     return *lock;
   }
+  static bool is_making;  // under the GIL
   bool held_ = false;
 };
+bool TraceLock::is_making = false;
 
 struct TraceScope {
   TraceScope() { tracing++; }
@@ -398,18 +409,24 @@ class Compiled {
     return false;
   }
 
-  // A trace of this structure whose guards hold.
+  // A trace of this structure whose guards hold. What it changes is one step: where other threads ran
+  // since the state was looked at, it is looked at again.
   std::optional<nb::object> run_known(const CallInputs& given, Captured& state) {
-    const CallKey key(given, state, open_);
-    Inputs inputs = given.arrays;
-    for (size_t i = 0; i < state.holders.size(); i++) inputs.push_back(&state.value(i));
-    Arrays results;
-    CompiledGraph::Call call;
-    const EntryPtr entry = run(key, inputs, call, results);
-    if (!entry) return std::nullopt;
-    apply(*entry, results, call.results(), state, key);
-    if (entry->changes.empty() && given.objects.empty()) keep_known(state, key);
-    return fill(*entry, results, call.results());
+    for (;; state = capture_for(given)) {
+      if (any_traced(given, state)) return std::nullopt;
+      const uint64_t releases = gil_releases;
+      const CallKey key(given, state, open_);
+      Inputs inputs = given.arrays;
+      for (size_t i = 0; i < state.holders.size(); i++) inputs.push_back(&state.value(i));
+      Arrays results;
+      CompiledGraph::Call call;
+      const EntryPtr entry = run(key, inputs, call, results);
+      if (!entry) return std::nullopt;
+      if (!entry->changes.empty() && gil_releases != releases) continue;
+      apply(*entry, results, call.results(), state, key);
+      if (entry->changes.empty() && given.objects.empty()) keep_known(state, key);
+      return fill(*entry, results, call.results());
+    }
   }
 
   // The same, when nothing but the arguments and the values of captured arrays has changed.
@@ -447,15 +464,20 @@ class Compiled {
     for (size_t i = 0; i < it->second.size(); i++) {
       EntryPtr entry = it->second[i];
       std::optional<bool> holds;
-      if (entry->looked.empty()) holds = entry->graph->prepare_known(key.symbols, call);
+      if (are_evaluated(entry->looked, inputs))
+        holds = are_the_same(entry->looked, inputs) ? entry->graph->prepare_known(key.symbols, call)
+                                                    : std::optional(false);
       if (!holds) {
-        for (size_t k = kept.size(); k < inputs.size(); k++) kept.push_back(*inputs[k]);
-        nb::gil_scoped_release release;
-        holds = are_the_same(entry->looked, kept) && entry->graph->prepare(kept, key.symbols, call);
+        kept.reserve(inputs.size());  // what they are now
+        for (size_t k = kept.size(); k < inputs.size(); k++)
+          inputs[k] = &kept.emplace_back(*inputs[k]);
+        holds = without_gil([&] {
+          return are_the_same(entry->looked, inputs) &&
+                 entry->graph->prepare(kept, key.symbols, call);
+        });
       }
       if (*holds) {
         count(Counter::program_hits);
-        for (size_t k = 0; k < kept.size(); k++) inputs[k] = &kept[k];
         results = entry->graph->run(call, inputs);
         entry->used = ++calls_;
         return entry;
@@ -517,10 +539,8 @@ class Compiled {
     if (alike == entries_.end())
       return "no trace of this structure (dtypes, numbers of axes, sizes of 0 and 1, containers, "
              "constants)";
-    Arrays inputs(state.holders.size() + given.arrays.size(), array(0));
-    for (size_t i = 0; i < given.arrays.size(); i++) inputs[i] = *given.arrays[i];
-    for (size_t i = 0; i < state.holders.size(); i++)
-      inputs[given.arrays.size() + i] = state.value(i);
+    Inputs inputs = given.arrays;
+    for (size_t i = 0; i < state.holders.size(); i++) inputs.push_back(&state.value(i));
     if (!are_the_same(alike->second[0]->looked, inputs))
       return "the value of an array that the function looks at was another";
     return "broken guard: " +
@@ -552,11 +572,13 @@ class Compiled {
     Inputs pointers;
     for (const array& a : inputs) pointers.push_back(&a);
     try {
-      nb::gil_scoped_release release;
-      entry->graph = std::make_unique<CompiledGraph>(t.symbols, t.inputs, t.outputs, t.results);
-      const bool holds = entry->graph->prepare(inputs, key.symbols, call);
-      CERMET_INTERNAL_CHECK(holds, "a trace does not hold for the call that made it");
-      results = entry->graph->run(call, pointers);
+      const TraceLock::Making making;
+      results = without_gil([&] {
+        entry->graph = std::make_unique<CompiledGraph>(t.symbols, t.inputs, t.outputs, t.results);
+        const bool holds = entry->graph->prepare(inputs, key.symbols, call);
+        CERMET_INTERNAL_CHECK(holds, "a trace does not hold for the call that made it");
+        return entry->graph->run(call, pointers);
+      });
     } catch (...) {
       snapshot.restore();
       throw;
@@ -736,6 +758,11 @@ Arrays outputs_without_running(nb::object fun, nb::args args, nb::kwargs kwargs)
   const Arguments arguments{values.data(), args.size(), all_names.ptr()};
   if (nb::isinstance<Compiled>(fun)) return nb::cast<Compiled&>(fun).plan(arguments);
   return Compiled(fun, nb::none(), nb::none()).plan(arguments);
+}
+
+void await_trace() {
+  TraceLock lock;
+  if (tracing == 0) lock.acquire();
 }
 
 void init_compile(nb::module_& m) {

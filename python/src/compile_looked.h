@@ -3,6 +3,7 @@
 // values, so it serves again only while these are bit for bit the same.
 #pragma once
 
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,8 @@ class LookedValues final : public KnownValues {
 };
 
 // Evaluates those that are not the same arrays.
-bool are_the_same(const LookedValues::List& looked, const Arrays& inputs);
+bool are_the_same(const LookedValues::List& looked, std::span<const array* const> inputs);
+// That has nothing to evaluate.
+bool are_evaluated(const LookedValues::List& looked, std::span<const array* const> inputs);
 
 }  // namespace cermet::python

@@ -345,7 +345,14 @@ ArrayOrSelection select_item(const array& a, nb::handle index) {
 }
 
 void set_item(array& a, nb::handle index, nb::handle value) {
-  a = update(array(a), index, value, ScatterReduce::assign);
+  for (;;) {
+    const array before = a;
+    array after = update(before, index, value, ScatterReduce::assign);
+    if (a.node() != before.node())
+      continue;  // another thread has assigned while this one evaluated
+    a = std::move(after);
+    return;
+  }
 }
 
 array update_item(const array& a, nb::handle index, nb::handle value, ScatterReduce reduce,

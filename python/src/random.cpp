@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // The submodule random. Without a key, each draw splits the default key: state[0] moves on, and the draw
 // takes the other half, as in MLX. `state` is a plain list of one array, so trees, eval and compile treat
-// it like any other state; the GIL makes an advance one step, whatever the thread.
+// it like any other state. An advance is one step, whatever the thread: the state is as it was read when
+// it is written, or the draw begins again.
 #include <chrono>
 
 #include "bind.h"
+#include "compile.h"
 
 namespace cermet::python {
 
@@ -33,12 +35,23 @@ uint64_t to_seed(const char* op, handle seed) {
 
 array next_key() {
   const nb::list list = nb::borrow<nb::list>(state);
-  CERMET_CHECK(
-      nb::len(list) == 1 && is_array(list[0]), value, "random",
-      "random.state must hold one array, the key; set it with seed() or state[0] = key(n)");
-  const Arrays halves = random::split_pair(nb::cast<array>(list[0]));
-  list[0] = nb::cast(halves[0]);
-  return halves[1];
+  for (bool waited = false;;) {
+    CERMET_CHECK(
+        nb::len(list) == 1 && is_array(list[0]), value, "random",
+        "random.state must hold one array, the key; set it with seed() or state[0] = key(n)");
+    const nb::object holder = list[0];
+    const array key = array_of(holder);
+    if (key.node()->is_traced() && !std::exchange(waited, true)) {
+      await_trace();
+      continue;
+    }
+    const Arrays halves = random::split_pair(key);  // may evaluate, while other threads draw
+    const nb::object next = nb::cast(halves[0]);
+    if (nb::len(list) != 1 || !holder.is(list[0]) || array_of(holder).node() != key.node())
+      continue;
+    list[0] = next;
+    return halves[1];
+  }
 }
 
 array key_or_next(handle key) { return key.is_none() ? next_key() : to_array(key); }

@@ -124,19 +124,30 @@ bool CompiledGraph::is_outrun(const Instance& instance) {
   return instance.program != nullptr && instance.program->is_outrun();
 }
 
+uint64_t CompiledGraph::hash_of(std::span<const Number> symbols) const {
+  uint64_t hash = 0;
+  for (size_t i : structural_)
+    hash = (hash ^ static_cast<uint64_t>(symbols[i].integer)) * 0x9e3779b97f4a7c15u;
+  return hash;
+}
+
+CompiledGraph::InstancePtr CompiledGraph::known(std::span<const Number> symbols) const {
+  if (last_ && is_for(*last_, symbols) && !is_outrun(*last_)) return last_;
+  const auto alike = instances_.find(hash_of(symbols));
+  if (alike == instances_.end()) return nullptr;
+  for (const InstancePtr& instance : alike->second)
+    if (is_for(*instance, symbols) && !is_outrun(*instance)) return last_ = instance;
+  return nullptr;
+}
+
 CompiledGraph::InstancePtr CompiledGraph::find(std::span<const array> inputs,
                                                std::span<const Number> symbols) const {
   const InForkGate making(fork_gate());
   std::lock_guard guard(lock_);
-  if (last_ && is_for(*last_, symbols) && !is_outrun(*last_)) return last_;
-  uint64_t hash = 0;
-  for (size_t i : structural_)
-    hash = (hash ^ static_cast<uint64_t>(symbols[i].integer)) * 0x9e3779b97f4a7c15u;
-  for (InstancePtr& instance : instances_[hash]) {
-    if (!is_for(*instance, symbols)) continue;
-    if (is_outrun(*instance)) instance = make(inputs, symbols, true);
-    return last_ = instance;
-  }
+  if (InstancePtr instance = known(symbols)) return instance;
+  const uint64_t hash = hash_of(symbols);
+  for (InstancePtr& instance : instances_[hash])
+    if (is_for(*instance, symbols)) return last_ = instance = make(inputs, symbols, true);
   constexpr size_t kMaxInstances = 256;
   if (instance_count_++ == kMaxInstances) {
     instances_.clear();
@@ -197,9 +208,10 @@ std::optional<bool> CompiledGraph::prepare_known(std::span<const Number> symbols
                                                  Call& call) const {
   {
     std::unique_lock lock(lock_, std::try_to_lock);
-    if (!lock || !last_ || !is_for(*last_, symbols) || is_outrun(*last_)) return std::nullopt;
-    call.instance_ = last_;
+    if (!lock) return std::nullopt;
+    call.instance_ = known(symbols);
   }
+  if (!call.instance_) return std::nullopt;
   return call.instance_->program != nullptr && finish(*call.instance_, symbols, call);
 }
 

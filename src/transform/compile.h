@@ -47,6 +47,9 @@ class CompiledGraph {
                    bool fused = false) const;
   static bool is_outrun(const Instance& instance);
   bool is_for(const Instance& instance, std::span<const Number> symbols) const;
+  uint64_t hash_of(std::span<const Number> symbols) const;  // of those that decide the program
+  // The one for them, but none that is outrun; null: it must be made. Under the lock.
+  InstancePtr known(std::span<const Number> symbols) const;
   InstancePtr find(std::span<const array> inputs, std::span<const Number> symbols) const;
   bool finish(const Instance& instance, std::span<const Number> symbols, Call& call) const;
 

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: MIT
+"""Python threads share states: what one step reads and then writes is not mixed with another
+thread's, although evaluation lets other threads run on the way. Here each step has so much to
+evaluate that all threads are amid it at once."""
+
+import threading
+
+import cermet.core as mx
+import numpy as np
+import pytest
+
+THREADS, ROUNDS = 4, 8
+MOST_PENDING = 10_000  # ops: with one more, laziness is over, and they are evaluated first
+
+
+def together(work):
+    """work(i) in each thread at once, all of which begin when all are there; what they give."""
+    barrier = threading.Barrier(THREADS)
+    results = [None] * THREADS
+
+    def run(i):
+        barrier.wait()
+        try:
+            results[i] = work(i)
+        except Exception as error:
+            results[i] = error
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    errors = [result for result in results if isinstance(result, Exception)]
+    assert not errors, errors
+    return results
+
+
+def postponed(a):
+    """The same values, after as much pending work as there may be."""
+    zero = mx.zeros_like(a)
+    mx.eval(a, zero)
+    for _ in range(MOST_PENDING):
+        a = a + zero
+    return a
+
+
+def bits_in_turn(n, seed=3):
+    mx.random.seed(seed)
+    return sorted(mx.random.bits().item() for _ in range(n))
+
+
+def postpone_draws():
+    mx.random.state[0] = postponed(mx.random.state[0])
+
+
+def test_draws():
+    want = bits_in_turn(THREADS * ROUNDS)
+    mx.random.seed(3)
+    drawn = []
+    for _ in range(ROUNDS):
+        postpone_draws()
+        drawn += together(lambda _: mx.random.bits())
+    assert sorted(bits.item() for bits in drawn) == want
+
+
+def test_draws_without_end():
+    each = 2500
+    want = bits_in_turn(THREADS * each)
+    mx.random.seed(3)
+    drawn = together(lambda _: [mx.random.bits() for _ in range(each)])
+    assert sorted(np.array(mx.stack(sum(drawn, []))).tolist()) == want
+
+
+@pytest.mark.parametrize("looks", [False, True], ids=["plain", "looks"])
+def test_draws_of_a_compiled_function(looks):
+    scale = mx.ones((1,))
+
+    @mx.compile
+    def draw(x):
+        if looks and scale.item() < 0:
+            return x
+        return x + mx.random.bits()
+
+    want = bits_in_turn(THREADS * ROUNDS * 2)
+    mx.random.seed(3)
+    drawn = []
+    for n in range(2, ROUNDS + 2):
+        zeros = mx.zeros((n,), mx.uint32)  # a size of its own: a program is made for it
+        postpone_draws()
+        scale[...] = postponed(mx.full((1,), n))
+        drawn += together(lambda i, zeros=zeros: draw(zeros) if i % 2 else mx.random.bits())
+        postpone_draws()
+        drawn += together(lambda _, zeros=zeros: draw(zeros))
+    assert sorted(int(np.array(bits).reshape(-1)[0]) for bits in drawn) == want
+
+
+def test_counts_of_a_compiled_function():
+    """Numbers and arrays that a call stores, by calls for other sizes."""
+    state = {"calls": 0, "sum": mx.zeros(())}
+
+    @mx.compile
+    def add(x):
+        state["calls"] += 1
+        state["sum"] = state["sum"] + x[0]
+        return x * state["calls"]
+
+    add(mx.ones((2,)))
+    for n in range(ROUNDS):
+        state["sum"] = postponed(state["sum"])
+        together(lambda i, n=n: add(mx.ones((3 + THREADS * n + i,))))
+    assert state["calls"] == 1 + THREADS * ROUNDS == state["sum"].item()
+
+
+def test_draws_while_another_thread_traces():
+    """They wait: until its end the state is the trace's."""
+    want = bits_in_turn(2 + ROUNDS)
+    mx.random.seed(3)
+    traces, draws = threading.Event(), threading.Event()
+    drawn = []
+
+    @mx.compile
+    def traced(x):
+        first = mx.random.bits()
+        traces.set()
+        assert draws.wait(60)
+        threading.Event().wait(0.2)  # the other thread is amid its draw
+        return mx.stack([first, mx.random.bits()]) + x
+
+    def draw():
+        assert traces.wait(60)
+        draws.set()
+        drawn.extend(mx.random.bits().item() for _ in range(ROUNDS))
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    both = traced(mx.array(0, mx.uint32))
+    thread.join()
+    assert sorted(drawn + both.tolist()) == want
+
+
+def test_calls_while_another_thread_makes_the_program():
+    """They wait however long that takes."""
+    weight = mx.eye(2)
+
+    @mx.compile
+    def long(x):
+        for _ in range(9000):
+            x = x @ weight
+        return x + mx.random.uniform()
+
+    drawn = together(lambda _: long(mx.ones((2, 2))).tolist()[0][0])
+    assert len(set(drawn)) == THREADS
+
+
+def test_updates_of_places():
+    a = mx.zeros((THREADS * ROUNDS,), mx.int32)
+    for n in range(ROUNDS):
+        a[...] = postponed(a)
+
+        def assign(i, n=n):
+            a[n * THREADS + i] = n * THREADS + i + 1
+
+        together(assign)
+    assert a.tolist() == list(range(1, a.size + 1))
+
+
+def test_updates_through_masks():
+    """Which are evaluated, to count the values."""
+    a = mx.zeros((THREADS, 2 * ROUNDS), mx.int32)
+    for n in range(ROUNDS):
+        places = mx.arange(a.size).reshape(a.shape) // 2 - n
+        masks = [postponed(places - i * ROUNDS) == 0 for i in range(THREADS)]
+
+        def assign(i, n=n, masks=masks):
+            a[masks[i]] = mx.array([n + 1, i + 1])
+
+        together(assign)
+    want = np.zeros(a.shape, np.int32)
+    want[:, ::2] = np.arange(ROUNDS) + 1
+    want[:, 1::2] = np.arange(THREADS)[:, None] + 1
+    np.testing.assert_array_equal(np.array(a), want)
