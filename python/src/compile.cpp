@@ -439,9 +439,8 @@ class Compiled {
     if (std::ranges::any_of(inputs, is_traced)) return std::nullopt;
     Arrays results;
     CompiledGraph::Call call;
-    const EntryPtr entry = run(key, inputs, call, results);
+    const EntryPtr entry = run(key, inputs, call, results, false);
     if (!entry) return std::nullopt;
-    CERMET_INTERNAL_CHECK(entry->changes.empty(), "a call of known state changes it");
     return fill(*entry, results, call.results());
   }
 
@@ -456,8 +455,10 @@ class Compiled {
                           key.symbols.end());
   }
 
-  // The first trace that holds for the call, and its lazy outputs.
-  EntryPtr run(const CallKey& key, Inputs& inputs, CompiledGraph::Call& call, Arrays& results) {
+  // The first trace that holds for the call, and its lazy outputs; null, too, if it changes state where that
+  // may not be.
+  EntryPtr run(const CallKey& key, Inputs& inputs, CompiledGraph::Call& call, Arrays& results,
+               bool may_change = true) {
     Arrays kept;
     auto it = entries_.find(key.key);
     if (it == entries_.end()) return nullptr;
@@ -477,6 +478,7 @@ class Compiled {
         });
       }
       if (*holds) {
+        if (!may_change && !entry->changes.empty()) return nullptr;
         count(Counter::program_hits);
         results = entry->graph->run(call, inputs);
         entry->used = ++calls_;

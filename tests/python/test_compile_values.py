@@ -101,6 +101,21 @@ def test_what_the_function_changes_may_be_looked_at():
     assert total.item() == 12
 
 
+def test_a_value_decides_whether_state_changes():
+    changes, total = mx.array(0), [mx.array(0)]
+
+    @mx.compile
+    def f(x):
+        if changes.item() > 0:
+            total[0] = total[0] + 1
+        return x + 1
+
+    for n, value in enumerate([0, 0, 0, 1, 1, 0, 1, 1]):
+        changes[...] = value
+        assert f(mx.array(n)).item() == n + 1
+    assert total[0].item() == 4
+
+
 def test_arguments_may_not_be_looked_at():
     for f in (lambda x: x * x.item(), lambda x: x * (x + bound).item()):
         with pytest.raises(ValueError, match="stands for an argument in a trace"):
