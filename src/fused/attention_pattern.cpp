@@ -143,6 +143,7 @@ class Matcher {
     const std::optional<array> made = as_kernel(inputs, p, root_->stream);
     if (!made) return std::nullopt;
     made->node()->origin = root_->origin;
+    made->node()->meant = root_->meant;
     const array result =
         back_in_order(reshaped(astype(*made, root_->dtype), ordered(result_shape())));
     return in_order(root_->row == &rows::matmul

@@ -7,6 +7,7 @@
 #include "graph/custom_call.h"
 #include "graph/hooks.h"
 #include "graph/laziness.h"
+#include "graph/meant_scope.h"
 
 namespace cermet {
 
@@ -32,6 +33,7 @@ void check_dtypes(const OpRow& row, const Arrays& inputs) {
 }  // namespace
 
 constinit thread_local int UnboundedLaziness::depth_ = 0;
+constinit thread_local MeantScope::Meant MeantScope::current_ = {};
 
 namespace {
 
@@ -114,7 +116,7 @@ array make_node(const OpRow& row, Arrays inputs, Params params, const StreamOrDe
       node.trace = TraceScope::joined(node.trace, input.node()->trace);
     node.inputs.push_back(std::move(input).take_node());
   }
-  if (hooks::origin != nullptr) node.origin = hooks::origin();
+  if (!MeantScope::mark(node) && hooks::origin != nullptr) node.origin = hooks::origin();
   if (hooks::trace != nullptr) hooks::trace->made(node);
   bound_laziness(node);
   return array(std::move(ref));

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "graph/meant_scope.h"
 #include "ops/ops.h"
 
 namespace cermet {
@@ -110,6 +111,7 @@ array sum_of_scattered(const Arrays& scattered) {
   array sum = scattered[0];
   for (size_t i = 1; i < scattered.size(); ++i) {
     const Node& node = *scattered[i].node();
+    const MeantScope meant(node);
     Arrays inputs = {sum};
     for (size_t k = 1; k < node.inputs.size(); ++k) inputs.emplace_back(node.inputs[k]);
     sum = make_node(*node.row, std::move(inputs), node.params, node.stream);

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "codegen/target.h"
+#include "graph/meant_scope.h"
 #include "kernel/micro.h"
 #include "kernel/rebuild.h"
 #include "kernel/walk.h"
@@ -119,7 +120,7 @@ class Emitter::Context : public LowerContext {
       e_.out_.operands.push_back({Operand::Kind::status, -1, 0, -1, {}, Dtype::int64});
     }
     const int site = static_cast<int>(e_.out_.sites.size());
-    e_.out_.sites.push_back({e_.node(id_).meant->row->name, axis, size, extent, id_,
+    e_.out_.sites.push_back({meant_row(*e_.node(id_).meant)->name, axis, size, extent, id_,
                              e_.builder_.dtype(index) == Dtype::uint64});
     index = e_.builder_.cast(index, Dtype::int64);
     Coords all(1);

@@ -14,6 +14,7 @@
 #include "graph/custom_call.h"
 #include "graph/hooks.h"
 #include "graph/known_values.h"
+#include "graph/meant_scope.h"
 #include "runtime/allocator.h"
 #include "runtime/counters.h"
 #include "runtime/log.h"
@@ -240,6 +241,7 @@ class TapeReader {
     // A node that others will still ask for is stored: computing it again would cost more.
     const bool shared = !traced_ && node->references() > node->mark.edges + 1;
     tape_.key.add(reinterpret_cast<uintptr_t>(node->row));
+    tape_.key.add(reinterpret_cast<uintptr_t>(node->meant));
     tape_.key.add(static_cast<uint64_t>(node->dtype));
     tape_.key.add(node->shape);
     // A complex number would be two scalars; it is part of the plan instead. So are -inf and bools: they
@@ -349,7 +351,7 @@ bool gives_inputs(const Tape& tape) {
 // May evaluating a node fail for the values that it is given?
 bool may_fail(const Node& node, const Program& program) {
   return std::holds_alternative<CompositeLowering>(node.row->lowering.value) ||
-         std::find(program.checks.begin(), program.checks.end(), node.row->name.value) !=
+         std::find(program.checks.begin(), program.checks.end(), meant_row(node)->name.value) !=
              program.checks.end();
 }
 

@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "graph/meant_scope.h"
 #include "ops/ops.h"
 #include "transform/trace.h"
 #include "transform/transform.h"
@@ -36,6 +37,7 @@ class Forward {
       any |= parts.back().has_value();
     }
     if (!any) return;
+    const MeantScope meant(*node);
     if (auto result = apply(node, call, parts)) tangents_.emplace(node.get(), *result);
   }
 

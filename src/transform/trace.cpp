@@ -83,6 +83,7 @@ class Rebuild {
     copy->shape = node->shape;
     copy->stream = node->stream;
     copy->origin = node->origin;
+    copy->meant = node->meant;
     copy->scope = NodeScope::current();
     const bool is_call = call_of(*node) != nullptr;
     for (const NodeRef& input : std::span(sources).first(is_call ? 1 : sources.size())) {

@@ -114,6 +114,7 @@ class Replay {
     to->dtype = from.dtype;
     to->stream = from.stream;
     to->origin = from.origin;
+    to->meant = from.meant;
     to->shape = from.row->shape.value({*from.row, to->params, inputs});
     check_size(from.row->name, to->shape, to->dtype);
     check_shape(from, to->shape);

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "graph/meant_scope.h"
 #include "ops/cotangent_sum.h"
 #include "ops/ops.h"
 #include "schedule/patterns.h"
@@ -98,6 +99,7 @@ class Reverse {
   }
 
   void step(const NodeRef& node, const array& g) {
+    const MeantScope meant(*node);
     const NodeCall call(node);
     const auto* derived = std::get_if<Derived>(&node->row->derivative.value);
     if (derived != nullptr && derived->vjp == nullptr) {

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "graph/meant_scope.h"
 #include "ops/ops.h"
 #include "schedule/patterns.h"
 #include "transform/trace.h"
@@ -62,6 +63,7 @@ class Batcher {
       any |= batched != nullptr;
     }
     if (!any) return;
+    const MeantScope meant(*node);
     if (auto result = apply(node, std::move(inputs), flags)) {
       CERMET_INTERNAL_CHECK(
           result->ndim() == node->shape.ndim() + 1 && result->shape().dim(0).value == size_.value,

@@ -124,3 +124,60 @@ def test_a_gradient_alone_looks_at_indices(name):
     gradient = mx.grad(lambda x: mx.sum(f(x, mx.array([9, 1]))))
     with pytest.raises(IndexError, match="index 9 is out of range for axis 1 of size 5"):
         mx.eval(gradient(mx.zeros((3, 5))))
+
+
+def told(f, *arguments):
+    """What the error says, but for the line."""
+    with pytest.raises(IndexError) as error:
+        mx.eval(f(*arguments))
+    return str(error.value).partition(" (/")[0]
+
+
+@pytest.mark.parametrize("name", OUT_OF_RANGE)
+def test_a_derivative_is_told_of_as_the_call(name):
+    """Whatever ops it is made of."""
+    x, t = mx.zeros((3, 5)), mx.array([9, 1])
+
+    def f(x):
+        return OUT_OF_RANGE[name](x, t)
+
+    def loss(x):
+        return mx.sum(mx.sin(f(x)) * f(x))
+
+    want = told(f, x)
+    for derivative in (
+        mx.grad(loss),
+        mx.value_and_grad(loss),
+        mx.grad(mx.checkpoint(loss)),
+        mx.grad(lambda x: mx.sum(mx.grad(loss)(x) ** 2)),
+        lambda x: mx.jvp(loss, [x], [x])[1],
+        lambda x: mx.vmap(f)(x[None]),
+        lambda x: mx.vmap(mx.grad(loss))(x[None]),
+    ):
+        assert told(derivative, x) == want
+        assert told(mx.compile(derivative), x) == want
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda v, t: mx.put_along_axis(mx.zeros((3, 5)), t[None], v, axis=1),
+        lambda v, t: mx.zeros((3, 5)).at[:, t].add(v),
+        lambda v, t: mx.zeros((3, 5)).at[mx.array([[0]]), t].multiply(v[:1]),
+    ],
+)
+def test_a_derivative_by_what_is_written_is_told_of_as_the_call(write):
+    t, v = mx.array([9, 1]), mx.ones((3, 2))
+    want = told(write, v, t)
+    assert told(mx.grad(lambda v: mx.sum(write(v, t))), v) == want
+    assert told(mx.grad(lambda v: mx.sum(mx.exp(write(v, t)))), v) == want
+
+
+def test_a_derivative_is_told_of_at_the_line_of_the_call():
+    def loss(x):
+        return mx.sum(mx.fast.cross_entropy(x, mx.array([1, 7, 0, 0, 2, 2, 1])))
+
+    line = loss.__code__.co_firstlineno + 1
+    for gradient in (mx.grad(loss), mx.compile(mx.grad(loss))):
+        with pytest.raises(IndexError, match=rf"^\[cross_entropy\] index 7 .*:{line}\)$"):
+            mx.eval(gradient(mx.zeros((7, 6))))

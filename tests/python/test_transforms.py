@@ -125,6 +125,12 @@ TABLE += [
     ("moveaxis", lambda a: mx.moveaxis(a, 0, 2) ** 2, [between(-1, 1, 2, 3, 2)]),
     ("broadcast_to", lambda a: mx.broadcast_to(a, (2, 3, 4)) ** 2, [ANY]),
     ("slice", lambda a: a[1:, ::2] ** 2, [ANY]),
+    ("interleaved slices", lambda a: a[:, ::2] * mx.sin(a[:, 1::2]), [ANY]),
+    (
+        "slices by several steps",
+        lambda a: mx.concatenate([a[:, ::2] ** 2, a[:, 1::4] * a[:, 2::4], a[:, ::5] ** 2], axis=1),
+        [between(-1, 1, 3, 8)],
+    ),
     ("reversed", lambda a: a[:, ::-1] * a, [ANY]),
     ("contiguous", lambda a: mx.contiguous(a.T) ** 2, [ANY]),
     ("concatenate", lambda a, b: mx.concatenate([a * a, b], axis=1), [ANY, ANY]),
