@@ -9,6 +9,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "runtime/fork.h"
+#include "runtime/page_runs.h"
+
 namespace cermet {
 namespace {
 
@@ -24,33 +27,23 @@ char* map(size_t bytes, int protection) {
   return block == MAP_FAILED ? nullptr : static_cast<char*>(block);
 }
 
-// A mapping whose huge pages begin where it begins.
-char* map_huge(size_t bytes) {
-  char* start = map(bytes + kHugeBlock, PROT_READ | PROT_WRITE);
-  if (start == nullptr) return nullptr;
-  const size_t before = -reinterpret_cast<uintptr_t>(start) % kHugeBlock;
-  if (before != 0) munmap(start, before);
-  char* block = start + before;
-  if (before != kHugeBlock) munmap(block + bytes, kHugeBlock - before);
-  madvise(block, bytes, MADV_HUGEPAGE);  // refused on some kernels; small pages then
-  return block;
-}
-
 class SystemMemory final : public MemorySource {
  public:
   void* obtain(size_t capacity) override {
     if (capacity < kMappedBlock) return std::aligned_alloc(kAlignment, capacity);
     const size_t bytes = round_up(capacity, page_size());
-    return bytes < kHugeBlock ? map(bytes, PROT_READ | PROT_WRITE) : map_huge(bytes);
+    return bytes < kHugeFilled ? runs_.take(bytes) : map_huge(bytes);
   }
   void give_back(void* block, size_t capacity) override {
-    if (capacity < kMappedBlock) {
-      std::free(block);
-    } else {
-      munmap(block, round_up(capacity, page_size()));
-    }
+    if (capacity < kMappedBlock) return std::free(block);
+    const size_t bytes = round_up(capacity, page_size());
+    if (bytes < kHugeFilled) runs_.give_back(block, bytes);
+    else munmap(block, bytes);
   }
   void trim() override { malloc_trim(0); }
+
+ private:
+  PageRuns& runs_ = make_fork_safe<PageRuns>(ForkLevel::leaf);
 };
 
 class GuardedMemory final : public MemorySource {

@@ -9,7 +9,9 @@ namespace cermet {
 
 inline constexpr size_t kAlignment = 64;                   // bytes, of every block; but see guarded
 inline constexpr size_t kMappedBlock = size_t{128} << 10;  // host blocks from here on are mappings
-inline constexpr size_t kHugeBlock = size_t{2} << 20;      // and from here on ask for huge pages
+inline constexpr size_t kHugeBlock = size_t{2} << 20;      // a huge page
+inline constexpr size_t kHugeFilled =
+    4 * kHugeBlock;  // from here on blocks have huge pages of their own
 
 // Thread-safe.
 class MemorySource {
@@ -24,7 +26,7 @@ class MemorySource {
   virtual void trim() {}
 };
 
-// Host memory: malloc for small blocks, mmap (with MADV_HUGEPAGE from 2 MiB) for others.
+// Host memory: malloc for small blocks, pages for others, in huge pages where the system has them.
 MemorySource& system_memory();
 // Each block ends (front: begins) at an inaccessible page and is unmapped when given back. Filled
 // with 0xFF, so floats read before they are written are NaN. A block that ends at the page is
