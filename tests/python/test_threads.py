@@ -151,6 +151,27 @@ def test_a_seed_while_another_thread_traces():
     assert sorted(sum(drawn, [])) == want
 
 
+def test_draws_while_another_thread_traces_for_long():
+    mx.random.seed(3)
+    traces = threading.Event()
+
+    @mx.compile
+    def slow(x):
+        for _ in range(15):
+            x = x * 2
+            traces.set()
+            threading.Event().wait(0.1)
+        return x + mx.random.bits()
+
+    def draw(i):
+        if i == 0:
+            return slow(mx.array(0, mx.uint32))
+        assert traces.wait(60)
+        return mx.random.bits()
+
+    assert sorted(bits.item() for bits in together(draw)) == bits_in_turn(THREADS)
+
+
 def test_calls_while_another_thread_makes_the_program():
     """They wait however long that takes."""
     weight = mx.eye(2)
