@@ -31,12 +31,13 @@ thread_local int tracing = 0;
 // Traces put placeholders into arrays that other threads may see, so there is one at a time.
 class TraceLock {
  public:
-  // False when another thread runs a traced function for long (it may wait for this one).
+  // False when another thread's trace stands still for long (it may wait for this one).
   bool acquire() {
     held_ = lock().try_lock_for(std::chrono::seconds(0));
-    while (!held_) {
+    for (bool goes_on = true; !held_ && goes_on;) {
+      const uint64_t nodes = Symbols::nodes_made();
       held_ = without_gil([] { return lock().try_lock_for(std::chrono::seconds(1)); });
-      if (!is_making) break;
+      goes_on = is_making || Symbols::nodes_made() != nodes;
     }
     return held_;
   }

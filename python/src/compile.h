@@ -11,7 +11,7 @@ namespace cermet::python {
 Arrays outputs_without_running(nb::object fun, nb::args args, nb::kwargs kwargs);
 
 // Where captured state may hold placeholders of another thread's trace: waits until that has ended, unless
-// it runs the user's code for long (it may wait for this thread).
+// it stands still for long (it may wait for this thread).
 void await_trace();
 
 }  // namespace cermet::python

@@ -33,18 +33,22 @@ uint64_t to_seed(const char* op, handle seed) {
   return value;
 }
 
-array next_key() {
+// The list, which is not another thread's trace's any more.
+nb::list own_state() {
   const nb::list list = nb::borrow<nb::list>(state);
-  for (bool waited = false;;) {
+  if (nb::len(list) == 1 && is_array(list[0]) && array_of(list[0]).node()->is_traced())
+    await_trace();
+  return list;
+}
+
+array next_key() {
+  for (;;) {
+    const nb::list list = own_state();
     CERMET_CHECK(
         nb::len(list) == 1 && is_array(list[0]), value, "random",
         "random.state must hold one array, the key; set it with seed() or state[0] = key(n)");
     const nb::object holder = list[0];
     const array key = array_of(holder);
-    if (key.node()->is_traced() && !std::exchange(waited, true)) {
-      await_trace();
-      continue;
-    }
     const Arrays halves = random::split_pair(key);  // may evaluate, while other threads draw
     const nb::object next = nb::cast(halves[0]);
     if (nb::len(list) != 1 || !holder.is(list[0]) || array_of(holder).node() != key.node())
@@ -75,7 +79,8 @@ void def_keys(nb::module_& m) {
   m.def(
       "seed",
       [](handle seed) {
-        nb::borrow<nb::list>(state)[0] = nb::cast(random::key(to_seed("seed", seed)));
+        const nb::object key = nb::cast(random::key(to_seed("seed", seed)));
+        own_state()[0] = key;
       },
       arg("seed"), "Sets the default key to key(seed): the two halves of a 64-bit number.");
   m.def(

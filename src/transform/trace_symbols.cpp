@@ -244,6 +244,7 @@ uint32_t Symbols::cast(const Number& n, Dtype dtype) {
 }
 
 void Symbols::made(Node& node) {
+  nodes_made_.fetch_add(1, std::memory_order_relaxed);
   bool open = false, given = false;
   for (const NodeRef& input : node.inputs)
     for (const Dim& dim : input->shape) open |= dim.expr != 0;

@@ -5,6 +5,7 @@
 // to broadcasting.
 #pragma once
 
+#include <atomic>
 #include <limits>
 #include <optional>
 #include <span>
@@ -50,6 +51,8 @@ class Symbols final : public hooks::SymbolTrace {
   bool less(const Dim& a, const Dim& b) override;
   Dim combine(char op, const Dim& a, const Dim& b) override;
   void made(Node& node) override;
+  // In all traces.
+  static uint64_t nodes_made() { return nodes_made_.load(std::memory_order_relaxed); }
   uint32_t cast(const Number& number, Dtype dtype) override;
 
   // While it lives, this thread traces with these symbols.
@@ -104,6 +107,7 @@ class Symbols final : public hooks::SymbolTrace {
   static bool holds(Relation relation, const Number& a, const Number& b);
 
  private:
+  static inline std::atomic<uint64_t> nodes_made_{0};
   static Number number_of(const Dim& dim) {
     return {Number::Kind::integer, dim.value, 0, dim.expr};
   }

@@ -111,31 +111,65 @@ def test_counts_of_a_compiled_function():
     assert state["calls"] == 1 + THREADS * ROUNDS == state["sum"].item()
 
 
-def test_draws_while_another_thread_traces():
-    """They wait: until its end the state is the trace's."""
-    want = bits_in_turn(2 + ROUNDS)
-    mx.random.seed(3)
-    traces, draws = threading.Event(), threading.Event()
-    drawn = []
+def traced_during(work):
+    """A compiled function that draws twice, and what it gives while another thread works in its
+    trace: until its end the state is the trace's, so the other waits."""
+    traces, works = threading.Event(), threading.Event()
 
     @mx.compile
     def traced(x):
         first = mx.random.bits()
         traces.set()
-        assert draws.wait(60)
-        threading.Event().wait(0.2)  # the other thread is amid its draw
+        assert works.wait(60)
+        threading.Event().wait(0.2)  # the other thread is amid its work
         return mx.stack([first, mx.random.bits()]) + x
 
-    def draw():
+    def run():
         assert traces.wait(60)
-        draws.set()
-        drawn.extend(mx.random.bits().item() for _ in range(ROUNDS))
+        works.set()
+        work()
 
-    thread = threading.Thread(target=draw)
+    thread = threading.Thread(target=run)
     thread.start()
-    both = traced(mx.array(0, mx.uint32))
+    given = traced(mx.array(0, mx.uint32))
     thread.join()
-    assert sorted(drawn + both.tolist()) == want
+    return traced, given.tolist()
+
+
+def test_draws_while_another_thread_traces():
+    want = bits_in_turn(2 + ROUNDS)
+    mx.random.seed(3)
+    drawn = []
+    _, both = traced_during(lambda: drawn.extend(mx.random.bits().item() for _ in range(ROUNDS)))
+    assert sorted(drawn + both) == want
+
+
+def test_a_seed_while_another_thread_traces():
+    want = bits_in_turn(2 * ROUNDS, seed=5)
+    traced, _ = traced_during(lambda: mx.random.seed(5))
+    drawn = [traced(mx.array(0, mx.uint32)).tolist() for _ in range(ROUNDS)]
+    assert sorted(sum(drawn, [])) == want
+
+
+def test_draws_while_another_thread_traces_for_long():
+    mx.random.seed(3)
+    traces = threading.Event()
+
+    @mx.compile
+    def slow(x):
+        for _ in range(15):
+            x = x * 2
+            traces.set()
+            threading.Event().wait(0.1)
+        return x + mx.random.bits()
+
+    def draw(i):
+        if i == 0:
+            return slow(mx.array(0, mx.uint32))
+        assert traces.wait(60)
+        return mx.random.bits()
+
+    assert sorted(bits.item() for bits in together(draw)) == bits_in_turn(THREADS)
 
 
 def test_calls_while_another_thread_makes_the_program():
