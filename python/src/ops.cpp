@@ -28,7 +28,8 @@ bool is_method(const char* name) {
 // Ops of the list that MLX has no function for.
 bool is_internal(const char* name) {
   static const auto& internal = *new std::unordered_set<std::string_view>{
-      "exp2", "exp_nonpositive", "exp_nonpositive_bfloat16", "max_number", "rint", "custom_call"};
+      "exp2", "exp_nonpositive", "exp_nonpositive_bfloat16", "exp_below", "max_number",
+      "rint", "custom_call"};
   return internal.contains(name);
 }
 
@@ -59,6 +60,7 @@ void def_unary(Scope& s, const char* name, UnaryOp f, const char* doc) {
 }
 
 void def_binary(Scope& s, const char* name, BinaryOp f, const char* doc) {
+  if (is_internal(name)) return;
   s.m.def(
       name,
       [name, f, by_truth = is_logical(name)](nb::handle a, nb::handle b, nb::handle stream) {

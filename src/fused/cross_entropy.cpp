@@ -23,7 +23,7 @@ array cross_entropy_graph(const OpCall& c) {
   const array chosen = take_along_axis(logits, expand_dims(c.inputs[1], {-1}), -1);
   const array largest = stop_gradient(cermet::max(logits, AxisList{-1}, true));
   const array offset = select(isfinite(largest), largest, full_like(largest, 0));
-  const array total = cermet::sum(cermet::exp(logits - offset), AxisList{-1}, true);
+  const array total = cermet::sum(exp_below(logits, largest), AxisList{-1}, true);
   return squeeze(cermet::log(total) + (offset - chosen), AxisList{-1});
 }
 

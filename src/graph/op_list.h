@@ -33,6 +33,7 @@
   X(Divide, divide, binary) X(FloorDivide, floor_divide, binary)                                   \
   X(Remainder, remainder, binary) X(Power, power, binary) X(Maximum, maximum, binary)              \
   X(Minimum, minimum, binary) X(LogAddExp, logaddexp, binary) X(ArcTan2, arctan2, binary)          \
+  X(ExpBelow, exp_below, binary)                                                                   \
   X(Equal, equal, binary) X(NotEqual, not_equal, binary) X(Less, less, binary)                     \
   X(LessEqual, less_equal, binary) X(Greater, greater, binary)                                     \
   X(GreaterEqual, greater_equal, binary) X(LogicalAnd, logical_and, binary)                        \

@@ -45,6 +45,7 @@ bool passes_nan(Code code) {
     case Code::max:
     case Code::cast:
     case Code::exp:
+    case Code::exp_nonpositive:
     case Code::exp2:
     case Code::expm1:
     case Code::log:
@@ -238,6 +239,7 @@ class Effects {
     switch (e.code) {
       case Code::abs:
       case Code::exp:
+      case Code::exp_nonpositive:
       case Code::exp2:
       case Code::eq:
       case Code::ne:
@@ -260,8 +262,8 @@ class Effects {
   // Added to +0 or to -0, it gives the same.
   bool is_no_negative_zero(ExprId id) const {
     const Expr& e = kernel_[id];
-    return e.kind == ExprKind::op &&
-           (e.code == Code::log || e.code == Code::exp || e.code == Code::abs);
+    return e.kind == ExprKind::op && (e.code == Code::log || e.code == Code::exp ||
+                                      e.code == Code::exp_nonpositive || e.code == Code::abs);
   }
 
   const Kernel& kernel_;

@@ -137,6 +137,16 @@ Lane logaddexp_lane(LowerContext& cx, const NodeView&, Lanes a) {
   return {b.select(is_large, large, b.add(large, b.unary(Code::log1p, ratio)))};
 }
 
+// One value stands for many: mostly all lanes go one way.
+Lane exp_below_lane(LowerContext& cx, const NodeView&, Lanes a) {
+  ir::Builder& b = cx.builder();
+  const ExprId x = a[0].re, largest = a[1].re;
+  const ExprId infinity = b.constant(b.dtype(x), std::numeric_limits<double>::infinity());
+  const ExprId finite = b.compare(Code::lt, b.unary(Code::abs, largest), infinity);
+  return {b.rare(b.logical_not(finite), b.unary(Code::exp_nonpositive, b.sub(x, largest)),
+                 b.unary(Code::exp, x))};
+}
+
 array power_diff(const OpCall& c, const array& y, int k, const array& g) {
   const array& a = c.inputs[0];
   const array& b = c.inputs[1];
@@ -229,7 +239,11 @@ array choice_diff(const array& takes_first, int k, const array& g) {
   X(LogAddExp, logaddexp, kInexact, binary_inexact, -4, 4, 4, logaddexp_lane,                      \
     "log(exp(a) + exp(b)) without overflow.", logaddexp_diff(c, y, k, g))                          \
   X(ArcTan2, arctan2, kFloats, binary_inexact, 0.1, 4, 4, binary_code<Code::atan2>,                \
-    "The angle of the point (b, a), in radians.", arctan2_diff(c, y, k, g))
+    "The angle of the point (b, a), in radians.", arctan2_diff(c, y, k, g))                        \
+  X(ExpBelow, exp_below, kFloats, binary, -4, 4, 6, exp_below_lane,                                \
+    "e to the power a - b as it counts beside 1, for a <= b; to the power a if b is infinite or "  \
+    "NaN.",                                                                                        \
+    k == 0 ? g * y : -(g * y))
 
 #define X(enumerator, row_name, set, build, low_value, high_value, ulp, lane, text, partial)       \
   constinit const OpRow rows::row_name = {                                                         \

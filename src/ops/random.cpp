@@ -110,11 +110,30 @@ array unit_uniform(const Shape& shape, Dtype dtype, const array& key, const S& s
   return minimum(u, full(shape, number(below_one), dtype, s), s);
 }
 
+// The words below it, and no others, are those that is_below compares as below p: as a float32, a word never
+// falls where it grows. nullopt: p is no number known now, or all words are alike.
+std::optional<int64_t> words_below(const array& p) {
+  const FullParams* params = full_params(p);
+  if (params == nullptr || params->value.expr != 0) return std::nullopt;
+  const double bound = convert_number(params->value, p.dtype()).real_imag.real();
+  if (!(bound > 0 && bound <= 1 - 0x1p-24)) return std::nullopt;
+  // Of the first word and the last, which becomes 2^32.
+  uint32_t below = 0, first = std::numeric_limits<uint32_t>::max();
+  while (first - below > 1) {
+    const uint32_t middle = below + (first - below) / 2;
+    (static_cast<double>(static_cast<float>(middle)) < bound * 0x1p32 ? below : first) = middle;
+  }
+  return first;
+}
+
 // unit_uniform(shape, float32) < p. What keeps it below 1 and scales it by a power of two is done to p instead,
 // of which there is mostly one number: all of [0, 1) is below what is above its largest.
 array is_below(const Shape& shape, const array& p, const array& key, const S& s) {
   const Dtype dtype = promote(Dtype::float32, p.dtype());
-  const array bits = astype(random::bits(shape, 4, key, s), Dtype::float32, s);
+  const array words = random::bits(shape, 4, key, s);
+  if (const std::optional<int64_t> first = words_below(p))
+    return less(words, full({}, number(*first), Dtype::uint32, s), s);
+  const array bits = astype(words, Dtype::float32, s);
   const array bound = astype(p, dtype, s);
   const array scaled = multiply(bound, full({}, number(0x1p32), dtype, s), s);
   const array all = less(full({}, number(1 - 0x1p-24), dtype, s), bound, s);

@@ -31,7 +31,8 @@ array logsumexp_graph(const OpCall& c) {
   // An infinite maximum is the result itself; taking 0 off instead keeps inf - inf away. An imaginary part
   // taken off would come back past the branch cut of the logarithm.
   const array offset = cermet::select(isfinite(largest), largest, full_like(largest, 0));
-  const array result = cermet::log(cermet::sum(cermet::exp(x - offset), axes, true)) + offset;
+  const array terms = is_complex(x.dtype()) ? cermet::exp(x - offset) : exp_below(x, largest);
+  const array result = cermet::log(cermet::sum(terms, axes, true)) + offset;
   return as_result(p.keepdims ? result : squeeze(result, axes), c.inputs[0].dtype());
 }
 

@@ -54,6 +54,12 @@ const Case kCases[] = {
      rows("max",
           sum_of("exp(sub(%0, " + kFinite + "))") + kStore + "add(log(v1), " + kFinite + ")"),
      true},
+    {"by fewer instructions where it is finite",
+     rows(
+         "max",
+         sum_of("rare(bit_not(lt(abs(v0), float32(inf))), exp_nonpositive(sub(%0, v0)), exp(%0))") +
+             kStore + "add(log(v1), " + kFinite + ")"),
+     true},
     {"the maximum itself", rows("max", kStore + "sub(%0, v0)"), false},
     // Of a row with a NaN only its own exponential is NaN where the maximum is a number.
     {"exponentials without their sum",

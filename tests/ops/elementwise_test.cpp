@@ -274,6 +274,9 @@ TEST(Binary, SpecialValues) {
   expect_near(values(minimum(vec({kNan, 1}), vec({1, kNan}))), {kNan, kNan});
   expect_near(values(logaddexp(vec({1, kInf, -kInf, kNan}), vec({2, kInf, -kInf, 1}))),
               {std::log(std::exp(1) + std::exp(2)), kInf, -kInf, kNan});
+  expect_near(values(exp_below(vec({0, -1, kInf, 2, kNan, -kInf, 2, -200}),
+                               vec({0, 1, kInf, kInf, 1, -kInf, kNan, 0}))),
+              {1, std::exp(-2), kInf, std::exp(2), kNan, 0, std::exp(2), 0});
   expect_near(values(arctan2(vec({1, 0}), vec({2, -1}))), {std::atan2(1, 2), M_PI});
   expect_near(values(left_shift(vec({1, 3}, Dtype::int32), vec({4, 2}, Dtype::int32))), {16, 12});
   expect_near(values(right_shift(vec({-8, 8}, Dtype::int32), vec({1, 2}, Dtype::int32))), {-4, 2});

@@ -126,6 +126,30 @@ def test_bernoulli_is_below(dtype):
                 np.testing.assert_array_equal(np.array(one_drawn)[:, i], want[:, i])
 
 
+def test_bernoulli_of_a_number_decides_at_each_word():
+    """As a comparison of the rounded words with it: at the smallest words drawn, at words halfway
+    between floats, and at others of every size; for what these round to, and its neighbours.
+    """
+    key, shape = mx.random.key(9), (1 << 20,)
+    words = np.array(mx.random.bits(shape, key=key))
+    rounded = words.astype(np.float32).astype(np.float64) * 2.0**-32
+    sizes = np.frexp(words.astype(np.float64))[1]
+    spacing = np.maximum(sizes - 24, 1)
+    halfway = words & ((1 << spacing) - 1) == 1 << (spacing - 1)
+    chosen = [np.sort(words)[:8], np.sort(words)[-8:]]
+    for size in np.unique(sizes):
+        for group in (words[sizes == size], words[(sizes == size) & halfway]):
+            chosen.append(group[:4])
+    for word in np.concatenate(chosen):
+        p = np.float32(word) * np.float32(2.0**-32)
+        for near in (np.nextafter(p, np.float32(0)), p, np.nextafter(p, np.float32(1))):
+            got = np.array(mx.random.bernoulli(float(near), shape, key))
+            np.testing.assert_array_equal(got, (rounded < near) | (near >= 1))
+    for p in (0.1, 1 / 3, 0.9, 2.0**-24 + 2.0**-50):
+        got = np.array(mx.random.bernoulli(mx.array(p, dtype=mx.float64), shape, key))
+        np.testing.assert_array_equal(got, rounded < p)
+
+
 CLOSE = [
     "random.normal({shape})",
     "random.normal({shape}, loc=2.0, scale=0.5)",

@@ -7,6 +7,7 @@ differences of gradients; vmap against a loop. Then what grad, vjp, jvp and vmap
 
 import cermet.core as mx
 import numpy as np
+import programs
 import pytest
 
 STEP = 1e-6  # of central differences: their error is near 1e-10 of the third derivative
@@ -261,6 +262,34 @@ TABLE += [
         lambda a: mx.logcumsumexp(a * mx.array([0.0, 400.0, 1.0, -400.0])),
         [FAR],
     ),
+    # programs
+    (
+        "lstm",
+        programs.lstm,
+        [between(-1, 1, 2, 3, 4), between(-1, 1, 4, 12), between(-1, 1, 3, 12)],
+    ),
+    ("gru", programs.gru, [between(-1, 1, 2, 3, 4), between(-1, 1, 4, 9), between(-1, 1, 3, 9)]),
+    (
+        "attention with a cache",
+        programs.cached_attention,
+        [between(-1, 1, 1, 2, 4), between(-1, 1, 1, 3, 4), between(-1, 1, 1, 1, 4)],
+    ),
+    (
+        "mixture of experts",
+        programs.mixture_of_experts,
+        [ANY, between(-1, 1, 4, 3), between(-1, 1, 3, 4, 4)],
+    ),
+    (
+        "loss of a preference",
+        programs.preference_loss,
+        [between(-1, 1, 2, 3, 5), between(-1, 1, 2, 3, 5), integers(5, 2, 3), integers(2, 2, 3)],
+    ),
+    ("alignment", programs.alignment, [ANY]),
+    ("transport", programs.transport, [ANY]),
+    ("advantages", programs.advantages, [ANY, between(-1, 1, 4, 4)]),
+    ("messages", programs.messages, [ANY, between(-1, 1, 4, 2), integers(3, 6), integers(3, 6)]),
+    ("running attention", programs.running_attention, [ANY, ANY, ANY]),
+    ("contrast", programs.contrast, [ANY, ANY, between(-1, 1, 1)]),
 ]
 
 
