@@ -108,6 +108,10 @@ class Emitter {
   Values tree_push(const std::vector<ir::FoldState>& list, const Values& stack, Values value,
                    llvm::Value* number, llvm::Value* last);
   Values tree_stack(const Values& like);
+  // The lanes of these vectors merged by halving, the vectors first: scalars.
+  Values across_lanes(const std::vector<ir::FoldState>& list, std::vector<Values> vectors);
+  // f() where the condition holds (null: always), else `otherwise`.
+  Values when(llvm::Value* condition, const Values& otherwise, const std::function<Values()>& f);
   FoldRun& fold_run(const ir::Fold& fold) { return folds_[&fold]; }
   void serial_loop(const ir::For& loop);
   void lane_loop(const ir::For& loop);  // llvm_lane.cpp
