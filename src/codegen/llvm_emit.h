@@ -257,6 +257,9 @@ std::pair<Scope*, llvm::Value*> Emitter::at(Scope* home, F&& compute) {
   return {place, value};
 }
 
+// Whether merges give the same whichever side is which. What chooses the larger one, or the smaller, has an
+// order for NaN and zeros only (ir.h).
+bool commutes(const ir::Kernel& kernel, const ir::Fold& fold);
 // The code of a template: raises an internal error for one that the processor has no code for.
 void emit_micro(Emitter& emitter, const ir::Micro& micro);
 // Past the cache; to a multiple of the value's size, of a line's at most.

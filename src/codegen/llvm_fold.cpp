@@ -47,6 +47,25 @@ std::optional<int64_t> Emitter::most_of(ExprId id) const {
   return a && b ? std::min(*a, *b) : a ? a : b;
 }
 
+bool commutes(const Kernel& kernel, const Fold& fold) {
+  const Expr& e = kernel[fold.states[0].merge];
+  const auto is_state = [&](ExprId id) {
+    return kernel[id].kind == ExprKind::state || kernel[id].kind == ExprKind::other;
+  };
+  const auto of_both = [&](const Expr& of, size_t first) {
+    return is_state(of.operands[first]) && is_state(of.operands[first + 1]) &&
+           of.operands[first] != of.operands[first + 1];
+  };
+  if (fold.emit != Emit::last || fold.states.size() != 1 || e.kind != ExprKind::op) return false;
+  if (e.code == Code::select) {
+    const Expr& choice = kernel[e.operands[0]];
+    return choice.kind == ExprKind::op && choice.code == Code::lt && of_both(choice, 0) &&
+           of_both(e, 1);
+  }
+  constexpr Code kCodes[] = {Code::add, Code::mul, Code::min, Code::max};
+  return std::ranges::find(kCodes, e.code) != std::end(kCodes) && of_both(e, 0);
+}
+
 Values Emitter::states(const std::vector<FoldState>& list, Part part, const Values* state,
                        const Values* other) {
   Values values;

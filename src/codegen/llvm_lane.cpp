@@ -12,7 +12,7 @@
 // at a time: as one wider vector, which LLVM takes apart.
 //
 // Folds keep their 64 (32) lanes as vectors in memory, run block by block; where a step is cheap, in registers:
-// 64 elements at a time, or, where instructions take masks, each vector in turn and the last one under a mask.
+// 64 elements at a time, or, where instructions take masks, vectors in turn and the last one under a mask.
 #include <llvm/IR/Intrinsics.h>
 
 #include <algorithm>
@@ -28,10 +28,11 @@ using namespace ir;
 
 namespace {
 
-constexpr int64_t kGroup = 64;           // elements of one round of the unrolled fold loop
-constexpr int kUnrolledCost = 48;        // ops and accesses that it may have,
-constexpr int kUnrolledCostOf32 = 112;   // ..., where its constants stay in registers: there are 32
-constexpr int kMostInTurn = 8;           // vectors of folds that take turns
+constexpr int64_t kGroup = 64;          // elements of one round of the unrolled fold loop
+constexpr int kUnrolledCost = 48;       // ops and accesses that it may have,
+constexpr int kUnrolledCostOf32 = 112;  // ..., where its constants stay in registers: there are 32
+constexpr int kMostInTurn = 8;          // vectors of folds that take turns,
+constexpr int kRoundCost = 5;  // ops and accesses of a step that is made for each turn of a round
 constexpr int kInlineMergeCost = 104;    // ops of merges that are emitted for each pair of vectors
 constexpr int kIntoL1 = 3, kIntoL2 = 2;  // locality of a prefetch
 constexpr int kTwiceCost = 16;           // ops and accesses of a body that is made twice
@@ -545,7 +546,8 @@ class LaneLoop {
     return !analysis_.nested() && analysis_.cost() * (kGroup / width_) <= most;
   }
 
-  // --- Folds in turn: each one's vectors are a queue. A step takes the first and appends what it makes of it.
+  // --- Folds in turn: each one's vectors are a queue, which may be merged from any place on. A step takes the
+  // first and appends what it makes of it.
 
   bool takes_turns() const {
     const auto& folds = analysis_.folds();
@@ -553,54 +555,25 @@ class LaneLoop {
     return ops_.features().avx512 && width_ > 1 && is_cheap() &&
            static_cast<int>(folds.size()) * lanes <= kMostInTurn * width_ &&
            std::ranges::all_of(folds, [&](const Fold* fold) {
-             return lane_order(fold->states).lanes == lanes && commutes(*fold);
+             return lane_order(fold->states).lanes == lanes && commutes(e_.kernel(), *fold);
            });
   }
 
-  // Whether a queue may be merged from any place on.
-  bool commutes(const Fold& fold) const {
-    constexpr Code kCodes[] = {Code::add, Code::mul, Code::min, Code::max};
-    const Expr& e = e_.kernel()[fold.states[0].merge];
-    return fold.emit == Emit::last && fold.states.size() == 1 && e.kind == ExprKind::op &&
-           std::ranges::find(kCodes, e.code) != std::end(kCodes) &&
-           std::ranges::all_of(e.operands, [&](ExprId id) {
-             const ExprKind kind = e_.kernel()[id].kind;
-             return kind == ExprKind::state || kind == ExprKind::other;
-           });
-  }
+  bool goes_round() const { return analysis_.cost() <= kRoundCost; }
 
   Values block_in_turn(Value* from, Value* to, Value* last) {
     const auto turns = static_cast<size_t>(accumulators_[0].order.lanes / width_);
     Values queues;
     for (const Accumulator& a : accumulators_) queues.append(turns, ops_.splat(a.init[0], width_));
-    Value* full = sum(from, b_.CreateAnd(difference(to, from), i64(-width_)));
-    const auto whole = [&](Value* k, const Values& in) {
-      Lanes lanes = lanes_at(k);
-      const Values made = step_firsts(lanes, in, turns);
-      Values out;
-      for (size_t f = 0; f < made.size(); ++f) {
-        out.append(&in[f * turns] + 1, &in[f * turns] + turns);
-        out.push_back(made[f]);
-      }
-      return out;
-    };
-    queues = e_.loop(from, full, width_, analysis_.writes(), queues, whole);
-    Values firsts;
-    for (size_t f = 0; f < accumulators_.size(); ++f) firsts.push_back(queues[f * turns]);
-    e_.forget(analysis_.writes());
-    firsts = e_.when(b_.CreateICmpSLT(full, to), firsts, [&] {
-      Lanes lanes = lanes_at(full);
-      lanes.count = b_.CreateSub(to, full);
-      lanes.active = first_lanes(lanes.count);
-      lanes.masked = lanes.once = true;
-      return step_firsts(lanes, queues, turns);
-    });
-    e_.forget(analysis_.writes());
+    const int round = goes_round() ? static_cast<int>(turns) : 1;
+    Value* full = sum(from, b_.CreateAnd(difference(to, from), i64(-round * width_)));
+    queues = steps_in_turn(from, full, round, queues);
+    queues = steps_in_turn(full, to, 0, queues);
     Values results;
-    for (size_t f = 0; f < firsts.size(); ++f) {
+    for (size_t f = 0; f < accumulators_.size(); ++f) {
       const Accumulator& a = accumulators_[f];
-      std::vector<Values> vectors{{firsts[f]}};
-      for (size_t i = 1; i < turns; ++i) vectors.push_back({queues[f * turns + i]});
+      std::vector<Values> vectors;
+      for (size_t i = 0; i < turns; ++i) vectors.push_back({queues[f * turns + i]});
       Values value = e_.across_lanes(a.fold->states, std::move(vectors));
       results.append(
           e_.tree_push(a.fold->states, a.stack, std::move(value), number_of(a, from), last));
@@ -608,18 +581,43 @@ class LaneLoop {
     return results;
   }
 
-  // What the first vectors are after the elements at `lanes`.
-  Values step_firsts(Lanes& lanes, const Values& queues, size_t turns) {
-    lanes.pointers.assign(pointers_.begin(), pointers_.end());
-    e_.current()->lanes = &lanes;
+  // `round` vectors at a time; 0: one, under a mask.
+  Values steps_in_turn(Value* from, Value* to, int round, const Values& queues) {
+    Value* width = i64(width_);
+    const auto steps = [&](Value* k, const Values& in) {
+      Lanes whole = lanes_at(k);
+      e_.current()->lanes = &whole;
+      Values now = in;
+      for (int i = 0; i < std::max(round, 1); ++i) {
+        Lanes lanes = lanes_at(sum(k, i64(i * width_)));
+        lanes.pointers.assign(pointers_.begin(), pointers_.end());
+        lanes.masked = round == 0;
+        lanes.once = round == 0 && !goes_round();
+        if (round == 0) {
+          lanes.count = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, b_.CreateSub(to, k), width);
+          lanes.active = first_lanes(lanes.count);
+        }
+        e_.in_scope({.lanes = &lanes}, [&](Scope&) { now = step_in_turn(lanes, now); });
+      }
+      e_.current()->lanes = nullptr;
+      return now;
+    };
+    return e_.loop(from, to, std::max(round, 1) * width_, analysis_.writes(), queues, steps);
+  }
+
+  Values step_in_turn(const Lanes& lanes, const Values& queues) {
+    const size_t turns = queues.size() / accumulators_.size();
     e_.bind_axis(loop_.axes[0], lanes.first);
     fetch(lanes.offset);
     for (size_t f = 0; f < accumulators_.size(); ++f)
       e_.fold_run(*accumulators_[f].fold) = {.state = {queues[f * turns]}};
     e_.statements(loop_.body);
-    Values made;
-    for (const Accumulator& a : accumulators_) made.push_back(e_.fold_run(*a.fold).state[0]);
-    return made;
+    Values next;
+    for (size_t f = 0; f < accumulators_.size(); ++f) {
+      next.append(&queues[f * turns] + 1, &queues[f * turns] + turns);
+      next.push_back(e_.fold_run(*accumulators_[f].fold).state[0]);
+    }
+    return next;
   }
 
   void start(const Accumulator& a) {
