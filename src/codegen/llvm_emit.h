@@ -108,6 +108,10 @@ class Emitter {
   Values tree_push(const std::vector<ir::FoldState>& list, const Values& stack, Values value,
                    llvm::Value* number, llvm::Value* last);
   Values tree_stack(const Values& like);
+  // The lanes of these vectors merged by halving, the vectors first: scalars.
+  Values across_lanes(const std::vector<ir::FoldState>& list, std::vector<Values> vectors);
+  // f() where the condition holds (null: always), else `otherwise`.
+  Values when(llvm::Value* condition, const Values& otherwise, const std::function<Values()>& f);
   FoldRun& fold_run(const ir::Fold& fold) { return folds_[&fold]; }
   void serial_loop(const ir::For& loop);
   void lane_loop(const ir::For& loop);  // llvm_lane.cpp
@@ -253,6 +257,9 @@ std::pair<Scope*, llvm::Value*> Emitter::at(Scope* home, F&& compute) {
   return {place, value};
 }
 
+// Whether merges give the same whichever side is which. What chooses the larger one, or the smaller, has an
+// order for NaN and zeros only (ir.h).
+bool commutes(const ir::Kernel& kernel, const ir::Fold& fold);
 // The code of a template: raises an internal error for one that the processor has no code for.
 void emit_micro(Emitter& emitter, const ir::Micro& micro);
 // Past the cache; to a multiple of the value's size, of a line's at most.

@@ -19,7 +19,17 @@ namespace {
 constexpr int64_t kSerialBlock = 256;
 constexpr uint64_t kTreeLevels = 44;  // blocks of 256 elements: more than an address space holds
 
+constexpr size_t kRegisterBytes = 16;  // of the narrowest vector register
+
 const std::set<int>& kNothing = *new std::set<int>;
+
+// `count` lanes from `from` on; those past the vector's end are undefined.
+llvm::Value* lanes_of(llvm::IRBuilder<>& b, llvm::Value* vector, int from, int count) {
+  if (from == 0 && count == width_of(vector)) return vector;
+  llvm::SmallVector<int, 32> numbers;
+  for (int i = from; i < from + count; ++i) numbers.push_back(i < width_of(vector) ? i : -1);
+  return b.CreateShuffleVector(vector, numbers);
+}
 
 }  // namespace
 
@@ -35,6 +45,25 @@ std::optional<int64_t> Emitter::most_of(ExprId id) const {
   if (e.kind != ExprKind::op || e.code != Code::min) return std::nullopt;
   const auto a = most_of(e.operands[0]), b = most_of(e.operands[1]);
   return a && b ? std::min(*a, *b) : a ? a : b;
+}
+
+bool commutes(const Kernel& kernel, const Fold& fold) {
+  const Expr& e = kernel[fold.states[0].merge];
+  const auto is_state = [&](ExprId id) {
+    return kernel[id].kind == ExprKind::state || kernel[id].kind == ExprKind::other;
+  };
+  const auto of_both = [&](const Expr& of, size_t first) {
+    return is_state(of.operands[first]) && is_state(of.operands[first + 1]) &&
+           of.operands[first] != of.operands[first + 1];
+  };
+  if (fold.emit != Emit::last || fold.states.size() != 1 || e.kind != ExprKind::op) return false;
+  if (e.code == Code::select) {
+    const Expr& choice = kernel[e.operands[0]];
+    return choice.kind == ExprKind::op && choice.code == Code::lt && of_both(choice, 0) &&
+           of_both(e, 1);
+  }
+  constexpr Code kCodes[] = {Code::add, Code::mul, Code::min, Code::max};
+  return std::ranges::find(kCodes, e.code) != std::end(kCodes) && of_both(e, 0);
 }
 
 Values Emitter::states(const std::vector<FoldState>& list, Part part, const Values* state,
@@ -118,6 +147,52 @@ Values Emitter::tree_push(const std::vector<FoldState>& list, const Values& stac
   for (size_t i = 0; i < value.size(); ++i)
     b_.CreateStore(b_.CreateZExtOrBitCast(whole[i], slot_type(i)), entry(i, level));
   return whole;
+}
+
+Values Emitter::when(Value* condition, const Values& otherwise, const std::function<Values()>& f) {
+  if (condition == nullptr) return f();
+  llvm::BasicBlock* then = block("then");
+  llvm::BasicBlock* join = block("join");
+  b_.CreateCondBr(condition, then, join);
+  llvm::BasicBlock* before = b_.GetInsertBlock();
+  b_.SetInsertPoint(then);
+  Values made;
+  in_scope({.kind = ScopeKind::conditional}, [&](Scope&) { made = f(); });
+  llvm::BasicBlock* end = b_.GetInsertBlock();
+  b_.CreateBr(join);
+  b_.SetInsertPoint(join);
+  Values joined;
+  for (size_t i = 0; i < made.size(); ++i) {
+    llvm::PHINode* phi = b_.CreatePHI(made[i]->getType(), 2);
+    phi->addIncoming(otherwise[i], before);
+    phi->addIncoming(made[i], end);
+    joined.push_back(phi);
+  }
+  return joined;
+}
+
+Values Emitter::across_lanes(const std::vector<FoldState>& list, std::vector<Values> vectors) {
+  const auto merge = [&](const Values& left, const Values& right) {
+    return states(list, Part::merge, &left, &right);
+  };
+  for (size_t half = vectors.size() / 2; half > 0; half /= 2)
+    for (size_t v = 0; v < half; ++v) vectors[v] = merge(vectors[v], vectors[v + half]);
+  // Down to a whole register; there the lanes move, as narrower vectors are no instruction's.
+  size_t smallest = kRegisterBytes;
+  for (const FoldState& s : list) smallest = std::min(smallest, size_of(s.dtype));
+  const int least = static_cast<int>(kRegisterBytes / smallest);
+  Values value = vectors[0];
+  for (int half = width_of(value[0]) / 2; half > 0; half /= 2) {
+    Values left, right;
+    for (Value* v : value) {
+      left.push_back(half < least ? v : lanes_of(b_, v, 0, half));
+      right.push_back(half < least ? lanes_of(b_, v, half, width_of(v))
+                                   : lanes_of(b_, v, half, half));
+    }
+    value = merge(left, right);
+  }
+  for (Value*& v : value) v = width_of(v) > 1 ? b_.CreateExtractElement(v, uint64_t{0}) : v;
+  return value;
 }
 
 void Emitter::fold_step(const Fold& fold) {

@@ -11,8 +11,8 @@
 // A body that is one long chain of integer operations, such as a cipher's rounds, goes over several vectors
 // at a time: as one wider vector, which LLVM takes apart.
 //
-// Folds keep their 64 (32) lanes as vectors in memory, run block by block; where a step is cheap,
-// 64 elements at a time with the lanes in registers.
+// Folds keep their 64 (32) lanes as vectors in memory, run block by block; where a step is cheap, in registers:
+// 64 elements at a time, or, where instructions take masks, vectors in turn and the last one under a mask.
 #include <llvm/IR/Intrinsics.h>
 
 #include <algorithm>
@@ -28,10 +28,11 @@ using namespace ir;
 
 namespace {
 
-constexpr int64_t kGroup = 64;           // elements of one round of the unrolled fold loop
-constexpr int kUnrolledCost = 48;        // ops and accesses that it may have,
-constexpr int kUnrolledCostOf32 = 112;   // ..., where its constants stay in registers: there are 32
-constexpr size_t kRegisterBytes = 16;    // of the narrowest vector register
+constexpr int64_t kGroup = 64;          // elements of one round of the unrolled fold loop
+constexpr int kUnrolledCost = 48;       // ops and accesses that it may have,
+constexpr int kUnrolledCostOf32 = 112;  // ..., where its constants stay in registers: there are 32
+constexpr int kMostInTurn = 8;          // vectors of folds that take turns,
+constexpr int kRoundCost = 5;  // ops and accesses of a step that is made for each turn of a round
 constexpr int kInlineMergeCost = 104;    // ops of merges that are emitted for each pair of vectors
 constexpr int kIntoL1 = 3, kIntoL2 = 2;  // locality of a prefetch
 constexpr int kTwiceCost = 16;           // ops and accesses of a body that is made twice
@@ -88,7 +89,7 @@ class LaneLoop {
     const Fold* fold;
     LaneOrder order;
     Values init;   // scalars
-    Values lanes;  // one array of `order.lanes` (and a vector more) for each state
+    Values lanes;  // one array of `order.lanes` (and a vector more) for each state; none: registers
     Values stack;  // of the tree
   };
 
@@ -479,12 +480,13 @@ class LaneLoop {
   void folds() {
     int64_t block = INT64_MAX;
     Values results;
+    const bool in_turn = takes_turns();
     for (const Fold* fold : analysis_.folds()) {
       Accumulator a{
           fold, lane_order(fold->states), e_.states(fold->states, Emitter::Part::init), {}, {}};
       const auto slots = static_cast<uint64_t>(a.order.lanes) + static_cast<uint64_t>(width_);
       for (const FoldState& s : fold->states)
-        a.lanes.push_back(ops_.slot(ops_.memory_type(s.dtype), slots));
+        if (!in_turn) a.lanes.push_back(ops_.slot(ops_.memory_type(s.dtype), slots));
       a.stack = e_.tree_stack(a.init);
       block = std::min(block, a.order.block);
       results.append(a.init.begin(), a.init.end());
@@ -492,7 +494,13 @@ class LaneLoop {
     }
     results = e_.loop(
         i64(0), count_, block, analysis_.writes(), results,
-        [&](Value* from, const Values& carried) { return fold_block(from, block, carried); },
+        [&](Value* from, const Values& carried) {
+          Value* next = b_.CreateAdd(from, i64(block));
+          Value* last = b_.CreateICmpSGE(next, count_);
+          Value* to = b_.CreateSelect(last, count_, next);
+          return in_turn ? block_in_turn(from, to, last)
+                         : fold_block(from, to, last, block, carried);
+        },
         block * kPartWork / kPart);
     size_t at = 0;
     for (const Accumulator& a : accumulators_) {
@@ -503,19 +511,14 @@ class LaneLoop {
   }
 
   // Folds with longer blocks than the shortest start and end theirs at every second block only.
-  Values fold_block(Value* from, int64_t block, const Values& carried) {
-    Value* next = b_.CreateAdd(from, i64(block));
-    Value* last = b_.CreateICmpSGE(next, count_);
-    Value* to = b_.CreateSelect(last, count_, next);
-    const int64_t copies = kGroup / width_;
-    const int most = ops_.features().avx512 ? kUnrolledCostOf32 : kUnrolledCost;
-    const bool unrolled = !analysis_.nested() && analysis_.cost() * copies <= most;
+  Values fold_block(Value* from, Value* to, Value* last, int64_t block, const Values& carried) {
+    const bool unrolled = is_cheap();
     const bool equal = std::ranges::all_of(
         accumulators_, [&](const Accumulator& a) { return a.order.block == block; });
     for (const Accumulator& a : accumulators_) {
       if (unrolled && equal) continue;  // the groups start in registers
       Value* inside = b_.CreateAnd(from, i64(a.order.block - 1));
-      when(a.order.block == block ? nullptr : b_.CreateICmpEQ(inside, i64(0)), {}, [&] {
+      e_.when(a.order.block == block ? nullptr : b_.CreateICmpEQ(inside, i64(0)), {}, [&] {
         start(a);
         return Values();
       });
@@ -526,37 +529,95 @@ class LaneLoop {
       const Values so_far(&carried[results.size()], &carried[results.size()] + a.init.size());
       Value* ends = b_.CreateICmpEQ(b_.CreateAnd(to, i64(a.order.block - 1)), i64(0));
       const Values value =
-          when(a.order.block == block ? nullptr : b_.CreateOr(ends, last), so_far, [&] {
-            Value* number =
-                b_.CreateLShr(from, i64(std::countr_zero(static_cast<uint64_t>(a.order.block))));
-            return e_.tree_push(a.fold->states, a.stack, across_lanes(a), number, last);
+          e_.when(a.order.block == block ? nullptr : b_.CreateOr(ends, last), so_far, [&] {
+            return e_.tree_push(a.fold->states, a.stack, across_lanes(a), number_of(a, from), last);
           });
       results.append(value.begin(), value.end());
     }
     return results;
   }
 
-  // f() where the condition holds (null: always), else `otherwise`.
-  Values when(Value* condition, const Values& otherwise, const std::function<Values()>& f) {
-    if (condition == nullptr) return f();
-    llvm::BasicBlock* then = e_.block("then");
-    llvm::BasicBlock* join = e_.block("join");
-    b_.CreateCondBr(condition, then, join);
-    llvm::BasicBlock* before = b_.GetInsertBlock();
-    b_.SetInsertPoint(then);
-    Values made;
-    e_.in_scope({.kind = ScopeKind::conditional}, [&](Scope&) { made = f(); });
-    llvm::BasicBlock* end = b_.GetInsertBlock();
-    b_.CreateBr(join);
-    b_.SetInsertPoint(join);
-    Values joined;
-    for (size_t i = 0; i < made.size(); ++i) {
-      llvm::PHINode* phi = b_.CreatePHI(made[i]->getType(), 2);
-      phi->addIncoming(otherwise[i], before);
-      phi->addIncoming(made[i], end);
-      joined.push_back(phi);
+  Value* number_of(const Accumulator& a, Value* from) {
+    return b_.CreateLShr(from, i64(std::countr_zero(static_cast<uint64_t>(a.order.block))));
+  }
+
+  bool is_cheap() const {
+    const int most = ops_.features().avx512 ? kUnrolledCostOf32 : kUnrolledCost;
+    return !analysis_.nested() && analysis_.cost() * (kGroup / width_) <= most;
+  }
+
+  // --- Folds in turn: each one's vectors are a queue, which may be merged from any place on. A step takes the
+  // first and appends what it makes of it.
+
+  bool takes_turns() const {
+    const auto& folds = analysis_.folds();
+    const int lanes = lane_order(folds[0]->states).lanes;
+    return ops_.features().avx512 && width_ > 1 && is_cheap() &&
+           static_cast<int>(folds.size()) * lanes <= kMostInTurn * width_ &&
+           std::ranges::all_of(folds, [&](const Fold* fold) {
+             return lane_order(fold->states).lanes == lanes && commutes(e_.kernel(), *fold);
+           });
+  }
+
+  bool goes_round() const { return analysis_.cost() <= kRoundCost; }
+
+  Values block_in_turn(Value* from, Value* to, Value* last) {
+    const auto turns = static_cast<size_t>(accumulators_[0].order.lanes / width_);
+    Values queues;
+    for (const Accumulator& a : accumulators_) queues.append(turns, ops_.splat(a.init[0], width_));
+    const int round = goes_round() ? static_cast<int>(turns) : 1;
+    Value* full = sum(from, b_.CreateAnd(difference(to, from), i64(-round * width_)));
+    queues = steps_in_turn(from, full, round, queues);
+    queues = steps_in_turn(full, to, 0, queues);
+    Values results;
+    for (size_t f = 0; f < accumulators_.size(); ++f) {
+      const Accumulator& a = accumulators_[f];
+      std::vector<Values> vectors;
+      for (size_t i = 0; i < turns; ++i) vectors.push_back({queues[f * turns + i]});
+      Values value = e_.across_lanes(a.fold->states, std::move(vectors));
+      results.append(
+          e_.tree_push(a.fold->states, a.stack, std::move(value), number_of(a, from), last));
     }
-    return joined;
+    return results;
+  }
+
+  // `round` vectors at a time; 0: one, under a mask.
+  Values steps_in_turn(Value* from, Value* to, int round, const Values& queues) {
+    Value* width = i64(width_);
+    const auto steps = [&](Value* k, const Values& in) {
+      Lanes whole = lanes_at(k);
+      e_.current()->lanes = &whole;
+      Values now = in;
+      for (int i = 0; i < std::max(round, 1); ++i) {
+        Lanes lanes = lanes_at(sum(k, i64(i * width_)));
+        lanes.pointers.assign(pointers_.begin(), pointers_.end());
+        lanes.masked = round == 0;
+        lanes.once = round == 0 && !goes_round();
+        if (round == 0) {
+          lanes.count = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, b_.CreateSub(to, k), width);
+          lanes.active = first_lanes(lanes.count);
+        }
+        e_.in_scope({.lanes = &lanes}, [&](Scope&) { now = step_in_turn(lanes, now); });
+      }
+      e_.current()->lanes = nullptr;
+      return now;
+    };
+    return e_.loop(from, to, std::max(round, 1) * width_, analysis_.writes(), queues, steps);
+  }
+
+  Values step_in_turn(const Lanes& lanes, const Values& queues) {
+    const size_t turns = queues.size() / accumulators_.size();
+    e_.bind_axis(loop_.axes[0], lanes.first);
+    fetch(lanes.offset);
+    for (size_t f = 0; f < accumulators_.size(); ++f)
+      e_.fold_run(*accumulators_[f].fold) = {.state = {queues[f * turns]}};
+    e_.statements(loop_.body);
+    Values next;
+    for (size_t f = 0; f < accumulators_.size(); ++f) {
+      next.append(&queues[f * turns] + 1, &queues[f * turns] + turns);
+      next.push_back(e_.fold_run(*accumulators_[f].fold).state[0]);
+    }
+    return next;
   }
 
   void start(const Accumulator& a) {
@@ -646,34 +707,7 @@ class LaneLoop {
       vectors.emplace_back();
       for (size_t s = 0; s < a.lanes.size(); ++s) vectors.back().push_back(lane_vector(a, s, lane));
     }
-    const auto merge = [&](const Values& left, const Values& right) {
-      return e_.states(a.fold->states, Emitter::Part::merge, &left, &right);
-    };
-    for (size_t half = vectors.size() / 2; half > 0; half /= 2)
-      for (size_t v = 0; v < half; ++v) vectors[v] = merge(vectors[v], vectors[v + half]);
-    // Down to a whole register; there the lanes move, as narrower vectors are no instruction's.
-    size_t smallest = kRegisterBytes;
-    for (const FoldState& s : a.fold->states) smallest = std::min(smallest, size_of(s.dtype));
-    const int least = static_cast<int>(kRegisterBytes / smallest);
-    Values value = vectors[0];
-    for (int half = width_ / 2; half > 0; half /= 2) {
-      Values left, right;
-      for (Value* v : value) {
-        left.push_back(half < least ? v : lanes_of(v, 0, half));
-        right.push_back(half < least ? lanes_of(v, half, width_of(v)) : lanes_of(v, half, half));
-      }
-      value = merge(left, right);
-    }
-    for (Value*& v : value) v = width_of(v) > 1 ? b_.CreateExtractElement(v, uint64_t{0}) : v;
-    return value;
-  }
-
-  // `count` lanes from `from` on; those past the vector's end are undefined.
-  Value* lanes_of(Value* vector, int from, int count) {
-    if (from == 0 && count == width_of(vector)) return vector;
-    llvm::SmallVector<int, 32> numbers;
-    for (int i = from; i < from + count; ++i) numbers.push_back(i < width_of(vector) ? i : -1);
-    return b_.CreateShuffleVector(vector, numbers);
+    return e_.across_lanes(a.fold->states, std::move(vectors));
   }
 
   // For long merges: one copy of the code. A vector may reach past the lanes wanted: what it

@@ -27,7 +27,7 @@
 // are counted row-major over the folded axes in the order they are listed, none at all give init:
 //   lanes   element e of the folded range goes to block e / 4096, lane e % 64 (32 lanes and blocks of
 //           2048 if any state has an 8-byte dtype); a lane steps in order from init; lanes merge by
-//           halving (lane l with l + n/2, ...); blocks merge by the pairwise tree.
+//           halving (lane l with l + n/2, ...; a choice by lt with its sides either way); blocks by the tree.
 //   serial  blocks of 256 elements stepped one by one from init; the same tree over blocks.
 //   The pairwise tree merges neighbours level by level, an odd last one passing up unchanged. Lanes
 //   never stepped take part with init, so init must be neutral for merge (the zero of sum is -0).
