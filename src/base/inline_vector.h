@@ -107,12 +107,14 @@ class InlineVector {
 
   // Leaves `other` empty; this one has nothing to release.
   void take(InlineVector& other) noexcept {
+    // Each alone: loaded together they would wait for the stores that they were written by.
     size_ = other.size_;
-    capacity_ = other.capacity_;
     if (other.is_inside()) {
+      capacity_ = N;
       std::uninitialized_move(other.begin(), other.end(), inside_);
       other.clear();
     } else {
+      capacity_ = other.capacity_;
       outside_ = other.outside_;
     }
     other.size_ = 0;

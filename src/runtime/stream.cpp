@@ -17,11 +17,11 @@
 namespace cermet {
 namespace {
 
-constexpr int kFirstCpuStream = 0;
+constexpr Stream kFirstCpuStream(0, Device::cpu);
 
 struct Registry {
   std::mutex mutex;
-  std::vector<Stream> streams{Stream(kFirstCpuStream, Device::cpu)};
+  std::vector<Stream> streams{kFirstCpuStream};
   std::map<Device, Stream> first{{Device::cpu, streams[0]}};
   std::map<int, StreamQueue*> queues;
   int thread_local_streams = 0;
@@ -72,8 +72,11 @@ std::optional<Stream> peek_default_stream(Device device) {
 }
 
 Stream default_stream(Device device) {
+  const bool is_cpu = device == kFirstCpuStream.device;
+  if (is_cpu && !has_defaults) [[likely]]
+    return kFirstCpuStream;
   if (auto set = peek_default_stream(device)) return *set;
-  if (device == Device(Device::cpu)) return Stream(kFirstCpuStream, device);
+  if (is_cpu) return kFirstCpuStream;
   check_device("default_stream", device);
   Registry& all = registry();
   std::lock_guard lock(all.mutex);

@@ -19,8 +19,8 @@ struct Stream {
   int index = 0;  // unique over all devices
   Device device;
 
-  Stream() = default;
-  Stream(int index, Device device) : index(index), device(device) {}
+  constexpr Stream() = default;
+  constexpr Stream(int index, Device device) : index(index), device(device) {}
   auto operator<=>(const Stream&) const = default;
 };
 

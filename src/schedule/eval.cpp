@@ -240,22 +240,25 @@ class TapeReader {
     look_at_symbols(*node);
     // A node that others will still ask for is stored: computing it again would cost more.
     const bool shared = !traced_ && node->references() > node->mark.edges + 1;
-    tape_.key.add(reinterpret_cast<uintptr_t>(node->row));
-    tape_.key.add(reinterpret_cast<uintptr_t>(node->meant));
-    tape_.key.add(static_cast<uint64_t>(node->dtype));
-    tape_.key.add(node->shape);
+    const bool wanted = node->is_held() || shared || node->mark.is_wanted;
     // A complex number would be two scalars; it is part of the plan instead. So are -inf and bools: they
     // mask.
     const auto* full = std::get_if<FullParams>(&node->params);
-    if (full != nullptr && !is_complex(node->dtype) && !masks(*full)) {
-      tape_.key.add(static_cast<uint64_t>(full->value.kind));
-      tape_.graph.scalars.push_back(node);
-    } else {
-      tape_.key.add(hash_params(node->params));
-    }
+    const bool is_scalar = full != nullptr && !is_complex(node->dtype) && !masks(*full);
+    const bool is_plain = std::holds_alternative<NoParams>(node->params);
+    const uint64_t kind = is_scalar ? static_cast<uint64_t>(full->value.kind) : 0;
+    tape_.key.add(reinterpret_cast<uintptr_t>(node->row));
+    // Each word behind this one is there or not as it says.
+    tape_.key.add(static_cast<uint64_t>(node->dtype) | uint64_t{wanted} << 8 |
+                  uint64_t{node->meant != nullptr} << 9 | uint64_t{is_scalar} << 10 |
+                  uint64_t{is_plain} << 11 | kind << 12 |
+                  static_cast<uint64_t>(node->shape.ndim()) << 16 |
+                  static_cast<uint64_t>(node->inputs.size()) << 32);
+    for (const Dim& dim : node->shape) tape_.key.add(static_cast<uint64_t>(dim.value));
+    if (node->meant != nullptr) tape_.key.add(reinterpret_cast<uintptr_t>(node->meant));
+    if (is_scalar) tape_.graph.scalars.push_back(node);
+    else if (!is_plain) tape_.key.add(hash_params(node->params));
     for (const NodeRef& input : node->inputs) tape_.key.add(position_of(input));
-    const bool wanted = node->is_held() || shared || node->mark.is_wanted;
-    tape_.key.add(wanted);
     if (wanted) tape_.graph.outputs.push_back(node);
     widens_ = widens_ || schedule::widens(*node);
     node->mark.position = next_position_++;
