@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Lane loops: whole vectors, then the last partial one. Elements are counted from the loop's begin.
 //
-// switched  One body serves both: it addresses contiguous memory through pointers, which for the
-// last,
+// switched  One body serves both: it addresses contiguous memory through pointers, which for the last,
 //           partial vector lead to copies of the wanted elements on the stack. Halves the code, and
 //           the body carries no masks.
 // plain     Bodies that hold loops, and small ones where masks cost nothing: one for whole vectors, one
@@ -91,6 +90,14 @@ class LaneLoop {
     Values init;   // scalars
     Values lanes;  // one array of `order.lanes` (and a vector more) for each state; none: registers
     Values stack;  // of the tree
+  };
+
+  struct Fetched {  // for others
+    Dtype dtype;
+    Value* pointer;
+    Value* step;  // null: 1
+    int locality;
+    Value* halvings = nullptr;  // of the distance from element to element; null: none
   };
 
   Value* i64(int64_t v) { return b_.getInt64(static_cast<uint64_t>(v)); }
@@ -203,6 +210,7 @@ class LaneLoop {
       e_.in_scope({}, [&](Scope&) {
         e_.bind_axis(ahead.variable, begin_);
         Value* pointer = e_.address(ahead.buffer, *ahead.index);
+        Value* const here = pointer;
         if (ahead.next_row != kNone)
           pointer = b_.CreateGEP(e_.memory_type(ahead.buffer), pointer, rows_ahead(ahead));
         Value* step = ahead.step == kUnit ? nullptr : e_.stride(ahead.step);
@@ -210,8 +218,19 @@ class LaneLoop {
           pointer = b_.CreateGEP(e_.memory_type(ahead.buffer), pointer, scaled(count_, step));
         ahead_.push_back(
             {e_.dtype_of(ahead.buffer), pointer, step, ahead.at_once ? kIntoL1 : kIntoL2});
+        if (ahead.part != Ahead::Part::all) halve(ahead, here, ahead_.back());
       });
     }
+  }
+
+  // Half a row over the whole loop. What helps asks for its own row again where rows are short.
+  void halve(const Ahead& ahead, Value* here, Fetched& f) {
+    Value* is_long =
+        b_.CreateICmpSGE(count_, i64(kHalvedRow / static_cast<int64_t>(size_of(f.dtype))));
+    const bool is_second = ahead.part == Ahead::Part::second_half;
+    Value* half = element(f.dtype, f.pointer, is_second ? b_.CreateLShr(count_, i64(1)) : i64(0));
+    f.pointer = b_.CreateSelect(is_long, half, ahead.helps ? here : f.pointer);
+    f.halvings = ahead.helps ? i64(1) : b_.CreateZExt(is_long, b_.getInt64Ty());
   }
 
   Value* scaled(Value* elements, Value* step) {
@@ -235,8 +254,10 @@ class LaneLoop {
   }
 
   void fetch(Value* k) {
-    for (const auto& [dtype, pointer, step, locality] : ahead_)
-      prefetch(element(dtype, pointer, scaled(k, step)), locality);
+    for (const Fetched& f : ahead_) {
+      Value* at = f.halvings == nullptr || is_zero(k) ? k : b_.CreateLShr(k, f.halvings);
+      prefetch(element(f.dtype, f.pointer, scaled(at, f.step)), f.locality);
+    }
   }
   void prefetch(Value* pointer, int locality) {
     b_.CreateIntrinsic(
@@ -758,12 +779,6 @@ class LaneLoop {
   Values pointers_;
   std::vector<size_t> past_;  // units that may be stored past the cache
   Values begins_line_;        // i1, for each of them: the elements of a run begin with a line
-  struct Fetched {
-    Dtype dtype;
-    Value* pointer;
-    Value* step;  // null: 1
-    int locality;
-  };
   std::vector<Fetched> ahead_;
   std::vector<Accumulator> accumulators_;
   const std::set<int> kNothing;

@@ -16,6 +16,7 @@ using namespace ir;
 namespace {
 
 constexpr int64_t kRowsAhead = 4;  // some hundred cycles
+constexpr int kLineWork = 16;      // ops and accesses, about, while a line comes from memory
 
 class Planner {
  public:
@@ -71,9 +72,11 @@ class Planner {
 
   void place_loads(const For& row, const std::vector<const For*>& loops) {
     passes_.clear();
+    fetched_.clear();
     for (const For* loop : loops) passes_.push_back({loop, LaneAnalysis(kernel_, *loop)});
     // What is loaded last first: its loader, where it is the best but for that, is then left to others.
     for (size_t i = passes_.size(); i-- > 0;) place_loads(row, i);
+    if (fetched_.size() == 1) share(fetched_[0]);
   }
 
   void place_loads(const For& row, size_t pass) {
@@ -96,8 +99,9 @@ class Planner {
         continue;
       }
       const size_t by = fetcher(pass);
-      ahead_[passes_[by].loop].push_back(
-          {unit.buffer, unit.index, loop->axes[0], by < pass ? kNone : *stride});
+      std::vector<Ahead>& ahead = ahead_[passes_[by].loop];
+      ahead.push_back({unit.buffer, unit.index, loop->axes[0], by < pass ? kNone : *stride});
+      fetched_.push_back({by, pass, ahead.size() - 1});
     }
   }
 
@@ -300,9 +304,30 @@ class Planner {
     return best;
   }
 
+  struct Fetch {
+    size_t by, loader, number;  // in what `by` fetches
+  };
+  // Half of the only array that is fetched, where its rows are long, is left to an idle pass if there is too little
+  // work for all of it.
+  void share(Fetch fetch) {
+    if (fetch.by == fetch.loader || passes_[fetch.by].analysis.work() >= kLineWork) return;
+    for (size_t i = 0; i < passes_.size(); ++i) {
+      if (i == fetch.by || i == fetch.loader || (i < fetch.loader) != (fetch.by < fetch.loader))
+        continue;
+      Ahead& own = ahead_[passes_[fetch.by].loop][fetch.number];
+      Ahead helped = own;
+      helped.helps = true;
+      helped.part = i < fetch.by ? Ahead::Part::first_half : Ahead::Part::second_half;
+      own.part = i < fetch.by ? Ahead::Part::second_half : Ahead::Part::first_half;
+      ahead_[passes_[i].loop].push_back(helped);
+      return;
+    }
+  }
+
   const Kernel& kernel_;
   std::vector<ExprId> lets_;
   std::vector<Pass> passes_;
+  std::vector<Fetch> fetched_;  // whole rows, by one pass for others
   std::vector<Inner> inner_;
   std::vector<AxisId> around_;   // of the row in hand
   std::set<AxisId> multiplied_;  // of loops that hold a template

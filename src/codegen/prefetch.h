@@ -2,7 +2,8 @@
 // What a loop over a row fetches for others. The loops of a row form go over the same row one after
 // another: the first that loads an array waits for memory, the others find it in the cache and
 // leave the memory idle. So each array is fetched by the loop with the most work for it: by one before
-// that which loads it first, or for the next row. Of a row that is made tile by tile, the loop that loads
+// that which loads it first, or for the next row; of an array that is alone, where that loop has too little
+// work for a long row, another one fetches half of it. Of a row that is made tile by tile, the loop that loads
 // a tile fetches the next one, which comes while the others work; so does a loop that is alone, or it
 // fetches the next row, or a tile of it, where the row is short or far away. Items of a row each fetch
 // rows a few cache lines on, if rows are so short that a few are all that the processor has in hand. The tiles
@@ -17,7 +18,11 @@
 
 namespace cermet::codegen {
 
+constexpr int64_t kHalvedRow = 8192;  // bytes; half of a shorter row would come too late
+
 struct Ahead {
+  enum class Part : uint8_t { all, first_half, second_half };
+
   ir::BufferRef buffer;
   const ir::Index* index;          // of the load
   ir::AxisId variable;             // of the loop that loads
@@ -28,6 +33,8 @@ struct Ahead {
   int32_t step = ir::kUnit;        // number of the stride from element to element
   bool few_lines = false;          // of short rows it is as many on as lie in a few lines
   bool at_once = false;            // into L1
+  Part part = Part::all;           // of rows from kHalvedRow on; of shorter ones all or,
+  bool helps = false;              // ... for another loop, nothing
 };
 
 // By lane loop of the chunk loop.

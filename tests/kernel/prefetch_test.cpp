@@ -44,13 +44,62 @@ constexpr const char* kSoftmaxGradient = R"(kernel "softmax_gradient" {
   }
 })";
 
+// A norm: little work in each of its passes.
+constexpr const char* kLayerNorm = R"(kernel "layer_norm" {
+  param p0 float32 in
+  param p1 float32 in
+  param p2 float32 in
+  param p3 float32 out
+  axis a0 "rows"
+  axis a1 "columns"
+  strides 2
+  value v0 float32
+  value v1 float32
+  for stage (a0, a1) {
+    %0 = load(p0[a0*s0 + a1])
+    %1 = add(state(0, float32), other(0, float32))
+    fold v0 over (a1) last lanes {
+      float32 init float32(-0) step add(state(0, float32), %0) merge %1
+    }
+    %2 = sub(%0, mul(v0, float32(0.01)))
+    fold v1 over (a1) last lanes {
+      float32 init float32(-0) step add(state(0, float32), mul(%2, %2)) merge %1
+    }
+    %3 = div(float32(1), sqrt(mul(v1, float32(0.01))))
+    store p3[a0*s1 + a1] = add(mul(mul(%2, %3), load(p1[a1])), load(p2[a1]))
+  }
+})";
+
+std::vector<const ir::For*> loops_of(const ir::For& chunk) {
+  std::vector<const ir::For*> loops;
+  for (const ir::Stmt& stmt : chunk.body)
+    if (const auto* loop = std::get_if<ir::For>(&stmt)) loops.push_back(loop);
+  return loops;
+}
+
+TEST(Prefetch, PassesWithLittleWorkFetchHalfEach) {
+  using Part = codegen::Ahead::Part;
+  const Kernel tiled = ir::lower(ir::parse(kLayerNorm), cpu_facts(CpuLevel::avx512));
+  const auto& chunk = std::get<ir::For>(tiled.body.at(0));
+  const std::vector<const ir::For*> loops = loops_of(chunk);
+  ASSERT_EQ(loops.size(), 3);
+  const auto ahead = codegen::fetched_ahead(tiled, chunk);
+  ASSERT_EQ(ahead.size(), 2);  // the first waits for what it loads itself
+  for (size_t i : {1, 2}) {
+    ASSERT_EQ(ahead.at(loops[i]).size(), 1);
+    const codegen::Ahead& half = ahead.at(loops[i])[0];
+    EXPECT_EQ(half.buffer.id, 0);
+    EXPECT_EQ(half.next_row, 0);
+    EXPECT_EQ(half.part, i == 1 ? Part::first_half : Part::second_half);
+    EXPECT_EQ(half.helps, i == 1);  // the last fetches all of a short row
+  }
+}
+
 TEST(Prefetch, BothPassesWithMuchWorkFetch) {
   const ir::TargetFacts facts = cpu_facts(CpuLevel::avx512);
   const Kernel tiled = ir::lower(ir::parse(kSoftmaxGradient), facts);
   const auto& chunk = std::get<ir::For>(tiled.body.at(0));
-  std::vector<const ir::For*> loops;
-  for (const ir::Stmt& stmt : chunk.body)
-    if (const auto* loop = std::get_if<ir::For>(&stmt)) loops.push_back(loop);
+  const std::vector<const ir::For*> loops = loops_of(chunk);
   ASSERT_EQ(loops.size(), 4);
   const auto ahead = codegen::fetched_ahead(tiled, chunk);
   ASSERT_EQ(ahead.size(), 2);
@@ -60,6 +109,7 @@ TEST(Prefetch, BothPassesWithMuchWorkFetch) {
   ASSERT_EQ(ahead.at(loops[2]).size(), 1);
   EXPECT_EQ(ahead.at(loops[2])[0].buffer.id, 0);  // of the next row
   EXPECT_EQ(ahead.at(loops[2])[0].next_row, 0);
+  for (size_t i : {1, 2}) EXPECT_EQ(ahead.at(loops[i])[0].part, codegen::Ahead::Part::all);
 }
 
 }  // namespace
