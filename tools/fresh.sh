@@ -32,7 +32,7 @@ unmount() {
   for ((i = ${#mounts[@]} - 1; i >= 0; --i)); do umount -l "${mounts[i]}"; done
 }
 trap unmount EXIT
-for folder in proc sys dev dev/shm; do
+for folder in proc sys dev dev/shm dev/pts; do
   mkdir -p "$root/$folder"
   mount --bind "/$folder" "$root/$folder"
   mounts+=("$root/$folder")
