@@ -4,7 +4,6 @@
     python bench/gemm_tune.py [--shapes 200] [--dtype float32] [--seed 1] [--most 8192]
                               [--few 64] [--batch 32] [--from 0] [--count 60] [--use fresh|kept]
                               [--against fma,panel] [--once] [--save file]
-                              [--survey file] [--fit file]
 
 M, N and K are drawn from 1 to --most, evenly in their logarithms, and either operand may be a
 transposed view; --few: the lesser of M and N is that at most; --batch: so many such products.
@@ -23,16 +22,9 @@ A shape that seems to be below 0.95 of the best is measured again: in each of so
 sides get new operands (places in memory differ by as much as schemes do) and take turns in longer
 slices; the ratio of a round is the median of its turns. It is listed, and makes the exit 1, if the
 median of the rounds is below 0.9 and three quarters of the rounds are: the table of
-src/schedule/product_scheme.cpp, the costs beside it and the blocks of src/kernel/tile_gemm.cpp
-want another look there.
+src/schedule/product_scheme.cpp and the blocks of src/kernel/tile_gemm.cpp want another look there.
 The noise floor is the same for the free choice beside the same scheme forced, in the first
 measurement of all shapes and the second one of those that were measured again.
-
---survey measures for the costs of float32 (bench/gemm_costs.py): it adds the least times of each
-scheme to a file; --fit makes the table of costs, src/schedule/product_costs.inc, of such a file:
-
-    python bench/gemm_tune.py --survey bench/figures/gemm_float32.jsonl --shapes 160 --seed 7
-    python bench/gemm_tune.py --fit bench/figures/gemm_float32.jsonl
 
 --ceiling names the ten shapes furthest from what the machine could do: the time to multiply, or
 to read the operands from the cache that holds them, whichever is longer, and so much for a call.
@@ -49,19 +41,15 @@ import subprocess
 import sys
 import time
 
-import gemm_costs
-
 MOST_WORK = 2e10  # operations of a product
 MOST_ELEMENTS = 1 << 26
 WORST, DOUBTFUL = 0.9, 0.95
 TURNS, SLICE = 3, 0.008  # of the first measurement; seconds of a turn
 PAUSE = 0.005  # before it: threads of the other process that spin go to sleep
-SURVEY_ROUNDS = 3
 ROUNDS, ROUND_TURNS, LONG_SLICE = 5, 3, 0.025  # of the second one
 WARM_CALLS = 3  # after which what is packed is kept
 PLAIN = ["fma", "fma_local", "fma_split_k", "panel", "panel_long", "panel_four"]
 SPLIT = ["amx_split", "amx_split_local", "amx_split_k"]
-COSTS = pathlib.Path(__file__).resolve().parent.parent / "src/schedule/product_costs.inc"
 PEERS = pathlib.Path(__file__).resolve().parent.parent / ".venv-peers/bin/python"
 AGAINST = {
     "float32": [*PLAIN, *SPLIT],
@@ -79,8 +67,8 @@ def median(values):
 # --- A worker: a line of JSON in, one out.
 
 
-def slice_of(call, seconds, of_parts=median):
-    """Seconds of a call: the median (or another) of parts of the slice, after a quarter of it."""
+def slice_of(call, seconds):
+    """Seconds of a call: the median of parts of the slice, after a quarter of it."""
     parts, begin, calls = [], time.perf_counter(), 1
     while True:
         start = time.perf_counter()
@@ -92,7 +80,7 @@ def slice_of(call, seconds, of_parts=median):
             parts.append(spent)
         calls = max(1, round(min(seconds / 16, 5e-4) / spent))
         if end - begin >= seconds:
-            return of_parts(parts)
+            return median(parts)
 
 
 def turned(x, is_turned):
@@ -139,15 +127,14 @@ def of_torch(dtype):
 
 
 def worker(dtype, library):
-    """`[m, n, k, a', b', batch]`: new operands, scheme. A number: so long, seconds of a call; below
-    0 the least."""
+    """`[m, n, k, a', b', batch]`: new operands, scheme. A number: so long, seconds of a call."""
     operand, prepare, wake = {"cermet": of_cermet, "torch": of_torch}[library](dtype)
     call = None
     for line in sys.stdin:
         wanted = json.loads(line)
         if isinstance(wanted, float):
             wake()
-            answer = slice_of(call, abs(wanted), median if wanted > 0 else min)
+            answer = slice_of(call, wanted)
         else:
             m, n, k, turned_a, turned_b, batch = wanted
             of_batch = () if batch == 1 else (batch,)
@@ -192,7 +179,6 @@ def draw_shapes(count, seed, most, few, batch):
 
 def in_turns(workers, turns, seconds=SLICE):
     """Seconds of a call, turn by turn: a list for each worker."""
-    workers = list(workers)
     taken = [[] for _ in workers]
     for turn in range(turns):
         order = range(len(workers))
@@ -215,32 +201,6 @@ def again(shape, free, other):
             process.ask(shape)
         ratios.append(ratio(*in_turns([free, other], ROUND_TURNS, LONG_SLICE)))
     return ratios
-
-
-def survey(workers, shape):
-    """Microseconds by scheme: the least of rounds with new operands, as disturbances only add."""
-    least = {}
-    for _ in range(SURVEY_ROUNDS):
-        by_scheme = {}
-        for worker in workers:
-            by_scheme.setdefault(worker.ask(shape), worker)
-        if not set(by_scheme) <= set(PLAIN):
-            return {}
-        for scheme, taken in zip(by_scheme, in_turns(by_scheme.values(), 2, -SLICE), strict=True):
-            least[scheme] = min(least.get(scheme, math.inf), *taken)
-    return {scheme: float(f"{seconds * 1e6:.3g}") for scheme, seconds in least.items()}
-
-
-def survey_into(path, workers, shapes):
-    """Adds a line for each shape that several schemes can make."""
-    with open(path, "a") as file:
-        for shape in shapes:
-            us = survey(workers, shape) if min(shape[:2]) > 1 else {}
-            if len(us) > 1:
-                file.write(json.dumps({"shape": shape[:5], "us": us}) + "\n")
-    for w in workers:
-        w.process.stdin.close()
-    return 0
 
 
 class Row:
@@ -392,16 +352,11 @@ def main():
     parser.add_argument("--against", help="schemes, with commas between")
     parser.add_argument("--once", action="store_true", help="measure nothing again")
     parser.add_argument("--save", help="file to which each shape's figures are added, as JSON")
-    parser.add_argument("--survey", help="file to which the least times by scheme are added")
-    parser.add_argument("--fit", help="file of a survey of which the table of costs is made")
     parser.add_argument("--ceiling", action="store_true")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
         return worker(arguments.dtype, arguments.worker)
-    if arguments.fit:
-        gemm_costs.write_table(gemm_costs.fit(gemm_costs.read_figures(arguments.fit)), COSTS)
-        return 0
     given = arguments.against
     others = given.split(",") if given else AGAINST[arguments.dtype]
     workers = [Worker(arguments.dtype, s, arguments.use) for s in ["auto", *others]]
@@ -411,8 +366,6 @@ def main():
     from tqdm import tqdm
 
     part = tqdm(shapes[arguments.first : last], unit="shape", disable=None)
-    if arguments.survey:
-        return survey_into(arguments.survey, workers[1:], part)
     rows = []
     for shape in part:
         rows.append(Row(workers, shape, arguments.once))
