@@ -64,6 +64,7 @@ class RegionCutter {
   void store(Id id, int own, bool users_read);
   void add_read(int reader, int producer, Id id);
   bool readers_outside(Id id, int inside);
+  void deepen(int region, int depth);
   bool depends(int a, int b);
 
   // --- joining a region ---
@@ -96,6 +97,7 @@ class RegionCutter {
   int max_ops_;
   std::vector<std::vector<Use>> uses_;
   std::vector<std::vector<int>> memory_readers_;
+  std::vector<int> depths_;  // of regions: more than those of all that read what they store
   std::vector<bool> in_memory_;
   std::vector<Border> kept_for_;           // why it lies there
   std::vector<Layout> layouts_;            // from the start of the memory's own

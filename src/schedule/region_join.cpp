@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // When a value joins a region of its users, and when two regions become one.
 #include <algorithm>
+#include <functional>
 
 #include "schedule/analysis.h"
 #include "schedule/recompute.h"
@@ -253,9 +254,8 @@ RegionCutter::Refusal RegionCutter::add_fold(Id id, int into, const Coords& at) 
 
 void RegionCutter::merge_candidates(Id id, std::vector<int>& candidates) {
   if (max_ops_ == 1) return;
-  // The region that others depend on comes first: it may store what they read.
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [&](int a, int b) { return a != b && depends(b, a) && !depends(a, b); });
+  // A region that others depend on comes first: it may store what they read.
+  std::ranges::stable_sort(candidates, std::greater(), [&](int i) { return depths_[i]; });
   for (size_t i = 1; i < candidates.size();) {
     if (try_merge(id, candidates[0], candidates[i])) {
       for (Use& use : uses_[id]) use.region = r_.find(use.region);
@@ -329,6 +329,9 @@ void RegionCutter::merge(int a, int b) {
   for (Id id : rb.stored) r_.stored_by[id] = a;
   rb = Region();
   r_.merged_into[b] = a;
+  const int depth = std::max(depths_[a], depths_[b]);
+  depths_[a] = -1;
+  deepen(a, depth);
 }
 
 }  // namespace cermet::schedule

@@ -470,6 +470,7 @@ int RegionCutter::add_region(Border border) {
   r_.regions.emplace_back();
   r_.regions.back().border = border;
   r_.merged_into.push_back(-1);
+  depths_.push_back(0);
   return static_cast<int>(r_.regions.size()) - 1;
 }
 
@@ -503,6 +504,7 @@ void RegionCutter::add_read(int reader, int producer, Id id) {
   if (reader == producer) return;
   Region& r = region(reader);
   r.reads.push_back(producer);
+  deepen(producer, depths_[reader] + 1);
   r.arguments++;
   r.large_reads += bytes(id) >= kLargeBytes;
 }
@@ -514,19 +516,28 @@ bool RegionCutter::readers_outside(Id id, int inside) {
          std::any_of(memory_readers_[id].begin(), memory_readers_[id].end(), outside);
 }
 
-// `a` reads, directly or through others, what `b` stores.
+void RegionCutter::deepen(int region, int depth) {
+  std::vector<std::pair<int, int>> todo{{region, depth}};
+  while (!todo.empty()) {
+    const auto [i, least] = todo.back();
+    todo.pop_back();
+    if (depths_[i] >= least) continue;
+    depths_[i] = least;
+    for (int read : r_.regions[i].reads) todo.emplace_back(r_.find(read), least + 1);
+  }
+}
+
+// `a` reads, directly or through others, what `b` stores: what lies between them is less deep than `b`.
 bool RegionCutter::depends(int a, int b) {
   check_cancelled("eval");
-  std::vector<int> stack{a};
-  std::vector<bool> seen(r_.regions.size(), false);
-  while (!stack.empty()) {
-    const int i = r_.find(stack.back());
-    stack.pop_back();
-    if (seen[i]) continue;
-    seen[i] = true;
-    for (int read : r_.regions[i].reads) {
-      if (r_.find(read) == b) return true;
-      stack.push_back(read);
+  std::vector<int> queue{a};
+  std::unordered_set<int> seen{a};
+  for (size_t k = 0; k < queue.size(); k++) {
+    if (depths_[queue[k]] >= depths_[b]) continue;
+    for (int read : r_.regions[queue[k]].reads) {
+      const int i = r_.find(read);
+      if (i == b) return true;
+      if (seen.insert(i).second) queue.push_back(i);
     }
   }
   return false;
