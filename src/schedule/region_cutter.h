@@ -98,6 +98,8 @@ class RegionCutter {
   std::vector<std::vector<Use>> uses_;
   std::vector<std::vector<int>> memory_readers_;
   std::vector<int> depths_;  // of regions: more than those of all that read what they store
+  std::vector<int> walked_;  // regions: the last walk that came by ...
+  int walk_ = 0;             // ... of so many
   std::vector<bool> in_memory_;
   std::vector<Border> kept_for_;           // why it lies there
   std::vector<Layout> layouts_;            // from the start of the memory's own

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <unordered_set>
+#include <utility>
 
 #include "base/error.h"
 #include "runtime/poll.h"
@@ -529,15 +530,17 @@ void RegionCutter::deepen(int region, int depth) {
 
 // `a` reads, directly or through others, what `b` stores: what lies between them is less deep than `b`.
 bool RegionCutter::depends(int a, int b) {
+  if (depths_[a] >= depths_[b]) return false;
   check_cancelled("eval");
+  walked_.resize(r_.regions.size(), 0);
+  walk_++;
   std::vector<int> queue{a};
-  std::unordered_set<int> seen{a};
   for (size_t k = 0; k < queue.size(); k++) {
     if (depths_[queue[k]] >= depths_[b]) continue;
     for (int read : r_.regions[queue[k]].reads) {
       const int i = r_.find(read);
       if (i == b) return true;
-      if (seen.insert(i).second) queue.push_back(i);
+      if (std::exchange(walked_[i], walk_) != walk_) queue.push_back(i);
     }
   }
   return false;
