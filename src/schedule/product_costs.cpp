@@ -49,8 +49,8 @@ Named named(const PanelWork& work) { return {CERMET_PANEL_WORK(X)}; }
 
 struct Costs {
   Dtype dtype;  // of operands and result
-  PanelWork panels_across, panels_along;
-  TileWork tiles_in_place, tiles_packed;
+  PanelWork panels_across = {}, panels_along = {};
+  TileWork tiles_in_place = {}, tiles_packed = {};
 };
 
 #include "schedule/product_costs.inc"
@@ -82,9 +82,13 @@ struct CostShape {
 };
 
 int64_t up(int64_t x, int64_t by) { return (x + by - 1) / by; }
+// Of the total, a part of that size.
+double part_of(int64_t total, int64_t part) {
+  return part < total ? static_cast<double>(part) / static_cast<double>(total) : 1;
+}
 
-// Of the work, what the busiest thread does.
-double share_of(int64_t items, double ns) {
+// Of the work, what the busiest thread does; `largest`: what the largest item is.
+double share_of(int64_t items, double ns, double largest = 0) {
   if (items < 2 || ns < 1000) return 1;
   const double chunk = std::clamp(ns / (16 * kThreads), 1500.0, 5e4);
   const auto count = static_cast<double>(items);
@@ -93,13 +97,13 @@ double share_of(int64_t items, double ns) {
   const int64_t chunks = up(items, grain);
   if (chunks < 2) return 1;
   const double share = static_cast<double>(up(chunks, kThreads) * grain) / count;
-  return std::clamp(share, 1.0 / kThreads, 1.0);
+  return std::clamp(std::max(share, largest), 1.0 / kThreads, 1.0);
 }
 
-// Blocks of about one size, `most` or less, in whole units.
-int64_t even_blocks(int64_t total, int64_t most, int64_t unit) {
+// The size of blocks of about one size, `most` or less, in whole units.
+int64_t even_block(int64_t total, int64_t most, int64_t unit) {
   const int64_t each = up(total, up(total, most));
-  return up(total, std::min(up(each, unit) * unit, most));
+  return std::min(up(each, unit) * unit, most);
 }
 
 TileWork tile_work(Scheme scheme, const CostShape& s) {
@@ -109,14 +113,15 @@ TileWork tile_work(Scheme scheme, const CostShape& s) {
   const int64_t most_columns = in_place ? 128 : whole ? 256 : 384;
   const int64_t most_rows = in_place && scheme == Scheme::fma_local ? 66 : whole ? 48 : 258;
   const int64_t piece = split ? kPiece : s.k, pieces = up(s.k, piece);
-  const int64_t columns =
-      split ? up(s.n, most_columns) : even_blocks(s.n, most_columns, kTileColumns);
-  const int64_t rows = split ? up(s.m, most_rows) : even_blocks(s.m, most_rows, kTileRows);
+  const int64_t wide = split ? most_columns : even_block(s.n, most_columns, kTileColumns);
+  const int64_t high = split ? most_rows : even_block(s.m, most_rows, kTileRows);
+  const int64_t columns = up(s.n, wide), rows = up(s.m, high);
   const auto visits =
       static_cast<double>(up(piece, depth) * (pieces - 1) + up(s.k - piece * (pieces - 1), depth));
   const auto m = static_cast<double>(s.m), n = static_cast<double>(s.n),
              k = static_cast<double>(s.k), out = m * n;
-  const double share = share_of(columns * rows * pieces, out * k * kVectorNs / kLanes);
+  const double share = share_of(columns * rows * pieces, out * k * kVectorNs / kLanes,
+                                part_of(s.n, wide) * part_of(s.m, high) * part_of(s.k, piece));
   const double packing = whole ? share_of(up(s.n, 256) * up(s.k, 128), n * k * 0.1) : share;
   const double times_packed = whole ? 1 : static_cast<double>(rows), packs = packing * times_packed;
   const auto tiles = static_cast<double>(up(s.m, kTileRows) * up(s.n, kTileColumns));
@@ -159,11 +164,12 @@ PanelWork panel_work(Scheme scheme, const CostShape& s) {
   const auto rows = static_cast<double>(panels * side), p = static_cast<double>(panels);
   const auto r = static_cast<double>(few), n = static_cast<double>(many),
              k = static_cast<double>(s.k);
-  const int64_t pieces = up(s.k, along ? 16384 : kPiece);
+  const int64_t depth = along ? 16384 : kPiece, pieces = up(s.k, depth);
   const int64_t width = along ? 128 : scheme == Scheme::panel_long ? 4096 : 1024 / size_of(s.dtype);
   const double packing = share_of(panels * up(s.k, 1024), rows * k * 0.1);
   const double share =
-      share_of(up(many, width) * panels * pieces, rows * n * k * kVectorNs / kLanes);
+      share_of(up(many, width) * panels * pieces, rows * n * k * kVectorNs / kLanes,
+               part_of(many, width) * part_of(s.k, depth) / p);
   const double ending = share_of(up(many, 512) * panels, r * n * 0.3);
   const auto units = static_cast<double>(up(s.k, s.dtype == Dtype::bfloat16 ? 2 * kUnit : kUnit));
 
