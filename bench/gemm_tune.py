@@ -4,6 +4,7 @@
     python bench/gemm_tune.py [--shapes 200] [--dtype float32] [--seed 1] [--most 8192]
                               [--few 64] [--batch 32] [--from 0] [--count 60] [--use fresh|kept]
                               [--against fma,panel] [--once] [--save file]
+                              [--survey [--again]] [--fit]
 
 M, N and K are drawn from 1 to --most, evenly in their logarithms, and either operand may be a
 transposed view; --few: the lesser of M and N is that at most; --batch: so many such products.
@@ -22,9 +23,18 @@ A shape that seems to be below 0.95 of the best is measured again: in each of so
 sides get new operands (places in memory differ by as much as schemes do) and take turns in longer
 slices; the ratio of a round is the median of its turns. It is listed, and makes the exit 1, if the
 median of the rounds is below 0.9 and three quarters of the rounds are: the table of
-src/schedule/product_scheme.cpp and the blocks of src/kernel/tile_gemm.cpp want another look there.
+src/schedule/product_scheme.cpp, the costs beside it and the blocks of src/kernel/tile_gemm.cpp
+want another look there.
 The noise floor is the same for the free choice beside the same scheme forced, in the first
 measurement of all shapes and the second one of those that were measured again.
+
+--survey measures for the costs (bench/gemm_costs.py): it adds the least times of each scheme to
+bench/figures/gemm_DTYPE.jsonl, with --again of the shapes that are there; --fit makes the table of
+costs, src/schedule/product_costs.inc, of all these files:
+
+    python bench/gemm_tune.py --survey --dtype float16 --shapes 320 --seed 7
+    python bench/gemm_tune.py --survey --dtype float16 --again
+    python bench/gemm_tune.py --fit
 
 --ceiling names the ten shapes furthest from what the machine could do: the time to multiply, or
 to read the operands from the cache that holds them, whichever is longer, and so much for a call.
@@ -37,18 +47,23 @@ import math
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import time
+
+import gemm_costs
 
 MOST_WORK = 2e10  # operations of a product
 MOST_ELEMENTS = 1 << 26
 WORST, DOUBTFUL = 0.9, 0.95
 TURNS, SLICE = 3, 0.008  # of the first measurement; seconds of a turn
 PAUSE = 0.005  # before it: threads of the other process that spin go to sleep
+SURVEY_ROUNDS = 3
 ROUNDS, ROUND_TURNS, LONG_SLICE = 5, 3, 0.025  # of the second one
 WARM_CALLS = 3  # after which what is packed is kept
 PLAIN = ["fma", "fma_local", "fma_split_k", "panel", "panel_long", "panel_four"]
+BLOCKED = ["dot_bf16", "amx_bf16"]  # instructions, for blocks of fma and its kin
 SPLIT = ["amx_split", "amx_split_local", "amx_split_k"]
 PEERS = pathlib.Path(__file__).resolve().parent.parent / ".venv-peers/bin/python"
 AGAINST = {
@@ -67,8 +82,8 @@ def median(values):
 # --- A worker: a line of JSON in, one out.
 
 
-def slice_of(call, seconds):
-    """Seconds of a call: the median of parts of the slice, after a quarter of it."""
+def slice_of(call, seconds, of_parts=median):
+    """Seconds of a call: the median (or another) of parts of the slice, after a quarter of it."""
     parts, begin, calls = [], time.perf_counter(), 1
     while True:
         start = time.perf_counter()
@@ -80,7 +95,7 @@ def slice_of(call, seconds):
             parts.append(spent)
         calls = max(1, round(min(seconds / 16, 5e-4) / spent))
         if end - begin >= seconds:
-            return median(parts)
+            return of_parts(parts)
 
 
 def turned(x, is_turned):
@@ -106,8 +121,11 @@ def of_cermet(dtype):
         return turned(a, turned_a) @ turned(b, turned_b)
 
     def prepare(*of):
-        kernels = mx.explain(lambda a, b: product(a, b, *of[2:]), *of[:2]).kernels
-        return lambda: mx.eval(product(*of)), kernels[-1].scheme or "none"
+        kernel = mx.explain(lambda a, b: product(a, b, *of[2:]), *of[:2]).kernels[-1]
+        made = kernel.scheme or "none"
+        if made in BLOCKED:
+            made = re.search(r" scheme (\w+)", kernel.ir)[1]
+        return lambda: mx.eval(product(*of)), made
 
     return operand, prepare, wake
 
@@ -127,14 +145,15 @@ def of_torch(dtype):
 
 
 def worker(dtype, library):
-    """`[m, n, k, a', b', batch]`: new operands, scheme. A number: so long, seconds of a call."""
+    """`[m, n, k, a', b', batch]`: new operands, scheme. A number: so long, seconds of a call; below
+    0 the least."""
     operand, prepare, wake = {"cermet": of_cermet, "torch": of_torch}[library](dtype)
     call = None
     for line in sys.stdin:
         wanted = json.loads(line)
         if isinstance(wanted, float):
             wake()
-            answer = slice_of(call, wanted)
+            answer = slice_of(call, abs(wanted), median if wanted > 0 else min)
         else:
             m, n, k, turned_a, turned_b, batch = wanted
             of_batch = () if batch == 1 else (batch,)
@@ -179,6 +198,7 @@ def draw_shapes(count, seed, most, few, batch):
 
 def in_turns(workers, turns, seconds=SLICE):
     """Seconds of a call, turn by turn: a list for each worker."""
+    workers = list(workers)
     taken = [[] for _ in workers]
     for turn in range(turns):
         order = range(len(workers))
@@ -201,6 +221,31 @@ def again(shape, free, other):
             process.ask(shape)
         ratios.append(ratio(*in_turns([free, other], ROUND_TURNS, LONG_SLICE)))
     return ratios
+
+
+def survey(workers, shape):
+    """Microseconds by scheme: the least of rounds with new operands, as disturbances only add."""
+    least = {}
+    for _ in range(SURVEY_ROUNDS):
+        by_scheme = {}
+        for worker in workers:
+            by_scheme.setdefault(worker.ask(shape), worker)
+        if not set(by_scheme) <= set(PLAIN):
+            return {}
+        for scheme, taken in zip(by_scheme, in_turns(by_scheme.values(), 2, -SLICE), strict=True):
+            least[scheme] = min(least.get(scheme, math.inf), *taken)
+    return {scheme: float(f"{seconds * 1e6:.3g}") for scheme, seconds in least.items()}
+
+
+def survey_into(path, workers, shapes):
+    """Adds the figures of each shape that several schemes can make."""
+    for shape in shapes:
+        us = survey(workers, shape) if min(shape[:2]) > 1 else {}
+        if len(us) > 1:
+            gemm_costs.add_figures(path, shape[:5], us)
+    for w in workers:
+        w.process.stdin.close()
+    return 0
 
 
 class Row:
@@ -352,20 +397,31 @@ def main():
     parser.add_argument("--against", help="schemes, with commas between")
     parser.add_argument("--once", action="store_true", help="measure nothing again")
     parser.add_argument("--save", help="file to which each shape's figures are added, as JSON")
+    parser.add_argument("--survey", action="store_true", help="measure for the costs")
+    parser.add_argument("--again", action="store_true", help="shapes of the last surveys")
+    parser.add_argument("--fit", action="store_true", help="make the table of costs of the surveys")
     parser.add_argument("--ceiling", action="store_true")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
         return worker(arguments.dtype, arguments.worker)
+    if arguments.fit:
+        gemm_costs.write_table(gemm_costs.fit_all())
+        return 0
     given = arguments.against
-    others = given.split(",") if given else AGAINST[arguments.dtype]
+    others = PLAIN if arguments.survey else given.split(",") if given else AGAINST[arguments.dtype]
     workers = [Worker(arguments.dtype, s, arguments.use) for s in ["auto", *others]]
     drawn = (arguments.shapes, arguments.seed, arguments.most, arguments.few, arguments.batch)
+    figures = gemm_costs.FIGURES / f"gemm_{arguments.dtype}.jsonl"
     shapes = draw_shapes(*drawn)
+    if arguments.again:
+        shapes = [(*shape, 1) for shape in gemm_costs.read_figures(figures)]
     last = arguments.first + (arguments.count or len(shapes))
     from tqdm import tqdm
 
     part = tqdm(shapes[arguments.first : last], unit="shape", disable=None)
+    if arguments.survey:
+        return survey_into(figures, workers[1:], part)
     rows = []
     for shape in part:
         rows.append(Row(workers, shape, arguments.once))

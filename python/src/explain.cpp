@@ -2,6 +2,8 @@
 // explain: what a call would run, as objects, a table and JSON.
 #include "bind.h"
 #include "compile.h"
+#include "kernel/text.h"
+#include "schedule/product_costs.h"
 
 namespace cermet::python {
 
@@ -85,6 +87,23 @@ nb::dict to_dict(const Explanation& e) {
   return result;
 }
 
+nb::list product_work(PyDtype dtype, int64_t m, int64_t n, int64_t k, bool a_along_k,
+                      bool b_along_k) {
+  nb::list all;
+  for (const schedule::SchemeWork& of : schedule::work_of({.dtype = dtype.value,
+                                                           .batch = 1,
+                                                           .m = m,
+                                                           .n = n,
+                                                           .k = k,
+                                                           .a = {dtype.value, a_along_k},
+                                                           .b = {dtype.value, b_along_k}})) {
+    nb::dict counts;
+    for (const auto& [name, count] : of.counts) counts[nb::str(name.data(), name.size())] = count;
+    all.append(nb::make_tuple(std::string(ir::text_of(of.scheme)), std::string(of.family), counts));
+  }
+  return all;
+}
+
 }  // namespace
 
 void init_explain(nb::module_& m) {
@@ -128,6 +147,9 @@ void init_explain(nb::module_& m) {
       nb::arg("fun"), nb::arg("args"), nb::arg("kwargs"),
       "Plans fun(*args, **kwargs) without running it; fun may be compiled. State that it changes "
       "is put back.");
+  m.def("_product_work", &product_work, nb::arg("dtype"), nb::arg("m"), nb::arg("n"), nb::arg("k"),
+        nb::arg("a_along_k"), nb::arg("b_along_k"),
+        "[(scheme, column of the table of costs, {what: how often})] of a product of two arrays.");
 }
 
 }  // namespace cermet::python

@@ -2,7 +2,8 @@
 // The table, and what its columns mean. Beside a row stands what it gains, measured on two cores of Sapphire
 // Rapids (`full`, `narrow` and `bfloat16_dot`: of Zen 4) by bench/gemm_tune.py with fresh operands, which lists
 // shapes for which another scheme would have been better; `bfloat16_dot` across k, of 5 to 64, by calls of one
-// thread. But for those with `batch` they hold for batches, too.
+// thread. But for those with `batch` they hold for batches, too. Of large products a row gives way to a scheme
+// that costs less, where costs are known (product_costs.h).
 #include "schedule/product_scheme.h"
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include "kernel/micro.h"
 #include "kernel/text.h"
 #include "kernel/walk.h"
+#include "schedule/product_costs.h"
 
 namespace cermet::schedule {
 
@@ -490,13 +492,7 @@ constexpr Row kTable[] = {
      .scheme = Scheme::panel},
     {.kind = Kind::full,
      .larger_lies = Lies::along_k,
-     .few = {9, 20},
-     .many = {17},
-     .k = {129},
-     .scheme = Scheme::panel},
-    {.kind = Kind::full,
-     .larger_lies = Lies::along_k,
-     .few = {21, 32},
+     .few = {9, 32},
      .many = {17},
      .k = {129},
      .scheme = Scheme::panel},
@@ -740,12 +736,13 @@ bool fits(const Row& row, const ProductShape& p) {
   const auto lies = [](Lies wanted, const ProductOperand& operand) {
     return wanted == Lies::any || operand.along_k == (wanted == Lies::along_k);
   };
-  return is_of(row.kind, p) && (row.form == Form::any || wide == (row.form == Form::wide)) &&
-         lies(row.a, p.a) && lies(row.larger_lies, wide ? p.b : p.a) && row.m.holds(p.m) &&
+  return (row.form == Form::any || wide == (row.form == Form::wide)) && lies(row.a, p.a) &&
+         lies(row.larger_lies, wide ? p.b : p.a) && row.m.holds(p.m) &&
          row.few.holds(std::min(p.m, p.n)) && row.many.holds(std::max(p.m, p.n)) &&
          row.k.holds(p.k) && row.batch.holds(p.batch) &&
          row.larger.holds(p.k * std::max(p.m, p.n)) &&
-         row.blocks.holds(p.batch * count(p.m) * count(p.n)) && (row.sum == Sum::any || is_long(p));
+         row.blocks.holds(p.batch * count(p.m) * count(p.n)) &&
+         (row.sum == Sum::any || is_long(p)) && is_of(row.kind, p);
 }
 
 // The scheme of CERMET_MATMUL_SCHEME can make the product.
@@ -775,18 +772,17 @@ ProductScheme scheme_of(const ProductShape& p) {
   if (p.batch * p.m * p.n == 0) return {};
   if (p.in_runs && p.m == 1)
     if (const std::optional<Scheme> scheme = scheme_of_runs(p)) return {.scheme = *scheme};
-  const Row* row = std::ranges::find_if(kTable, [&](const Row& r) { return fits(r, p); });
-  std::optional<Scheme> kept = row->kept;
-  if (const Row* wanted =
-          std::ranges::find_if(kTable, [&](const Row& r) { return is_wanted(r, p); });
-      wanted != std::end(kTable)) {
-    row = wanted;
-    kept = std::nullopt;
+  const Row& row = *std::ranges::find_if(kTable, [&](const Row& r) { return fits(r, p); });
+  Scheme scheme = cheapest_of(p, row.scheme);
+  std::optional<Scheme> kept = row.kept;
+  if (env::matmul_scheme() != "auto") {
+    const Row* wanted = std::ranges::find_if(kTable, [&](const Row& r) { return is_wanted(r, p); });
+    if (wanted != std::end(kTable)) scheme = wanted->scheme, kept = std::nullopt;
   }
   // Panels are few rows beside B, those of tile instructions few columns beside A.
   const bool exchanged =
-      (is_panel(row->scheme) && p.n < p.m) || (row->scheme == Scheme::amx_panel && p.m < p.n);
-  return {row->scheme, exchanged, kept};
+      (is_panel(scheme) && p.n < p.m) || (scheme == Scheme::amx_panel && p.m < p.n);
+  return {scheme, exchanged, kept};
 }
 
 ir::Kernel with_scheme(const ir::Kernel& kernel, ir::Scheme scheme) {

@@ -2,10 +2,21 @@
 """Schemes of matmul, in processes that emulate tile instructions: which one the table chooses, and
 that each makes every product it is wanted for. All values are small integers: sums are exact."""
 
+import math
+import pathlib
+import random
+import sys
+
 import pytest
 from own_process import run
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+import gemm_costs  # noqa: E402
+
 HEAD = """
+import re
+
 import numpy as np
 import cermet.core as mx
 
@@ -17,14 +28,22 @@ def operand(rows, columns, turned, dtype):
     mx.eval(given)
     return given, (values.T if turned else values)
 
+def product_of(a_turned, b_turned):
+    return lambda a, b: (a.T if a_turned else a) @ (b.T if b_turned else b)
+
 def scheme_of(m, n, k, a_turned, b_turned, dtype=mx.bfloat16):
     a, x = operand(m, k, a_turned, dtype)
     b, y = operand(k, n, b_turned, dtype)
-    def product(a, b):
-        return (a.T if a_turned else a) @ (b.T if b_turned else b)
+    product = product_of(a_turned, b_turned)
     got = np.array(product(a, b).astype(mx.float32))
     assert np.array_equal(got, (x @ y).astype(np.float32)), (m, n, k, a_turned, b_turned)
     return mx.explain(product, a, b).kernels[-1].scheme
+
+# As the table names it, not by its instruction.
+def chosen(m, n, k, a_turned, b_turned, dtype):
+    (a, _), (b, _) = operand(m, k, a_turned, dtype), operand(k, n, b_turned, dtype)
+    kernel = mx.explain(product_of(a_turned, b_turned), a, b).kernels[-1]
+    return re.search("scheme ([a-z_]+)", kernel.ir)[1]
 """
 
 
@@ -57,9 +76,9 @@ for m, n, k in [(2, 40, 130), (17, 131, 160), (33, 300, 193), (130, 9, 77), (1, 
     )
 
 
-def schemes_of(cases, dtype, features):
+def schemes_of(cases, dtype, features, name="scheme_of"):
     """{(m, n, k, A turned, B turned): the scheme that is chosen}"""
-    code = f"for case in {list(cases)}: print(scheme_of(*case, mx.{dtype}))"
+    code = f"for case in {list(cases)}: print({name}(*case, mx.{dtype}))"
     printed = run(HEAD + code, CERMET_CPU_FEATURES=features)
     return dict(zip(cases, printed.split(), strict=True))
 
@@ -115,3 +134,66 @@ def test_the_table_chooses_by_dtype_sizes_and_layout():
     assert schemes_of(singles, "float32", "amx_emulated") == singles
     found = schemes_of(cases, "bfloat16", "avx2")
     assert set(found.values()) == {"fma", "fma_split_k", "panel", "panel_four"}
+
+
+def lacks_wide_vectors():
+    flags = pathlib.Path("/proc/cpuinfo")
+    text = flags.read_text() if flags.exists() else ""
+    return "avx512f" not in text or "amx_bf16" in text
+
+
+needs_costs = pytest.mark.skipif(
+    lacks_wide_vectors(), reason="costs are known for AVX-512 without AMX"
+)
+
+
+def is_by_cost(shape):
+    return math.prod(shape[:3]) >= 1 << 17
+
+
+@needs_costs
+@pytest.mark.parametrize("dtype", gemm_costs.read_table())
+def test_nothing_large_costs_much_more_than_the_least(dtype):
+    table = gemm_costs.read_table()
+    rng, cases = random.Random(5), []
+    while len(cases) < 120:
+        m, n, k = (round(2 ** rng.uniform(least, 9.5)) for least in (1, 1, 4))
+        case = (m, n, k, rng.random() < 0.5, rng.random() < 0.5)
+        if is_by_cost(case):
+            cases.append(case)
+    chosen = schemes_of(cases, dtype, "", "chosen")
+    assert len(set(chosen.values())) >= 4
+    for case, scheme in chosen.items():
+        costs = gemm_costs.costs_of(table, dtype, case)
+        assert 0.949 * costs[scheme] <= min(costs.values()), case
+
+
+@needs_costs
+@pytest.mark.parametrize("dtype", gemm_costs.read_table())
+def test_the_figures_bear_the_choice_out(dtype):
+    """By measured times: what is chosen is mostly the fastest, or near it."""
+    figures = gemm_costs.figures_of(dtype)
+    cases = [c for c in figures if is_by_cost(c) and math.prod(c[:3]) < 1 << 25]
+    slower = []
+    for case, scheme in schemes_of(cases, dtype, "", "chosen").items():
+        slower.append(figures[case][scheme] / min(figures[case].values()))
+    assert len(slower) > 60
+    assert sum(map(math.log, slower)) < math.log(1.06) * len(slower)
+
+
+def test_work_is_counted():
+    """Of 12 x 32 times 32 x 130 in float32, by hand: two tiles of 6 rows by three of 64 columns;
+    three panels of 4 rows or two of 8, that take B by 64 or 32 columns."""
+    case = (12, 130, 32, False, False)
+    work = gemm_costs.work_of("float32", case)
+    assert list(work) == ["fma", "fma_local", "panel", "panel_long", "panel_four"]  # k is short
+    tiles, counts = work["fma"]
+    assert tiles == "tiles_in_place"
+    assert counts["tile"] == 6 and counts["tile_k"] == 6 * 32 and counts["pack_across"] == 130 * 32
+    panels, counts = work["panel"]
+    assert panels == "panels_across"
+    assert counts["tile_k_8"] == 2 * 4 * 32 and counts["rest_8"] == 2 * 1 * 2
+    counts = work["panel_four"][1]
+    assert counts["tile_k_4"] == 3 * 2 * 32 and counts["rest_4"] == 3 * 1 * 2
+    work = gemm_costs.work_of("float32", (12, 130, 1025, False, False))
+    assert work["fma_split_k"][1]["add"] == 3 * 12 * 130

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT
+"""What matrix products take by each scheme: counts of what the scheme does, which are those of
+src/schedule/product_costs.cpp, times microseconds of each, fitted to figures of gemm_tune.py
+--survey."""
+
+import json
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FIGURES = ROOT / "bench/figures"  # gemm_{dtype}.jsonl
+TABLE = ROOT / "src/schedule/product_costs.inc"
+NOISE = 0.1  # relative; what is slower than the others by more is taken for a disturbance
+
+
+def work_of(dtype, shape):
+    """{scheme: (column of the table, {what: how often})} of [m, n, k, A turned, B turned]."""
+    import cermet.core as mx
+
+    m, n, k, a_turned, b_turned = shape
+    work = mx._product_work(getattr(mx, dtype), m, n, k, not a_turned, b_turned)
+    return {scheme: (family, counts) for scheme, family, counts in work}
+
+
+def costs_of(table, dtype, shape):
+    """{scheme: microseconds}"""
+    return {
+        scheme: sum(table[dtype][family].get(what, 0) * count for what, count in counts.items())
+        for scheme, (family, counts) in work_of(dtype, shape).items()
+    }
+
+
+def fit_family(rows):
+    """[(counts, time, the best scheme's time)] to microseconds of each: least squares of relative
+    errors, none below 0."""
+    import numpy as np
+    from scipy.optimize import nnls
+
+    names = list(rows[0][0])
+    counts = np.array([[of[name] for name in names] for of, _, _ in rows], float)
+    time, best = np.array([r[1] for r in rows]), np.array([r[2] for r in rows])
+    plain = np.minimum(1, 1.5 * best / time) / time
+    scale = np.maximum((counts * plain[:, None]).max(0), 1e-30)
+    weight = plain
+    for _ in range(8):
+        found, _ = nnls(counts * weight[:, None] / scale, time * weight, maxiter=20000)
+        off = np.log(time / np.maximum(counts / scale @ found, 1e-9)) / NOISE
+        above, below = np.maximum(off, 0), np.maximum(-off, 0) / 1.5
+        weight = plain / np.sqrt(1 + above**2 + below**2) / (1 + above**2) ** 0.25
+    fitted = zip(names, (found / scale).tolist(), strict=True)
+    return {name: float(f"{us:.4g}") for name, us in fitted if us > 0}
+
+
+def fit(dtype, figures):
+    by_family = {}
+    for shape, us in figures.items():
+        best = min(us.values())
+        for scheme, (family, counts) in work_of(dtype, shape).items():
+            if scheme in us:
+                by_family.setdefault(family, []).append((counts, us[scheme], best))
+    return {family: fit_family(rows) for family, rows in sorted(by_family.items())}
+
+
+def read_figures(path):
+    """{(m, n, k, A turned, B turned): {scheme: microseconds}}"""
+    lines = map(json.loads, path.read_text().splitlines())
+    return {tuple(line["shape"]): line["us"] for line in lines}
+
+
+def add_figures(path, shape, us):
+    """To those of the file; of what it has already, the least is kept."""
+    figures = read_figures(path) if path.exists() else {}
+    known = figures.setdefault(tuple(shape), {})
+    known.update({scheme: min(taken, known.get(scheme, taken)) for scheme, taken in us.items()})
+    lines = (json.dumps({"shape": shape, "us": us}) for shape, us in figures.items())
+    path.write_text("".join(line + "\n" for line in lines))
+
+
+def figures_of(dtype):
+    return read_figures(FIGURES / f"gemm_{dtype}.jsonl")
+
+
+def fit_all():
+    """The table of all dtypes of which there are figures: {dtype: {column: {what: µs}}}."""
+    names = sorted(path.stem.removeprefix("gemm_") for path in FIGURES.glob("gemm_*.jsonl"))
+    return {dtype: fit(dtype, figures_of(dtype)) for dtype in names}
+
+
+def write_table(table):
+    lines = ["// SPDX-License-Identifier: MIT", "// Written by bench/gemm_tune.py --fit."]
+    lines.append("constexpr Costs kCosts[] = {")
+    for dtype, families in table.items():
+        lines.append(f"    {{.dtype = Dtype::{dtype},")
+        for family, each in families.items():
+            terms = [f"         .{what} = {us:g}" for what, us in each.items()]
+            lines += [f"     .{family} = {{", ",\n".join(terms) + "},"]
+        lines[-1] = lines[-1][:-1] + "},"
+    TABLE.write_text("\n".join([*lines, "};"]) + "\n")
+
+
+def read_table():
+    table, families, each = {}, {}, {}
+    for name, value in re.findall(r"\.(\w+) = ([^,}\s]+)", TABLE.read_text()):
+        if name == "dtype":
+            families = table.setdefault(value.removeprefix("Dtype::"), {})
+        elif value == "{":
+            each = families.setdefault(name, {})
+        else:
+            each[name] = float(value)
+    return table

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: MIT
+// Work is counted as kernel/tile_gemm.cpp and tile_panel.cpp divide it: what is packed, multiplied, read from
+// beyond a cache and added up, by the busiest of two threads.
+#include "schedule/product_costs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "codegen/target.h"
+
+namespace cermet::schedule {
+
+namespace {
+
+using ir::Scheme;
+
+// What is counted; `_l2`: where all does not fit into L2, `_l3` likewise.
+// clang-format off
+#define CERMET_TILE_WORK(X)                                                                        \
+  X(add) X(call) X(out) X(out_l2) X(out_l3) X(out_row) X(pack_a) X(pack_a_along) X(pack_a_row)     \
+  X(pack_across) X(pack_along) X(pack_row) X(read_l2) X(read_l3) X(split) X(split_k) X(strip)      \
+  X(strip_k) X(tile) X(tile_k)
+#define CERMET_PANEL_WORK(X)                                                                       \
+  X(add) X(call) X(end) X(end_row) X(end_turned) X(ends_4) X(ends_8) X(groups_4) X(groups_8)       \
+  X(pack_across) X(pack_along) X(pack_unit) X(read_l2) X(read_l3) X(rest_4) X(rest_8) X(sums_l2)   \
+  X(sums_l3) X(sweep) X(tile_k_4) X(tile_k_8)
+// clang-format on
+
+// Counts, or in the table microseconds of each.
+#define X(name) double name = 0;
+struct TileWork {
+  CERMET_TILE_WORK(X)
+};
+struct PanelWork {
+  CERMET_PANEL_WORK(X)
+};
+#undef X
+
+#define X(name) +work.name* each.name
+double times(const TileWork& work, const TileWork& each) { return 0 CERMET_TILE_WORK(X); }
+double times(const PanelWork& work, const PanelWork& each) { return 0 CERMET_PANEL_WORK(X); }
+#undef X
+
+using Named = std::vector<std::pair<std::string_view, double>>;
+#define X(name) {#name, work.name},
+Named named(const TileWork& work) { return {CERMET_TILE_WORK(X)}; }
+Named named(const PanelWork& work) { return {CERMET_PANEL_WORK(X)}; }
+#undef X
+
+struct Costs {
+  Dtype dtype;  // of operands and result
+  PanelWork panels_across = {}, panels_along = {};
+  TileWork tiles_in_place = {}, tiles_packed = {};
+};
+
+#include "schedule/product_costs.inc"
+
+constexpr Scheme kSchemes[] = {Scheme::fma,   Scheme::fma_local,  Scheme::fma_split_k,
+                               Scheme::panel, Scheme::panel_long, Scheme::panel_four};
+constexpr int64_t kThreads = 2;
+constexpr double kVectorNs = 0.2, kLanes = 16;                   // as work is estimated
+constexpr double kL2 = 1 << 20, kL3 = 28 << 20;                  // bytes
+constexpr int64_t kTileRows = 6, kTileColumns = 64, kUnit = 16;  // of k or of rows
+constexpr int64_t kPiece = 512;
+constexpr double kNear = 0.95;  // costs are not known better
+// Terms of all sums. Below, a product takes a few microseconds, most of it the same by any scheme, and what differs
+// by a row is to be one kernel: of the seed, and of a batch.
+constexpr double kLeastWork = 1 << 17;
+
+struct CostShape {
+  Dtype dtype;
+  int64_t m, n, k;
+  bool a_along_k, b_along_k;
+
+  bool is_turned() const { return n < m; }
+  bool larger_along_k() const { return is_turned() ? a_along_k : b_along_k; }
+  // float16 is converted while it is packed.
+  bool in_place() const { return a_along_k && dtype != Dtype::float16; }
+  double bytes() const {
+    return static_cast<double>(size_of(dtype)) * static_cast<double>(m * k + k * n + m * n);
+  }
+};
+
+int64_t up(int64_t x, int64_t by) { return (x + by - 1) / by; }
+// Of the total, a part of that size.
+double part_of(int64_t total, int64_t part) {
+  return part < total ? static_cast<double>(part) / static_cast<double>(total) : 1;
+}
+
+// Of the work, what the busiest thread does; `largest`: what the largest item is.
+double share_of(int64_t items, double ns, double largest = 0) {
+  if (items < 2 || ns < 1000) return 1;
+  const double chunk = std::clamp(ns / (16 * kThreads), 1500.0, 5e4);
+  const auto count = static_cast<double>(items);
+  const int64_t grain =
+      std::clamp<int64_t>(static_cast<int64_t>(std::ceil(chunk * count / ns)), 1, items);
+  const int64_t chunks = up(items, grain);
+  if (chunks < 2) return 1;
+  const double share = static_cast<double>(up(chunks, kThreads) * grain) / count;
+  return std::clamp(std::max(share, largest), 1.0 / kThreads, 1.0);
+}
+
+// The size of blocks of about one size, `most` or less, in whole units.
+int64_t even_block(int64_t total, int64_t most, int64_t unit) {
+  const int64_t each = up(total, up(total, most));
+  return std::min(up(each, unit) * unit, most);
+}
+
+TileWork tile_work(Scheme scheme, const CostShape& s) {
+  const bool in_place = s.in_place(), split = scheme == Scheme::fma_split_k;
+  const bool whole = scheme == Scheme::fma && !in_place;
+  const int64_t depth = (in_place ? 384 : 128) * (s.dtype == Dtype::bfloat16 ? 2 : 1);
+  const int64_t most_columns = in_place ? 128 : whole ? 256 : 384;
+  const int64_t most_rows = in_place && scheme == Scheme::fma_local ? 66 : whole ? 48 : 258;
+  const int64_t piece = split ? kPiece : s.k, pieces = up(s.k, piece);
+  const int64_t wide = split ? most_columns : even_block(s.n, most_columns, kTileColumns);
+  const int64_t high = split ? most_rows : even_block(s.m, most_rows, kTileRows);
+  const int64_t columns = up(s.n, wide), rows = up(s.m, high);
+  const auto visits =
+      static_cast<double>(up(piece, depth) * (pieces - 1) + up(s.k - piece * (pieces - 1), depth));
+  const auto m = static_cast<double>(s.m), n = static_cast<double>(s.n),
+             k = static_cast<double>(s.k), out = m * n;
+  const double share = share_of(columns * rows * pieces, out * k * kVectorNs / kLanes,
+                                part_of(s.n, wide) * part_of(s.m, high) * part_of(s.k, piece));
+  const double packing = whole ? share_of(up(s.n, 256) * up(s.k, 128), n * k * 0.1) : share;
+  const double times_packed = whole ? 1 : static_cast<double>(rows), packs = packing * times_packed;
+  const auto tiles = static_cast<double>(up(s.m, kTileRows) * up(s.n, kTileColumns));
+  const auto strips = static_cast<double>(up(s.n, kUnit)), across = static_cast<double>(columns);
+  const double reads = (n * k * times_packed + m * k * across) * share;
+
+  TileWork work = {.call = 1,
+                   .out = out * share,
+                   .out_row = m * across * share,
+                   .tile = tiles * visits * share,
+                   .tile_k = tiles * k * share};
+  if (!in_place) {
+    (s.a_along_k ? work.pack_a_along : work.pack_a) = m * k * across * share;
+    work.pack_a_row = across * static_cast<double>(rows) * k * share;
+  }
+  if (s.b_along_k) {
+    work.pack_along = packs * n * k;
+    work.strip = packs * strips * visits;
+    work.strip_k = packs * strips * 16 * k;
+  } else {
+    work.pack_across = packs * n * k;
+    work.pack_row = packs * across * k;
+  }
+  if (split) {
+    work.split = 1;
+    work.split_k = tiles * k * share;
+    work.add = out * static_cast<double>(pieces);
+  }
+  if (s.bytes() > kL2) work.read_l2 = reads, work.out_l2 = out;
+  if (s.bytes() > kL3) work.read_l3 = reads;
+  if (4 * out > kL3 / 2) work.out_l3 = out;
+  return work;
+}
+
+PanelWork panel_work(Scheme scheme, const CostShape& s) {
+  const bool turned = s.is_turned(), four = scheme == Scheme::panel_four;
+  const int64_t few = std::min(s.m, s.n), many = std::max(s.m, s.n);
+  const bool few_along = turned ? s.b_along_k : s.a_along_k, along = s.larger_along_k();
+  const int64_t side = four ? 4 : 8, panels = up(few, side);
+  const auto rows = static_cast<double>(panels * side), p = static_cast<double>(panels);
+  const auto r = static_cast<double>(few), n = static_cast<double>(many),
+             k = static_cast<double>(s.k);
+  const int64_t depth = along ? 16384 : kPiece, pieces = up(s.k, depth);
+  const int64_t width = along ? 128 : scheme == Scheme::panel_long ? 4096 : 1024 / size_of(s.dtype);
+  const double packing = share_of(panels * up(s.k, 1024), rows * k * 0.1);
+  const double share =
+      share_of(up(many, width) * panels * pieces, rows * n * k * kVectorNs / kLanes,
+               part_of(many, width) * part_of(s.k, depth) / p);
+  const double ending = share_of(up(many, 512) * panels, r * n * 0.3);
+  const auto units = static_cast<double>(up(s.k, s.dtype == Dtype::bfloat16 ? 2 * kUnit : kUnit));
+
+  PanelWork work = {.call = 1,
+                    .end_row = ending * r * static_cast<double>(up(many, 64)),
+                    .pack_unit = packing * rows * units};
+  (turned ? work.end_turned : work.end) = ending * r * n;
+  (few_along ? work.pack_along : work.pack_across) = packing * rows * k;
+  if (along) {
+    const double groups = p * static_cast<double>(up(many, four ? 4 : 3)) * share;
+    (four ? work.groups_4 : work.groups_8) = groups * units;
+    (four ? work.ends_4 : work.ends_8) = groups * static_cast<double>(up(s.k, kPiece));
+  } else {
+    const int64_t tile = four ? 64 : 32;
+    (four ? work.tile_k_4 : work.tile_k_8) = share * p * static_cast<double>(many / tile) * k;
+    (four ? work.rest_4 : work.rest_8) =
+        share * p * static_cast<double>(up(many % tile, kUnit)) * units;
+    work.sweep = share * p * units * static_cast<double>(up(many, width));
+    work.add = static_cast<double>(pieces - 1) * r * n;
+  }
+  const double sums = rows * static_cast<double>(up(many, 64) * 64 * pieces);
+  if (s.bytes() > kL2) work.read_l2 = n * k * share;
+  if (s.bytes() > kL3) work.read_l3 = n * k * share;
+  if (4 * sums > kL2) work.sums_l2 = sums;
+  if (4 * sums > kL3 / 2) work.sums_l3 = sums;
+  return work;
+}
+
+// f(its work, the costs of each, their name)
+template <class F>
+auto with_work(Scheme scheme, const CostShape& s, F f) {
+  if (is_panel(scheme)) {
+    const PanelWork work = panel_work(scheme, s);
+    return s.larger_along_k() ? f(work, &Costs::panels_along, "panels_along")
+                              : f(work, &Costs::panels_across, "panels_across");
+  }
+  const TileWork work = tile_work(scheme, s);
+  return s.in_place() ? f(work, &Costs::tiles_in_place, "tiles_in_place")
+                      : f(work, &Costs::tiles_packed, "tiles_packed");
+}
+
+double cost_of(Scheme scheme, const CostShape& s, const Costs& costs) {
+  return with_work(scheme, s, [&](const auto& work, auto each, std::string_view) {
+    return times(work, costs.*each);
+  });
+}
+
+// Its pieces are few enough, and it is not the same as another.
+bool is_apart(Scheme scheme, const CostShape& s) {
+  if (scheme == Scheme::fma_split_k) return s.k > kPiece && s.m * s.n <= kPiece * (s.m + s.n);
+  return scheme != Scheme::panel_long || !s.larger_along_k();
+}
+
+CostShape shape_of(const ProductShape& p) {
+  return {p.dtype, p.m, p.n, p.k, p.a.along_k, p.b.along_k};
+}
+
+// One product of arrays of one dtype, of more than a row.
+bool is_counted(const ProductShape& p) {
+  return p.a.dtype == p.dtype && p.b.dtype == p.dtype && p.batch == 1 && std::min(p.m, p.n) > 1 &&
+         p.k > 0;
+}
+
+// Measured in vectors of 64 bytes without tile instructions.
+const Costs* costs_of(const ProductShape& p) {
+  const ir::TargetFacts& facts = cpu_target().facts();
+  if (facts.vector_bytes != 64 || facts.amx_bf16 || !is_counted(p)) return nullptr;
+  if (p.dtype == Dtype::bfloat16 && !facts.dot_bf16) return nullptr;
+  const auto* found = std::ranges::find(kCosts, p.dtype, &Costs::dtype);
+  return found == std::end(kCosts) ? nullptr : found;
+}
+
+}  // namespace
+
+Scheme cheapest_of(const ProductShape& p, Scheme given) {
+  const double work =
+      static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+  if (work < kLeastWork) return given;
+  const Costs* costs = costs_of(p);
+  if (costs == nullptr) return given;
+  const CostShape shape = shape_of(p);
+  std::pair<double, Scheme> least = {kNear * cost_of(given, shape, *costs), given};
+  for (const Scheme scheme : kSchemes)
+    if (is_apart(scheme, shape))
+      if (const double cost = cost_of(scheme, shape, *costs); cost < least.first)
+        least = {cost, scheme};
+  return least.second;
+}
+
+std::vector<SchemeWork> work_of(const ProductShape& p) {
+  std::vector<SchemeWork> all;
+  if (!is_counted(p)) return all;
+  const CostShape shape = shape_of(p);
+  for (const Scheme scheme : kSchemes)
+    if (is_apart(scheme, shape))
+      all.push_back(with_work(scheme, shape, [&](const auto& work, auto, std::string_view family) {
+        return SchemeWork{scheme, family, named(work)};
+      }));
+  return all;
+}
+
+}  // namespace cermet::schedule

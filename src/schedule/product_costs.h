@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+// What a product would take by each scheme: counts of what the scheme does (kernel/tile_gemm.cpp, tile_panel.cpp)
+// times what each takes, fitted to measurements by bench/gemm_tune.py --fit, which has the counts from here.
+#pragma once
+
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "schedule/product_scheme.h"
+
+namespace cermet::schedule {
+
+// `given` where costs are not known, or it is about as good, or the product is small.
+ir::Scheme cheapest_of(const ProductShape& product, ir::Scheme given);
+
+// How often a scheme does what; `family`: the column of the table that says what each takes.
+struct SchemeWork {
+  ir::Scheme scheme;
+  std::string_view family;
+  std::vector<std::pair<std::string_view, double>> counts;
+};
+// Of each scheme that could make the product, small or not; none where no costs could be known.
+std::vector<SchemeWork> work_of(const ProductShape& product);
+
+}  // namespace cermet::schedule
