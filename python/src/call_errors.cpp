@@ -44,13 +44,30 @@ void set_answer(PyObject* function, PyObject* const* args, size_t count, PyObjec
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(answer.ptr())), answer.ptr());
 }
 
-// In place of the error that is set, where that is a refusal.
+// An argument that no array can be made of is an error of the call, not of array(). Errors of functions that
+// are called in turn have been through Python.
+bool is_of_argument(nb::handle function, const nb::python_error& error) {
+  if (error.traceback().is_valid() || PyType_Check(function.ptr()) != 0) return false;
+  if (text_of(function.attr("__name__")) == "__init__") return false;
+  return text_of(error.value()).starts_with("[array] ");
+}
+
+void set_named(nb::handle function, nb::python_error& error) {
+  const std::string name = text_of(function.attr("__name__"));
+  const bool assigns = name == "__setitem__";
+  const std::string text = text_of(error.value()).substr(std::string_view("[array]").size());
+  const nb::object told =
+      error.type()(nb::str(fmt::format("[{}]{}", assigns ? "index" : name, text).c_str()));
+  PyErr_SetObject(error.type().ptr(), told.ptr());
+}
+
+// In place of the error that is set, where that is a refusal or does not name the function.
 [[gnu::noinline]] void answer_refusal(PyObject* function, PyObject* const* args, size_t nargs,
                                       PyObject* names) {
-  if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) return;
   nb::python_error error;
   try {
     if (is_refusal(function, error)) set_answer(function, args, nargs & kCountMask, names);
+    else if (is_of_argument(function, error)) set_named(function, error);
     else error.restore();
   } catch (const std::exception&) {
     error.restore();  // what nanobind said is better than why it cannot be said better

@@ -3,6 +3,7 @@
 // Writing moves the handle to a new node; the Python object stays.
 #include <algorithm>
 
+#include "graph/meant_scope.h"
 #include "index_plan.h"
 #include "selection.h"
 
@@ -81,6 +82,7 @@ array get_advanced(const array& a, const IndexPlan& plan) {
   }
   if (indices.size() > 1) indices = broadcast_arrays(indices);
   const int index_ndim = plan.index_shape.ndim();
+  const MeantScope meant("index");
   array result = gather(source, indices, axes, sizes);
   result = squeeze(
       result, positions(plan, [&](const IndexEntry& e) { return !plan.is_kept(e); }, index_ndim));
@@ -148,6 +150,7 @@ class ScatterUpdate {
   }
 
   array run(const array& value, ScatterReduce reduce) {
+    const MeantScope meant("index");
     collect_indices();
     return scatter(a_, broadcast_arrays(indices_), updates(value), axes_, reduce);
   }
@@ -286,6 +289,7 @@ array update_unseen(const array& a, const array& mask, const array& value, Scatt
   const array counts = cumsum(flags, 0);
   const array at = is_empty ? counts : subtract(counts, ones_like(counts));
   const auto& dims = a.shape().dims();
+  const MeantScope meant("index");
   const array values = reshape(take(rows, at, 0), ShapeList(dims.begin(), dims.end()));
   return chosen(a, mask, values, reduce);
 }

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Where in the user's program a node was made: the code object and instruction of the innermost frame
 // outside this package. Resolved to file and line only when shown.
+#include <optional>
+#include <set>
+#include <string>
 #include <unordered_map>
 
 #include "bind.h"
+#include "graph/meant_scope.h"
 
 namespace cermet::python {
 
@@ -50,13 +54,33 @@ std::string describe(const Origin& origin) {
   return fmt::format("{}:{}", nb::cast<std::string>(nb::handle(code->co_filename)), line);
 }
 
+// A MeantScope from `with` to its end.
+class Meant {
+ public:
+  explicit Meant(const std::string& name) {
+    static auto* names = new std::set<std::string>;  // nodes refer to them
+    name_ = names->insert(name).first->c_str();
+  }
+  void enter() { scope_.emplace(name_); }
+  void exit(const nb::args&) { scope_.reset(); }
+
+ private:
+  const char* name_;
+  std::optional<MeantScope> scope_;
+};
+
 }  // namespace
 
-void init_origin(nb::module_&) {
+void init_origin(nb::module_& m) {
   const nb::object path = nb::module_::import_("sys").attr("modules")["cermet"].attr("__path__");
   package_folder() = nb::cast<std::string>(path[0]) + "/";
   hooks::origin = current_origin;
   hooks::describe_origin = describe;
+  nb::class_<Meant>(m, "_meant",
+                    "Inside `with _meant(name):`, errors of ops name what is called so.")
+      .def(nb::init<const std::string&>(), nb::arg("name"))
+      .def("__enter__", &Meant::enter)
+      .def("__exit__", &Meant::exit);
 }
 
 }  // namespace cermet::python

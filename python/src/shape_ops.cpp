@@ -44,7 +44,7 @@ Arrays array_list(const char* op, handle arrays) {
     CERMET_CHECK(a.ndim() > 0 && a.shape(0) <= kMostParts, value, op,
                  "an array of shape {} was given; give a sequence of at most {} arrays",
                  a.shape().to_string(), kMostParts);
-    return split(a, a.shape(0), 0);
+    return unstack(a, 0);
   }
   Arrays list;
   for (handle item : items_of(op, "arrays", arrays)) list.push_back(to_array(item));

@@ -100,8 +100,8 @@ class Node {
   Layout layout;             // of a ready one
   Stream stream;
   Origin origin;
-  // What the user called, whose derivative or batch it is (graph/meant_scope.h); null: its own row.
-  const OpRow* meant = nullptr;
+  // What the user called, which it is made for (graph/meant_scope.h); null: its own row. Lives on.
+  const char* meant = nullptr;
   int64_t scope = 0;  // NodeScope::current() when it was made
 
   ~Node() {

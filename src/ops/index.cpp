@@ -4,6 +4,7 @@
 // computed.
 #include <algorithm>
 
+#include "graph/meant_scope.h"
 #include "ops/rules.h"
 
 namespace cermet {
@@ -303,16 +304,17 @@ array picked_along_lines(const array& x, const array& index, const LinePicks& pi
 
 array rules::gathered(const array& a, const Arrays& indices, GatherParams p, const S& s) {
   const auto& [axes, slice_sizes, reduce, in_order, batches] = p;
-  CERMET_CHECK(!indices.empty() && indices.size() == axes.size(), value, "gather",
+  const char* op = MeantScope::name_or("gather");
+  CERMET_CHECK(!indices.empty() && indices.size() == axes.size(), value, op,
                "{} indices for {} axes; give one for each, at least one", indices.size(),
                axes.size());
-  CERMET_CHECK(slice_sizes.ndim() == a.ndim(), value, "gather",
+  CERMET_CHECK(slice_sizes.ndim() == a.ndim(), value, op,
                "{} slice sizes for shape {}; give one for each axis", slice_sizes.ndim(),
                a.shape());
-  Arrays inputs = broadcast_indices("gather", indices, s);
+  Arrays inputs = broadcast_indices(op, indices, s);
   for (int axis : axes) {
-    normalize_axis("gather", axis, a.ndim());
-    if (!is_zero(slice_sizes.dim(axis))) check_has_elements("gather", a, axis, inputs[0]);
+    normalize_axis(op, axis, a.ndim());
+    if (!is_zero(slice_sizes.dim(axis))) check_has_elements(op, a, axis, inputs[0]);
   }
   const bool is_empty = same_size(inputs[0].shape().count(), 0);
   for (int axis = 0; axis < a.ndim(); ++axis) {
@@ -320,7 +322,7 @@ array rules::gathered(const array& a, const Arrays& indices, GatherParams p, con
     if (whole.expr != 0 && slice_sizes.dim(axis).expr == whole.expr) continue;
     CERMET_CHECK(
         is_empty || (!is_less(slice_sizes.dim(axis), 0) && !is_less(whole, slice_sizes.dim(axis))),
-        value, "gather", "a slice of size {} along axis {} of shape {}; it must fit",
+        value, op, "a slice of size {} along axis {} of shape {}; it must fit",
         slice_sizes.dim(axis).value, axis, a.shape());
   }
   if (const auto picks = line_picks(a, inputs, p)) {
@@ -339,6 +341,7 @@ array gather(const array& a, const Arrays& indices, const Axes& axes, const Shap
 
 array dynamic_slice(const array& a, const array& start, const AxisList& axes,
                     const Shape& slice_size, const S& s) {
+  const MeantScope meant("slice");
   const Axes along = resolve_axes_in_order("slice", axes, a.ndim());
   const Arrays indices = start_indices("slice", start, axes, s);
   if (!axes.empty()) return gather(a, indices, along, slice_size, s);
@@ -347,8 +350,10 @@ array dynamic_slice(const array& a, const array& start, const AxisList& axes,
 
 array take(const array& a, const array& indices, std::optional<int64_t> axis, const S& s) {
   if (!axis) return take(flatten(a, 0, -1, s), indices, 0, s);
-  const int along = normalize_axis("take", *axis, a.ndim());
-  check_has_elements("take", a, along, indices);
+  const MeantScope meant("take");
+  const char* op = MeantScope::name_or("take");
+  const int along = normalize_axis(op, *axis, a.ndim());
+  check_has_elements(op, a, along, indices);
   Shape sizes = a.shape();
   sizes.dim(along) = 1;
   const array slices = gather(a, {indices}, {along}, sizes, s);
@@ -365,13 +370,14 @@ array take(const array& a, const array& indices, std::optional<int64_t> axis, co
 array take_along_axis(const array& a, const array& indices, std::optional<int64_t> axis,
                       const S& s) {
   if (!axis) return take_along_axis(flatten(a, 0, -1, s), flatten(indices, 0, -1, s), 0, s);
-  const int along = normalize_axis("take_along_axis", *axis, a.ndim());
-  CERMET_CHECK(indices.ndim() == a.ndim(), value, "take_along_axis",
+  const char* op = MeantScope::name_or("take_along_axis");
+  const int along = normalize_axis(op, *axis, a.ndim());
+  CERMET_CHECK(indices.ndim() == a.ndim(), value, op,
                "indices of shape {} for an array of shape {}; they must have as many axes",
                indices.shape(), a.shape());
-  CERMET_CHECK(is_integer(indices.dtype()), dtype, "take_along_axis",
+  CERMET_CHECK(is_integer(indices.dtype()), dtype, op,
                "the indices have dtype {}; they must be integers", indices.dtype());
-  check_has_elements("take_along_axis", a, along, indices);
+  check_has_elements(op, a, along, indices);
   return taken_along(a, indices, {along}, s);
 }
 

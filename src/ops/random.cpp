@@ -210,6 +210,13 @@ constinit const OpRow rows::random_bits = {
 
 namespace random {
 
+static void check_key(const char* op, const array& key) {
+  CERMET_CHECK(key.dtype() == Dtype::uint32, dtype, op,
+               "the key has dtype {}; it must be uint32, as random.key() gives", key.dtype());
+  CERMET_CHECK(key.ndim() == 1 && same_size(key.shape().dim(0), 2), value, op,
+               "the key has shape {}; it must be (2,), as random.key() gives", key.shape());
+}
+
 array key(uint64_t seed) {
   const uint32_t halves[] = {static_cast<uint32_t>(seed >> 32), static_cast<uint32_t>(seed)};
   return array::from_data(halves, {2}, Dtype::uint32);
@@ -218,15 +225,15 @@ array key(uint64_t seed) {
 array bits(const Shape& shape, int width, const array& key, const S& s) {
   CERMET_CHECK(width == 1 || width == 2 || width == 4 || width == 8, value, "bits",
                "width is {} bytes; use 1, 2, 4 or 8", width);
-  CERMET_CHECK(key.dtype() == Dtype::uint32, dtype, "bits",
-               "the key has dtype {}; it must be uint32, as random.key() gives", key.dtype());
-  CERMET_CHECK(key.ndim() == 1 && same_size(key.shape().dim(0), 2), value, "bits",
-               "the key has shape {}; it must be (2,), as random.key() gives", key.shape());
+  check_key("bits", key);
   check_size("bits", shape, bits_dtype(width));
   return make_node(rows::random_bits, {key}, RandomParams{shape, width}, s);
 }
 
-array split(const array& key, const Dim& num, const S& s) { return bits({num, 2}, 4, key, s); }
+array split(const array& key, const Dim& num, const S& s) {
+  check_key("split", key);
+  return bits({num, 2}, 4, key, s);
+}
 
 std::vector<array> split_pair(const array& key, const S& s) {
   const array keys = split(key, 2, s);
@@ -237,6 +244,7 @@ std::vector<array> split_pair(const array& key, const S& s) {
 array uniform(const array& low, const array& high, const Shape& shape, Dtype dtype,
               const array& key, const S& s) {
   check_floating("uniform", dtype);
+  check_key("uniform", key);
   check_covers("uniform", shape, broadcast_shapes("uniform", low.shape(), high.shape()));
   return between(unit_uniform(shape, dtype, key, s), astype(low, dtype, s), astype(high, dtype, s),
                  s);
@@ -246,6 +254,7 @@ array normal(const Shape& shape, Dtype dtype, const std::optional<array>& loc,
              const std::optional<array>& scale, const array& key, const S& s) {
   CERMET_CHECK(is_inexact(dtype), dtype, "normal",
                "dtype {} is given; it takes floating and complex dtypes", dtype);
+  check_key("normal", key);
   const array x = is_complex(dtype) ? complex_normal(shape, dtype, key, s)
                                     : standard_normal(shape, dtype, key, s);
   return scaled(x, loc, scale, s);
@@ -253,6 +262,7 @@ array normal(const Shape& shape, Dtype dtype, const std::optional<array>& loc,
 
 array bernoulli(const array& p, const std::optional<Shape>& shape, const array& key, const S& s) {
   check_floating("bernoulli", p.dtype());
+  check_key("bernoulli", key);
   const Shape result = shape.value_or(p.shape());
   check_covers("bernoulli", result, p.shape());
   return is_below(result, p, key, s);
@@ -262,6 +272,7 @@ array randint(const array& low, const array& high, const Shape& shape, Dtype dty
               const array& key, const S& s) {
   CERMET_CHECK(!is_inexact(dtype), dtype, "randint",
                "dtype {} is given; it takes integers and bool", dtype);
+  check_key("randint", key);
   check_covers("randint", shape, broadcast_shapes("randint", low.shape(), high.shape()));
   const array from = astype(low, Dtype::float32, s);
   const array to =
@@ -288,6 +299,7 @@ array categorical(const array& logits, int64_t axis, const std::optional<Shape>&
                   const std::optional<Dim>& num_samples, const array& key, const S& s) {
   CERMET_CHECK(!shape || !num_samples, value, "categorical",
                "both shape and num_samples are given; give one of them");
+  check_key("categorical", key);
   const int along = normalize_axis("categorical", axis, logits.ndim());
   Shape rest = logits.shape();
   rest.erase(along);
@@ -313,6 +325,7 @@ array categorical(const array& logits, int64_t axis, const std::optional<Shape>&
 array truncated_normal(const array& lower, const array& upper, const std::optional<Shape>& shape,
                        Dtype dtype, const array& key, const S& s) {
   check_floating("truncated_normal", dtype);
+  check_key("truncated_normal", key);
   const Shape arguments = broadcast_shapes("truncated_normal", lower.shape(), upper.shape());
   const Shape result = shape.value_or(arguments);
   check_covers("truncated_normal", result, arguments);
@@ -328,6 +341,7 @@ array truncated_normal(const array& lower, const array& upper, const std::option
 
 array gumbel(const Shape& shape, Dtype dtype, const array& key, const S& s) {
   check_floating("gumbel", dtype);
+  check_key("gumbel", key);
   const Dtype wide = dtype == Dtype::float64 ? dtype : Dtype::float32;
   const array u = unit_uniform(shape, wide, key, s);
   return astype(negative(log(negative(log(u, s), s), s), s), dtype, s);
@@ -336,6 +350,7 @@ array gumbel(const Shape& shape, Dtype dtype, const array& key, const S& s) {
 array laplace(const Shape& shape, Dtype dtype, double loc, double scale, const array& key,
               const S& s) {
   check_floating("laplace", dtype);
+  check_key("laplace", key);
   const Dtype wide = dtype == Dtype::float64 ? dtype : Dtype::float32;
   const array x = astype(symmetric_uniform(shape, key, s), wide, s);
   const array sample = multiply(sign(x, s), log1p(negative(abs(x, s), s), s), s);

@@ -4,6 +4,7 @@
 // from and writing to those places.
 #include <algorithm>
 
+#include "graph/meant_scope.h"
 #include "ops/rules.h"
 
 namespace cermet {
@@ -306,10 +307,11 @@ array rules::scattered(const array& a, const Arrays& indices, const array& updat
                        const S& s) {
   const Axes& axes = p.axes;
   const auto reduce = static_cast<ScatterReduce>(p.reduce);
-  CERMET_CHECK(!indices.empty() && indices.size() == axes.size(), value, "scatter",
+  const char* op = MeantScope::name_or("scatter");
+  CERMET_CHECK(!indices.empty() && indices.size() == axes.size(), value, op,
                "{} indices for {} axes; give one for each, at least one", indices.size(),
                axes.size());
-  Arrays inputs = broadcast_indices("scatter", indices, s);
+  Arrays inputs = broadcast_indices(op, indices, s);
   const Shape& index_shape = inputs[0].shape();
   const int index_ndim = index_shape.ndim();
   bool fits = updates.ndim() == index_ndim + a.ndim();
@@ -321,11 +323,11 @@ array rules::scattered(const array& a, const Arrays& indices, const array& updat
                           : !is_less(a.shape().dim(i - index_ndim), size);
   }
   const bool is_empty = is_zero(updates.shape().count());
-  CERMET_CHECK(fits || is_empty, value, "scatter",
+  CERMET_CHECK(fits || is_empty, value, op,
                "updates of shape {} for indices of shape {} and an array of shape {}; their shape "
                "is that of the indices followed by slices that fit the array",
                updates.shape(), index_shape, a.shape());
-  for (int axis : axes) normalize_axis("scatter", axis, a.ndim());
+  for (int axis : axes) normalize_axis(op, axis, a.ndim());
   if (is_empty) return a;
   if (combines_in_float(a, reduce)) {
     const array wide = scattered(astype(a, Dtype::float32, s), indices,
@@ -342,6 +344,7 @@ array rules::scattered(const array& a, const Arrays& indices, const array& updat
 array dynamic_slice_update(const array& a, const array& update, const array& start,
                            const AxisList& axes, const S& s) {
   const char* op = "slice_update";
+  const MeantScope meant(op);
   const Axes along = resolve_axes_in_order(op, axes, a.ndim());
   const Arrays indices = start_indices(op, start, axes, s);
   CERMET_CHECK(update.ndim() <= a.ndim(), value, op,
@@ -367,14 +370,14 @@ array dynamic_slice_update(const array& a, const array& update, const array& sta
 
 array scatter_along_axis(const array& a, const array& indices, const array& values, int64_t axis,
                          ScatterReduce reduce, const S& s) {
-  const int along = normalize_axis("scatter_along_axis", axis, a.ndim());
+  const int along = normalize_axis(MeantScope::name_or("scatter_along_axis"), axis, a.ndim());
   return scattered_along(a, indices, values, {.axes = {along}, .reduce = static_cast<int>(reduce)},
                          s);
 }
 
 array rules::scattered_along(const array& a, const array& indices, const array& values,
                              GatherParams p, const S& s) {
-  const char* op = "scatter_along_axis";
+  const char* op = MeantScope::name_or("scatter_along_axis");
   const int along = p.axes[0];
   const auto reduce = static_cast<ScatterReduce>(p.reduce);
   CERMET_CHECK(indices.ndim() == a.ndim(), value, op,
@@ -399,6 +402,7 @@ array rules::scattered_along(const array& a, const array& indices, const array& 
 
 array put_along_axis(const array& a, const array& indices, const array& values,
                      std::optional<int64_t> axis, const S& s) {
+  const MeantScope meant("put_along_axis");
   if (axis) return scatter_along_axis(a, indices, values, *axis, ScatterReduce::assign, s);
   const array flat = flatten(a, 0, -1, s);
   const array at = flatten(indices, 0, -1, s);

@@ -73,7 +73,8 @@ class Builder {
       if (n.leaf && n.node->is_ready()) value.constant = n.node;
       program_->values.push_back(std::move(value));
       const OpRow* row = n.node->row;
-      program_->members.push_back({row == nullptr ? nullptr : row->name.value, n.meant->origin});
+      program_->members.push_back(
+          {row == nullptr ? nullptr : row->name.value, n.meant->origin, n.meant->mark.position});
     }
     for (size_t i = 0; i < r_.graph.inputs.size(); i++) {
       const Id id = r_.graph.inputs[i];

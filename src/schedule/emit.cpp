@@ -120,7 +120,7 @@ class Emitter::Context : public LowerContext {
       e_.out_.operands.push_back({Operand::Kind::status, -1, 0, -1, {}, Dtype::int64});
     }
     const int site = static_cast<int>(e_.out_.sites.size());
-    e_.out_.sites.push_back({meant_row(*e_.node(id_).meant)->name, axis, size, extent, id_,
+    e_.out_.sites.push_back({meant_name(*e_.node(id_).meant), axis, size, extent, id_,
                              e_.builder_.dtype(index) == Dtype::uint64});
     index = e_.builder_.cast(index, Dtype::int64);
     Coords all(1);

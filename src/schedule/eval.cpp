@@ -354,7 +354,7 @@ bool gives_inputs(const Tape& tape) {
 // May evaluating a node fail for the values that it is given?
 bool may_fail(const Node& node, const Program& program) {
   return std::holds_alternative<CompositeLowering>(node.row->lowering.value) ||
-         std::find(program.checks.begin(), program.checks.end(), meant_row(node)->name.value) !=
+         std::find(program.checks.begin(), program.checks.end(), meant_name(node)) !=
              program.checks.end();
 }
 
@@ -392,6 +392,17 @@ void keep_inputs_where_memory_lacks(Tape& tape, const Program& program) {
       if (given.insert(buffer).second) least -= std::min(least, buffer->size());
   if (least > limit || program.least_bytes > limit)
     std::fill(tape.donated.begin(), tape.donated.end(), false);
+}
+
+// A plan serves all graphs that are equal: where the user made this one, by position.
+std::vector<Origin> origins_of(const Tape& tape) {
+  std::vector<Origin> origins;
+  for (const NodeRef& node : tape.nodes) {
+    const size_t position = node->mark.position;
+    if (position >= origins.size()) origins.resize(position + 1);
+    origins[position] = node->origin;
+  }
+  return origins;
 }
 
 // These nodes and those that are made of them.
@@ -510,6 +521,7 @@ void evaluate_tape(std::span<const NodeRef> roots) {
   keep_inputs_of_others(tape, *program);
   keep_inputs_where_memory_lacks(tape, *program);
   ProgramRun run(*program, input_values(tape), tape.scalars);
+  if (!program->checks.empty()) run.set_origins(origins_of(tape));
   try {
     run.run();
     publish(tape, run);

@@ -26,10 +26,10 @@ void add_to_report(const Program& program, const Program::Launch& launch, Kernel
   report.bytes_written += launch.bytes_written;
   report.flops += launch.kernel.flops;
   for (int member : launch.members) {
-    const auto& [op, from] = program.members[member];
+    const Program::Member& made = program.members[member];
     std::string origin;
-    if (hooks::describe_origin != nullptr) origin = hooks::describe_origin(from);
-    report.ops.push_back({op, std::move(origin)});
+    if (hooks::describe_origin != nullptr) origin = hooks::describe_origin(made.origin);
+    report.ops.push_back({made.op, std::move(origin)});
   }
   std::vector<int> seen;
   for (const schedule::Operand& operand : launch.kernel.operands) {

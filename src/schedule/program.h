@@ -57,7 +57,8 @@ struct Program {
   };
   struct Member {    // what is kept of a node: its data must not live as long as the plan
     const char* op;  // null: a leaf
-    Origin origin;
+    Origin origin;   // in the graph that the program was built for
+    uint32_t position = TapeMark::kNone;  // in tapes that it serves
   };
   struct Output {
     int value;

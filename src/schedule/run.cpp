@@ -27,6 +27,13 @@ namespace {
 struct ReportContext {
   const Program* program;
   std::span<const Program::Launch> batch;
+  std::span<const Origin> origins;
+
+  Origin origin_of(int node) const {
+    const Program::Member& member = program->members[node];
+    const bool is_known = member.position < origins.size() && origins[member.position].code;
+    return is_known ? origins[member.position] : member.origin;
+  }
 };
 
 void report_check(const void* context, int member, int32_t site, int64_t index) {
@@ -34,7 +41,7 @@ void report_check(const void* context, int member, int32_t site, int64_t index) 
   const schedule::CheckSite& s = c.batch[member].kernel.sites[site];
   std::string where;
   if (hooks::describe_origin != nullptr) {
-    where = hooks::describe_origin(c.program->members[s.node].origin);
+    where = hooks::describe_origin(c.origin_of(s.node));
     if (!where.empty()) where = " (" + where + ")";
   }
   const std::string shown =
@@ -160,7 +167,7 @@ void ProgramRun::launch_batch(std::span<const Step> batch, bool& started) {
   const KernelPtr kept = kept_kernel(batch[0]);
   call_.kept.kernel = kept.get();
   if (kept != nullptr) offer_kept(batch, *kept);
-  const ReportContext context{program_, launches_of(batch)};
+  const ReportContext context{program_, launches_of(batch), origins_};
   call_.report = report_check;
   call_.context = &context;
   call_.started = &started;

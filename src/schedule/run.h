@@ -34,6 +34,8 @@ class ProgramRun {
   // Inputs match the plan in dtype, shape and strides; the donated ones are given to the run. The program
   // and the scalars must outlive it.
   ProgramRun(const Program& program, ProgramInputs inputs, std::span<const Number> scalars);
+  // Lines that errors name, by the positions of members; without them, those of the program.
+  void set_origins(std::vector<Origin> origins) { origins_ = std::move(origins); }
 
   // To the end, on the calling thread and the pool.
   void run();
@@ -73,6 +75,7 @@ class ProgramRun {
   const Program* program_;
   ProgramInputs inputs_;  // those that no launch uses keep their memory
   std::span<const Number> scalars_;
+  std::vector<Origin> origins_;
   InlineVector<Memory, 6> memory_;  // by value
   Launch call_;                     // of the batch at hand
   size_t next_ = 0;                 // launch

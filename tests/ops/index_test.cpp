@@ -31,7 +31,7 @@ TEST(Take, ChecksIndices) {
             std::string::npos);
   EXPECT_NE(message_of([&] { take(x, vec({0.5})); }).find("indices must be integers"),
             std::string::npos);
-  EXPECT_NE(message_of([&] { take(x, vec({1}, Dtype::boolean)); }).find("[gather]"),
+  EXPECT_NE(message_of([&] { take(x, vec({1}, Dtype::boolean)); }).find("[take]"),
             std::string::npos);
   EXPECT_NE(
       message_of([] { take(grid({}, {0}), ints({0})); }).find("out of range for axis 0 of size 0"),

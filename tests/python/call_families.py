@@ -138,6 +138,8 @@ def movement():
     for a, b, axis in itertools.product(SHAPES[1:], SHAPES, ["0", "1", "-1", "None"]):
         yield f"mx.concatenate([A('float32', {a}), A('float32', {b})], {axis})"
         yield f"mx.stack([A('float32', {a}), A('float32', {b})], {axis})"
+        yield f"mx.concatenate(A('float32', {a}), {axis})"
+        yield f"mx.stack(A('float32', {a}), {axis})"
 
 
 def indexing():

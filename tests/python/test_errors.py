@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import cermet.core as mx
+import cermet.nn as nn
 import pytest
 from cermet.utils import tree_flatten, tree_map, tree_map_with_path, tree_merge, tree_reduce
 
@@ -466,6 +467,64 @@ def test_out_of_memory_names_the_size_and_work_goes_on():
         assert (mx.ones((1000,)) * 2).sum().item() == 2000
     finally:
         mx.set_memory_limit(before)
+
+
+C = "mx.array([1, 2, 7, 0, 0])"
+NAMED = {
+    "take": "mx.take(x, i, axis=0)",
+    "take of all": "mx.take(x, i + 9)",
+    "index": "x[i]",
+    "index by two": "x[i, mx.array([0, 1])]",
+    "index along lines": f"x[mx.arange(5), {C}]",
+    "index, assigned": "x.__setitem__(i, 1.0) or x",
+    "index, added at": "x.at[i].add(1.0)",
+    "put_along_axis": "mx.put_along_axis(x, i[:, None], mx.array(1.0), 0)",
+    "take_along_axis": f"mx.take_along_axis(x, {C}[:, None], 1)",
+    "slice": "mx.slice(x, i[1:], (0,), (2, 3))",
+    "slice_update": "mx.slice_update(x, mx.ones((2, 3)), i[1:], (0,))",
+    "Embedding": "nn.Embedding(5, 3)(i) * x.sum()",
+    "nll_loss": f"nn.losses.nll_loss(x, {C})",
+    "nll_loss of a log_softmax": f"nn.losses.nll_loss(nn.log_softmax(x), {C}).sum()",
+    "cross_entropy": f"nn.losses.cross_entropy(x, {C})",
+    "cross_entropy, smooth": f"nn.losses.cross_entropy(x, {C}, label_smoothing=0.1)",
+    "cross_entropy along 0": "nn.losses.cross_entropy(x, mx.array([0, 7, 0]), axis=0)",
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("transform", ["{}", "mx.compile(lambda x: {})(x)", "gradient"])
+def test_an_index_out_of_range_is_told_of_as_what_was_called(name, transform):
+    if transform == "gradient":
+        transform = "mx.grad(lambda x: ({}).square().sum())(x)"
+    names = {"mx": mx, "nn": nn, "x": mx.zeros((5, 3)), "i": mx.array([1, 7])}
+    with pytest.raises(IndexError) as caught:
+        mx.eval(eval(transform.format(NAMED[name]), names))
+    op = name.split()[0].rstrip(",")
+    assert str(caught.value).startswith(f"[{op}] index "), caught.value
+
+
+@pytest.mark.parametrize("op", ["take", "index"])
+def test_an_index_that_is_refused_is_told_of_as_what_was_called(op):
+    index = {"take": lambda x, i: mx.take(x, i, axis=0), "index": lambda x, i: x[i]}[op]
+    for size, i in ((0, mx.array([0])), (3, mx.array([1.0]))):
+        with pytest.raises((IndexError, TypeError), match=rf"\[{op}\] "):
+            index(mx.zeros((size, 2)), i)
+
+
+def test_equal_graphs_are_told_of_by_their_own_lines():
+    """They share a plan."""
+    x, i = mx.zeros((5, 3)), mx.array([7])
+    lines = []
+    for make in (
+        lambda: mx.exp(x + 1)[i].sum(),
+        lambda: mx.exp(x + 1)[i].sum(),
+        lambda: mx.exp(x + 1)[i].sum(),
+    ):
+        with pytest.raises(IndexError) as caught:
+            mx.eval(make())
+        lines.append(int(re.search(r"test_errors\.py:(\d+)\)$", str(caught.value))[1]))
+    first = lines[0]
+    assert lines == [first, first + 1, first + 2]
 
 
 def test_line_of_a_program_in_a_folder_named_as_the_package():

@@ -47,6 +47,10 @@ ON_PURPOSE = [
     ("floats that do not fit", r"A\('(b?float|complex).*astype\(mx.u?int"),
     ("floats that do not fit", r"(set_item|at\[).*A\('u?int\d+'.*\d\.\d"),
     ("derivatives through integers", r"gradient\(.*mx.(divmod|astype)"),
+    (
+        "float64 with complex numbers",
+        r"(result_type|can_cast)\(.*(complex.*float64|float64.*complex)",
+    ),
     ("random numbers", r"random.*float64"),
     ("- bfloat16 arrays as NumPy", r"random.*float64"),
 ]
@@ -166,6 +170,9 @@ nn.losses.cross_entropy(A('float32', (2, 3)) + 100, A('float32', (2, 3), 'pos'))
 gradient(lambda x: nn.losses.cross_entropy(x, A('float32', (2, 3), 'pos')), A('float32', (2, 3)))
 optim.clip_grad_norm({'a': mx.full((3,), 300.0, mx.float16)}, 1.0)[1]
 optim.clip_grad_norm({'a': A('bfloat16', (3,)), 'b': A('float32', (3,))}, 1.0)[0]['a']
+mx.stack(A('float32', (3, 4)))
+mx.stack(A('float32', (3, 4, 5)), axis=-1)
+mx.concatenate(A('float32', (3, 4, 5)), 1)
 repr(mx.finfo(mx.float32))
 repr(mx.finfo(mx.bfloat16))
 repr(mx.iinfo(mx.uint64))

@@ -37,6 +37,12 @@ def _weighted(op, loss, weights):
     return weights * loss
 
 
+def _at(op, scores, classes, axis):
+    """The score of each class along `axis`, which the result lacks."""
+    with mx._meant(op):
+        return mx.take_along_axis(scores, mx.expand_dims(classes, axis), axis).squeeze(axis)
+
+
 def cross_entropy(logits, targets, weights=None, axis=-1, label_smoothing=0.0, reduction="none"):
     """-Σ p·log_softmax(logits) along `axis`, which the result lacks.
 
@@ -72,7 +78,7 @@ def cross_entropy(logits, targets, weights=None, axis=-1, label_smoothing=0.0, r
         logits = logits - mx.stop_gradient(mx.max(logits, axis=axis, keepdims=True))
         score = mx.sum(logits * targets, axis=axis)
     else:
-        score = mx.take_along_axis(logits, mx.expand_dims(targets, axis), axis).squeeze(axis)
+        score = _at("cross_entropy", logits, targets, axis)
     total = mx.logsumexp(logits, axis=axis)
     if label_smoothing > 0:
         score = (1 - label_smoothing) * score + label_smoothing * mx.mean(logits, axis=axis)
@@ -108,8 +114,7 @@ def mse_loss(predictions, targets, reduction="mean"):
 def nll_loss(inputs, targets, axis=-1, reduction="none"):
     """-inputs[targets] along `axis`: log-probabilities and class indices."""
     require_arrays("nll_loss", inputs=inputs, targets=targets)
-    picked = mx.take_along_axis(inputs, mx.expand_dims(targets, axis), axis).squeeze(axis)
-    return _reduce(-picked, reduction)
+    return _reduce(-_at("nll_loss", inputs, targets, axis), reduction)
 
 
 def gaussian_nll_loss(inputs, targets, vars, full=False, eps=1e-6, reduction="mean"):

@@ -25,7 +25,8 @@ class Embedding(Module):
 
     def __call__(self, x):
         """Integers (...) in [0, num_embeddings) → (..., dims)."""
-        return self.weight[x]
+        with mx._meant("Embedding"):
+            return self.weight[x]
 
     def as_linear(self, x):
         """x @ weightᵀ: (..., dims) → (..., num_embeddings), the table as an output layer."""
