@@ -116,11 +116,50 @@ ExprId integer_power(ir::Builder& b, ExprId base, ExprId exponent) {
   return b.rare(is_unusual, usual, full);
 }
 
-Lane power_lane(LowerContext& cx, const NodeView& n, Lanes a) {
+// The bits of power_of_number where the exponent is found to be one of its numbers.
+ExprId real_power(ir::Builder& b, ExprId base, ExprId exponent) {
+  const Dtype dtype = b.dtype(base);
+  const auto number = [&](double value) { return b.constant(dtype, value); };
+  const auto is = [&](ExprId x, double value) { return b.compare(Code::eq, x, number(value)); };
+  const double infinity = std::numeric_limits<double>::infinity();
+  const ExprId square = b.mul(base, base), inverse = b.div(number(1), base);
+  const ExprId finite = b.add(b.select(is(base, -infinity), number(infinity), base), number(0));
+  const std::pair<double, ExprId> powers[] = {{2, square},
+                                              {3, b.mul(square, base)},
+                                              {4, b.mul(square, square)},
+                                              {-1, inverse},
+                                              {-2, b.mul(inverse, inverse)},
+                                              {0.5, b.unary(Code::sqrt, finite)},
+                                              {-0.5, b.unary(Code::rsqrt, finite)}};
+  const ExprId usual = b.op(Code::pow, dtype, {base, exponent});
+  ExprId product = b.select(is(exponent, 1), base, usual);
+  for (const auto& [value, power] : powers) product = b.select(is(exponent, value), power, product);
+  ExprId is_product = is(b.unary(Code::abs, exponent), 2);
+  for (double value : {1.0, -1.0, 0.5, -0.5, 3.0, 4.0})
+    is_product = b.logical_or(is_product, is(exponent, value));
+  const ExprId twice = b.add(exponent, exponent);  // whole for all of them, and few others
+  return b.rare(b.compare(Code::eq, twice, b.unary(Code::rint, twice)), usual,
+                b.rare(is_product, usual, product));
+}
+
+Lane complex_power(ir::Builder& b, Lanes a) {
+  ComplexMath math = complex_math(b, a);
+  const Dtype dtype = b.dtype(a[0].re);
+  const ExprId is_real = b.compare(Code::eq, a[1].im, b.constant(dtype, 0));
+  Lane result = math.pow(a[0], a[1]);
+  for (const auto& [value, power] : {std::pair(1, a[0]), std::pair(2, math.mul(a[0], a[0]))}) {
+    const ExprId is_it =
+        b.logical_and(is_real, b.compare(Code::eq, a[1].re, b.constant(dtype, value)));
+    result = {b.select(is_it, power.re, result.re), b.select(is_it, power.im, result.im)};
+  }
+  return result;
+}
+
+Lane power_lane(LowerContext& cx, const NodeView&, Lanes a) {
   ir::Builder& b = cx.builder();
   const Dtype dtype = b.dtype(a[0].re);
-  if (a[0].im != ir::kNone) return complex_math(b, a).pow(a[0], a[1]);
-  if (is_floating(dtype)) return binary_code<Code::pow>(cx, n, a);
+  if (a[0].im != ir::kNone) return complex_power(b, a);
+  if (is_floating(dtype)) return {real_power(b, a[0].re, a[1].re)};
   if (dtype == Dtype::boolean) return {b.logical_or(a[0].re, b.logical_not(a[1].re))};
   return {integer_power(b, a[0].re, a[1].re)};
 }

@@ -741,3 +741,20 @@ def test_results_that_are_arguments_run_nothing():
     assert later.tolist() == [3, 5]
     gradient = mx.grad(lambda y: (mx.compile(lambda y: y)(y) * y).sum())(y)
     assert gradient.tolist() == [3, 5]
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 4, -1, -2, 0.5, -0.5, 2.5, 5])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "complex64"])
+def test_a_power_has_the_same_bits_however_its_exponent_is_given(dtype, n):
+    """A number, a number or an array that a compiled function is given, an array."""
+    x = mx.linspace(0.1, 3, 500).astype(getattr(mx, dtype))
+    if dtype == "complex64":
+        x = x + 1j * x[::-1]
+    elif n != -0.5:
+        x = mx.concatenate([x, mx.array([0.0, -0.0, mx.inf, -mx.inf, mx.nan], dtype=x.dtype)])
+    power = mx.compile(lambda x, n: x**n)
+    exponent = mx.array(n).astype(x.dtype)
+    each = mx.array([n] * x.size).astype(x.dtype)
+    want = np.array(x**n)
+    for got in (power(x, n), power(x, exponent), x**each, power(x, each)):
+        np.testing.assert_array_equal(np.array(got), want)

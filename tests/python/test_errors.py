@@ -511,6 +511,26 @@ def test_an_index_that_is_refused_is_told_of_as_what_was_called(op):
             index(mx.zeros((size, 2)), i)
 
 
+@pytest.mark.parametrize(
+    "op, call",
+    [
+        ("exp", "mx.exp('a')"),
+        ("clip", "mx.clip(x, 'a', 1)"),
+        ("concatenate", "mx.concatenate([x, 'a'])"),
+        ("add", "mx.add([[1], [1, 2]], 1)"),
+        ("index", "x.__setitem__(0, 'a')"),
+        ("array", "mx.array('a')"),
+        ("array", "mx.grad(lambda x: mx.array('a'))(x)"),
+        ("uniform", "mx.random.uniform(key=3)"),
+        ("normal", "mx.random.normal(key=mx.zeros((2, 2), mx.uint32))"),
+        ("split", "mx.random.split(mx.array([1, 2]))"),
+    ],
+)
+def test_an_argument_of_no_use_is_told_of_as_what_was_called(op, call):
+    with pytest.raises((TypeError, ValueError), match=rf"^\[{op}\] .*; "):
+        eval(call, {"mx": mx, "x": mx.zeros((2, 2))})
+
+
 def test_equal_graphs_are_told_of_by_their_own_lines():
     """They share a plan."""
     x, i = mx.zeros((5, 3)), mx.array([7])
