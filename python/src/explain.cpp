@@ -4,6 +4,7 @@
 #include "compile.h"
 #include "kernel/text.h"
 #include "schedule/product_costs.h"
+#include "schedule/product_scheme.h"
 
 namespace cermet::python {
 
@@ -87,21 +88,37 @@ nb::dict to_dict(const Explanation& e) {
   return result;
 }
 
+schedule::ProductShape product_of(PyDtype dtype, int64_t m, int64_t n, int64_t k, bool a_along_k,
+                                  bool b_along_k) {
+  return {.dtype = dtype.value,
+          .batch = 1,
+          .m = m,
+          .n = n,
+          .k = k,
+          .a = {dtype.value, a_along_k},
+          .b = {dtype.value, b_along_k}};
+}
+
 nb::list product_work(PyDtype dtype, int64_t m, int64_t n, int64_t k, bool a_along_k,
                       bool b_along_k) {
   nb::list all;
-  for (const schedule::SchemeWork& of : schedule::work_of({.dtype = dtype.value,
-                                                           .batch = 1,
-                                                           .m = m,
-                                                           .n = n,
-                                                           .k = k,
-                                                           .a = {dtype.value, a_along_k},
-                                                           .b = {dtype.value, b_along_k}})) {
+  for (const schedule::SchemeWork& of :
+       schedule::work_of(product_of(dtype, m, n, k, a_along_k, b_along_k))) {
     nb::dict counts;
     for (const auto& [name, count] : of.counts) counts[nb::str(name.data(), name.size())] = count;
     all.append(nb::make_tuple(std::string(ir::text_of(of.scheme)), std::string(of.family), counts));
   }
   return all;
+}
+
+std::string product_scheme(PyDtype dtype, int64_t m, int64_t n, int64_t k, bool a_along_k,
+                           bool b_along_k, int vector_bytes, bool dots, bool tiles) {
+  ir::TargetFacts facts;
+  facts.vector_bytes = vector_bytes;
+  facts.dot_bf16 = dots;
+  facts.amx_bf16 = facts.amx_int8 = tiles;
+  const schedule::ProductShape product = product_of(dtype, m, n, k, a_along_k, b_along_k);
+  return std::string(ir::text_of(schedule::scheme_of(product, facts).scheme));
 }
 
 }  // namespace
@@ -150,6 +167,11 @@ void init_explain(nb::module_& m) {
   m.def("_product_work", &product_work, nb::arg("dtype"), nb::arg("m"), nb::arg("n"), nb::arg("k"),
         nb::arg("a_along_k"), nb::arg("b_along_k"),
         "[(scheme, column of the table of costs, {what: how often})] of a product of two arrays.");
+  m.def("_product_scheme", &product_scheme, nb::arg("dtype"), nb::arg("m"), nb::arg("n"),
+        nb::arg("k"), nb::arg("a_along_k"), nb::arg("b_along_k"), nb::arg("vector_bytes"),
+        nb::arg("dots"), nb::arg("tiles"),
+        "The scheme of a product of two arrays on a processor with vectors of that size, with dot "
+        "instructions for bfloat16, with tile instructions.");
 }
 
 }  // namespace cermet::python

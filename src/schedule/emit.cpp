@@ -478,7 +478,8 @@ Lane Emitter::compute_contract(Id id, const Member& member) {
                       .k = terms[terms.ndim() - 1],
                       .a = operand_of(a.re, in_kernel),
                       .b = operand_of(b.re, in_kernel),
-                      .in_runs = is_chosen_in_order(node(id).inputs[1])});
+                      .in_runs = is_chosen_in_order(node(id).inputs[1])},
+                     cpu_target().facts());
   }
   auto product = [&](ir::ExprId x, ir::ExprId y) {
     if (made.exchanged) std::swap(x, y);

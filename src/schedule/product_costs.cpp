@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "codegen/target.h"
-
 namespace cermet::schedule {
 
 namespace {
@@ -234,8 +232,7 @@ bool is_counted(const ProductShape& p) {
 }
 
 // Measured in vectors of 64 bytes without tile instructions.
-const Costs* costs_of(const ProductShape& p) {
-  const ir::TargetFacts& facts = cpu_target().facts();
+const Costs* costs_of(const ProductShape& p, const ir::TargetFacts& facts) {
   if (facts.vector_bytes != 64 || facts.amx_bf16 || !is_counted(p)) return nullptr;
   if (p.dtype == Dtype::bfloat16 && !facts.dot_bf16) return nullptr;
   const auto* found = std::ranges::find(kCosts, p.dtype, &Costs::dtype);
@@ -244,11 +241,11 @@ const Costs* costs_of(const ProductShape& p) {
 
 }  // namespace
 
-Scheme cheapest_of(const ProductShape& p, Scheme given) {
+Scheme cheapest_of(const ProductShape& p, Scheme given, const ir::TargetFacts& facts) {
   const double work =
       static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
   if (work < kLeastWork) return given;
-  const Costs* costs = costs_of(p);
+  const Costs* costs = costs_of(p, facts);
   if (costs == nullptr) return given;
   const CostShape shape = shape_of(p);
   std::pair<double, Scheme> least = {kNear * cost_of(given, shape, *costs), given};

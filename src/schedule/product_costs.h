@@ -12,7 +12,7 @@
 namespace cermet::schedule {
 
 // `given` where costs are not known, or it is about as good, or the product is small.
-ir::Scheme cheapest_of(const ProductShape& product, ir::Scheme given);
+ir::Scheme cheapest_of(const ProductShape& product, ir::Scheme given, const ir::TargetFacts& facts);
 
 // How often a scheme does what; `family`: the column of the table that says what each takes.
 struct SchemeWork {

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "base/env.h"
-#include "codegen/target.h"
 #include "kernel/micro.h"
 #include "kernel/text.h"
 #include "kernel/walk.h"
@@ -706,31 +705,30 @@ bool is_bfloat16(const ProductShape& p) {
   return p.a.dtype == Dtype::bfloat16 && p.b.dtype == Dtype::bfloat16;
 }
 
-bool is_of(Kind kind, const ProductShape& p) {
-  const bool tiles = cpu_target().facts().amx_bf16;
+bool is_of(Kind kind, const ProductShape& p, const ir::TargetFacts& facts) {
+  const bool tiles = facts.amx_bf16;
   switch (kind) {
     case Kind::any: return true;
     case Kind::complex: return is_complex(p.dtype);
     case Kind::floating: return is_floating(real_of(p.dtype));
     case Kind::real: return is_plain_real(p);
-    case Kind::full: return is_of(Kind::real, p) && cpu_target().facts().vector_bytes == 64;
-    case Kind::narrow: return is_of(Kind::real, p) && cpu_target().facts().vector_bytes < 64;
+    case Kind::full: return is_of(Kind::real, p, facts) && facts.vector_bytes == 64;
+    case Kind::narrow: return is_of(Kind::real, p, facts) && facts.vector_bytes < 64;
     case Kind::half: return is_half(p.dtype) || is_half(p.a.dtype) || is_half(p.b.dtype);
     case Kind::bfloat16: return tiles && is_bfloat16(p);
-    case Kind::bfloat16_dot: return !tiles && cpu_target().facts().dot_bf16 && is_bfloat16(p);
+    case Kind::bfloat16_dot: return !tiles && facts.dot_bf16 && is_bfloat16(p);
     case Kind::bfloat16_whole:
-      return is_of(Kind::bfloat16, p) && p.k % ir::tile_depth_of(Dtype::bfloat16) == 0;
+      return is_of(Kind::bfloat16, p, facts) && p.k % ir::tile_depth_of(Dtype::bfloat16) == 0;
     case Kind::parts:
       return tiles && (p.dtype == Dtype::float16 ||
                        (real_of(p.dtype) == Dtype::float32 && env::matmul_f32() == "auto"));
-    case Kind::real_parts: return is_of(Kind::parts, p) && !is_complex(p.dtype);
-    case Kind::bytes:
-      return cpu_target().facts().amx_int8 && is_byte(p.a.dtype) && is_byte(p.b.dtype);
+    case Kind::real_parts: return is_of(Kind::parts, p, facts) && !is_complex(p.dtype);
+    case Kind::bytes: return facts.amx_int8 && is_byte(p.a.dtype) && is_byte(p.b.dtype);
   }
   return false;
 }
 
-bool fits(const Row& row, const ProductShape& p) {
+bool fits(const Row& row, const ProductShape& p, const ir::TargetFacts& facts) {
   const auto count = [](int64_t size) { return (size + ir::kTiledRows - 1) / ir::kTiledRows; };
   const bool wide = p.m < p.n;
   const auto lies = [](Lies wanted, const ProductOperand& operand) {
@@ -742,21 +740,21 @@ bool fits(const Row& row, const ProductShape& p) {
          row.k.holds(p.k) && row.batch.holds(p.batch) &&
          row.larger.holds(p.k * std::max(p.m, p.n)) &&
          row.blocks.holds(p.batch * count(p.m) * count(p.n)) &&
-         (row.sum == Sum::any || is_long(p)) && is_of(row.kind, p);
+         (row.sum == Sum::any || is_long(p)) && is_of(row.kind, p, facts);
 }
 
 // The scheme of CERMET_MATMUL_SCHEME can make the product.
-bool is_wanted(const Row& row, const ProductShape& p) {
-  return env::matmul_scheme() == ir::text_of(row.scheme) && is_of(row.kind, p);
+bool is_wanted(const Row& row, const ProductShape& p, const ir::TargetFacts& facts) {
+  return env::matmul_scheme() == ir::text_of(row.scheme) && is_of(row.kind, p, facts);
 }
 
 // That of a product of all the rows, by items that pack what they need; nullopt: each row alone is better.
-std::optional<Scheme> scheme_of_runs(const ProductShape& p) {
+std::optional<Scheme> scheme_of_runs(const ProductShape& p, const ir::TargetFacts& facts) {
   constexpr int64_t kFewRows = 8;
   ProductShape rows = p;
   std::swap(rows.batch, rows.m);
   rows.in_runs = false;
-  const Scheme scheme = scheme_of(rows).scheme;
+  const Scheme scheme = scheme_of(rows, facts).scheme;
   if (ir::is_panel(scheme) && rows.m <= kFewRows) return std::nullopt;
   switch (scheme) {
     case Scheme::amx_split:
@@ -768,15 +766,16 @@ std::optional<Scheme> scheme_of_runs(const ProductShape& p) {
 
 }  // namespace
 
-ProductScheme scheme_of(const ProductShape& p) {
+ProductScheme scheme_of(const ProductShape& p, const ir::TargetFacts& facts) {
   if (p.batch * p.m * p.n == 0) return {};
   if (p.in_runs && p.m == 1)
-    if (const std::optional<Scheme> scheme = scheme_of_runs(p)) return {.scheme = *scheme};
-  const Row& row = *std::ranges::find_if(kTable, [&](const Row& r) { return fits(r, p); });
-  Scheme scheme = cheapest_of(p, row.scheme);
+    if (const std::optional<Scheme> scheme = scheme_of_runs(p, facts)) return {.scheme = *scheme};
+  const Row& row = *std::ranges::find_if(kTable, [&](const Row& r) { return fits(r, p, facts); });
+  Scheme scheme = cheapest_of(p, row.scheme, facts);
   std::optional<Scheme> kept = row.kept;
   if (env::matmul_scheme() != "auto") {
-    const Row* wanted = std::ranges::find_if(kTable, [&](const Row& r) { return is_wanted(r, p); });
+    const Row* wanted =
+        std::ranges::find_if(kTable, [&](const Row& r) { return is_wanted(r, p, facts); });
     if (wanted != std::end(kTable)) scheme = wanted->scheme, kept = std::nullopt;
   }
   // Panels are few rows beside B, those of tile instructions few columns beside A.

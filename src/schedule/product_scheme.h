@@ -7,6 +7,7 @@
 
 #include "base/dtype.h"
 #include "kernel/ir.h"
+#include "kernel/passes.h"
 
 namespace cermet::schedule {
 
@@ -30,7 +31,7 @@ struct ProductScheme {
   std::optional<ir::Scheme> kept = std::nullopt;  // of the same bits, by a packing that is kept
 };
 
-ProductScheme scheme_of(const ProductShape& product);
+ProductScheme scheme_of(const ProductShape& product, const ir::TargetFacts& facts);
 // The kernel with all of its products made so.
 ir::Kernel with_scheme(const ir::Kernel& kernel, ir::Scheme scheme);
 

@@ -12,6 +12,7 @@ from own_process import run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
+import cermet.core as mx  # noqa: E402
 import gemm_costs  # noqa: E402
 
 HEAD = """
@@ -40,7 +41,7 @@ def scheme_of(m, n, k, a_turned, b_turned, dtype=mx.bfloat16):
     return mx.explain(product, a, b).kernels[-1].scheme
 
 # As the table names it, not by its instruction.
-def chosen(m, n, k, a_turned, b_turned, dtype):
+def named_in_ir(m, n, k, a_turned, b_turned, dtype):
     (a, _), (b, _) = operand(m, k, a_turned, dtype), operand(k, n, b_turned, dtype)
     kernel = mx.explain(product_of(a_turned, b_turned), a, b).kernels[-1]
     return re.search("scheme ([a-z_]+)", kernel.ir)[1]
@@ -136,22 +137,35 @@ def test_the_table_chooses_by_dtype_sizes_and_layout():
     assert set(found.values()) == {"fma", "fma_split_k", "panel", "panel_four"}
 
 
-def lacks_wide_vectors():
-    flags = pathlib.Path("/proc/cpuinfo")
-    text = flags.read_text() if flags.exists() else ""
-    return "avx512f" not in text or "amx_bf16" in text
+# Costs are known for these facts; whatever the host is, the choice can be asked for.
+WIDE = {"vector_bytes": 64, "dots": True, "tiles": False}
 
 
-needs_costs = pytest.mark.skipif(
-    lacks_wide_vectors(), reason="costs are known for AVX-512 without AMX"
-)
+def chosen(case, dtype, vector_bytes, dots, tiles):
+    m, n, k, a_turned, b_turned = case
+    sizes = (m, n, k, not a_turned, b_turned)
+    return mx._product_scheme(getattr(mx, dtype), *sizes, vector_bytes, dots, tiles)
 
 
 def is_by_cost(shape):
     return math.prod(shape[:3]) >= 1 << 17
 
 
-@needs_costs
+@pytest.mark.parametrize(
+    ("features", "facts"),
+    [
+        ("generic", {"vector_bytes": 16, "dots": False, "tiles": False}),
+        ("avx2", {"vector_bytes": 32, "dots": False, "tiles": False}),
+    ],
+)
+def test_a_plan_takes_the_scheme_that_is_chosen(features, facts):
+    sizes = [(3, 300, 463), (6, 300, 600), (40, 300, 150), (300, 16, 2000), (1, 300, 64)]
+    cases = [(*size, a, b) for size in sizes for a in (False, True) for b in (False, True)]
+    for dtype in ("float32", "float16"):
+        planned = schemes_of(cases, dtype, features, "named_in_ir")
+        assert planned == {case: chosen(case, dtype, **facts) for case in cases}
+
+
 @pytest.mark.parametrize("dtype", gemm_costs.read_table())
 def test_nothing_large_costs_much_more_than_the_least(dtype):
     table = gemm_costs.read_table()
@@ -161,22 +175,21 @@ def test_nothing_large_costs_much_more_than_the_least(dtype):
         case = (m, n, k, rng.random() < 0.5, rng.random() < 0.5)
         if is_by_cost(case):
             cases.append(case)
-    chosen = schemes_of(cases, dtype, "", "chosen")
-    assert len(set(chosen.values())) >= 4
-    for case, scheme in chosen.items():
+    by_cost = {case: chosen(case, dtype, **WIDE) for case in cases}
+    assert len(set(by_cost.values())) >= 4
+    for case, scheme in by_cost.items():
         costs = gemm_costs.costs_of(table, dtype, case)
         assert 0.949 * costs[scheme] <= min(costs.values()), case
 
 
-@needs_costs
 @pytest.mark.parametrize("dtype", gemm_costs.read_table())
 def test_the_figures_bear_the_choice_out(dtype):
     """By measured times: what is chosen is mostly the fastest, or near it."""
     figures = gemm_costs.figures_of(dtype)
     cases = [c for c in figures if is_by_cost(c) and math.prod(c[:3]) < 1 << 25]
     slower = []
-    for case, scheme in schemes_of(cases, dtype, "", "chosen").items():
-        slower.append(figures[case][scheme] / min(figures[case].values()))
+    for case in cases:
+        slower.append(figures[case][chosen(case, dtype, **WIDE)] / min(figures[case].values()))
     assert len(slower) > 60
     assert sum(map(math.log, slower)) < math.log(1.06) * len(slower)
 
