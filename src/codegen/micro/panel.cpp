@@ -60,10 +60,7 @@ class PanelCode {
 
   void along_k() {
     if (rows_ == 1) {
-      f_.loop(f_.argument(3), group(), {}, [&](Value* j, const MicroValues&) -> MicroValues {
-        dots(j, f_.word(0), f_.argument(4), {});
-        return {};
-      });
+      row_along_k();
       return;
     }
     const int64_t width = (many_ ? kGroups : 1) * group();
@@ -377,6 +374,65 @@ class PanelCode {
     return many_ && is_four() ? 4 : many_ ? 3 : is_four() ? 2 : 1;
   }
 
+  // One column after another; where they are short, adding up the lanes of each would take most of the time.
+  void row_along_k() {
+    Value* columns = f_.argument(3);
+    Value* whole = b_.CreateAnd(columns, f_.word(-lanes_));
+    llvm::Type* type = f_.vector(lanes_);
+    Value* kept = ops_.slot(type, static_cast<uint64_t>(lanes_));
+    f_.loop(whole, lanes_, {}, [&](Value* first, const MicroValues&) -> MicroValues {
+      f_.loop(f_.word(lanes_), 1, {}, [&](Value* j, const MicroValues&) -> MicroValues {
+        const MicroValues column = {b_.CreateAdd(first, j)};
+        const MicroValues sums = sums_of(column, f_.word(0), f_.argument(4), {});
+        f_.store(sums[place_of_sums()], b_.CreateGEP(type, kept, j));
+        return {};
+      });
+      MicroValues sums;
+      for (int64_t j = 0; j < lanes_; ++j) sums.push_back(f_.load(type, f_.at(type, kept, j)));
+      Value* c = place(first);
+      Value* adds = b_.CreateICmpNE(f_.argument(6), f_.word(0));
+      Value* zero = llvm::Constant::getNullValue(type);
+      Value* old = b_.CreateSelect(adds, f_.load(type, c), zero);
+      f_.store(b_.CreateFAdd(old, totals(sums)), c);
+      return {};
+    });
+    f_.loop(b_.CreateSub(columns, whole), 1, {}, [&](Value* j, const MicroValues&) -> MicroValues {
+      dots(b_.CreateAdd(whole, j), f_.word(0), f_.argument(4), {});
+      return {};
+    });
+  }
+
+  // The sum of each vector's lanes, as many as these are, added as `total` does: their halves onto each
+  // other, of two vectors at once.
+  Value* totals(MicroValues sums) {
+    for (int64_t half = lanes_ / 2; half > 0; half /= 2) {
+      llvm::SmallVector<int, 16> low, high;
+      for (int64_t i = 0; i < 2 * lanes_; i += 2 * half)
+        for (int64_t lane = i; lane < i + half; ++lane) {
+          low.push_back(static_cast<int>(lane));
+          high.push_back(static_cast<int>(lane + half));
+        }
+      MicroValues added;
+      for (size_t v = 0; v < sums.size(); v += 2)
+        added.push_back(b_.CreateFAdd(b_.CreateShuffleVector(sums[v], sums[v + 1], low),
+                                      b_.CreateShuffleVector(sums[v], sums[v + 1], high)));
+      sums = added;
+    }
+    return sums[0];
+  }
+
+  Value* total(Value* sum) {
+    for (int64_t half = lanes_ / 2; half > 0; half /= 2) {
+      llvm::SmallVector<int, 16> low, high;
+      for (int64_t lane = 0; lane < half; ++lane) {
+        low.push_back(static_cast<int>(lane));
+        high.push_back(static_cast<int>(lane + half));
+      }
+      sum = b_.CreateFAdd(b_.CreateShuffleVector(sum, low), b_.CreateShuffleVector(sum, high));
+    }
+    return b_.CreateExtractElement(sum, uint64_t{0});
+  }
+
   // Columns j .. of a group over `depth` of k, from `begin` on. `fetched`: see tile; of a single row empty.
   MicroValues dots(Value* j, Value* begin, Value* depth, const MicroValues& fetched) {
     MicroValues columns;
@@ -384,6 +440,14 @@ class PanelCode {
     for (int64_t v = 0; v < group(); ++v)
       columns.push_back(
           b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(j, f_.word(v)), last));
+    const MicroValues carried = sums_of(columns, begin, depth, fetched);
+    store_sums(columns, b_.CreateOr(begin, f_.argument(6)), carried);
+    return {carried.begin(), carried.begin() + fetched.size()};
+  }
+
+  // What is carried at the end.
+  MicroValues sums_of(const MicroValues& columns, Value* begin, Value* depth,
+                      const MicroValues& fetched) {
     MicroValues carried = fetched;
     carried.push_back(in_a(f_.argument(1), b_.CreateMul(begin, f_.word(rows_))));
     for (Value* column : columns)
@@ -407,8 +471,7 @@ class PanelCode {
       return unit(in, b_.CreateSub(rest, k), 0);
     });
     add_chains(carried);
-    store_sums(columns, b_.CreateOr(begin, f_.argument(6)), carried);
-    return {carried.begin(), carried.begin() + fetched.size()};
+    return carried;
   }
 
   // What is carried: what is fetched, then A, the group's columns, and the sums.
@@ -461,10 +524,7 @@ class PanelCode {
     Value* zero = llvm::Constant::getNullValue(f_.element());
     for (size_t s = 0; s < count * rows_; ++s) {
       Value* lanes = carried[place_of_sums() + s];
-      if (lanes_ > 1) {
-        lanes = b_.CreateFAddReduce(llvm::ConstantFP::getNegativeZero(f_.element()), lanes);
-        llvm::cast<llvm::Instruction>(lanes)->setHasAllowReassoc(true);
-      }
+      if (lanes_ > 1) lanes = total(lanes);
       places.push_back(
           f_.at(place(columns[s % count]), static_cast<int64_t>(s / count) * kColumns));
       Value* old = b_.CreateSelect(adds, f_.load(f_.element(), places.back()), zero);
