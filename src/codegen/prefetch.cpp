@@ -290,18 +290,26 @@ class Planner {
     return (e.code == Code::rem || e.code == Code::add) && counts_rows(e.operands[0], variable);
   }
 
-  // The pass with the most work for each array that it fetches. The loader has its own to wait for, too, but
-  // is better than one with little work: memory takes few requests at once.
+  // The pass with the most work for each array that it fetches. The loader has its own to wait for, but is
+  // better than one with little work: memory takes few requests at once. Of those, stores take many.
   size_t fetcher(size_t loader) const {
+    constexpr int kWait = 4;  // about what the work must be beyond
     const auto room = [&](size_t i) {
       const auto found = ahead_.find(passes_[i].loop);
-      const size_t fetched = found == ahead_.end() ? 0 : found->second.size();
-      return passes_[i].analysis.work() / static_cast<double>(fetched + (i == loader ? 2 : 1));
+      const size_t arrays = found == ahead_.end() ? 1 : 1 + found->second.size();
+      const int work = passes_[i].analysis.work() - (i == loader ? kWait : 0);
+      return work / static_cast<double>(stores(passes_[i]) ? 2 * arrays + 1 : arrays);
     };
     size_t best = loader == 0 ? 1 : 0;
     for (size_t i = 0; i < passes_.size(); ++i)
       if (room(i) > room(best)) best = i;
     return best;
+  }
+
+  static bool stores(const Pass& pass) {
+    return std::ranges::any_of(pass.analysis.units(), [](const UnitAccess& unit) {
+      return unit.stored && !unit.buffer.local;
+    });
   }
 
   struct Fetch {

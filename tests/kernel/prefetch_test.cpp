@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "codegen/target.h"
 #include "kernel/passes.h"
 #include "kernel/run.h"
@@ -70,6 +72,31 @@ constexpr const char* kLayerNorm = R"(kernel "layer_norm" {
   }
 })";
 
+// The gradient of an RMS norm but for its weights: both passes load both arrays.
+constexpr const char* kNormGradient = R"(kernel "norm_gradient" {
+  param p0 float32 in
+  param p1 float32 in
+  param p2 float32 out
+  axis a0 "rows"
+  axis a1 "columns"
+  strides 3
+  value v0 float32
+  value v1 float32
+  for stage (a0, a1) {
+    %0 = load(p0[a0*s0 + a1])
+    %1 = load(p1[a0*s1 + a1])
+    %2 = add(state(0, float32), other(0, float32))
+    fold v0 over (a1) last lanes {
+      float32 init float32(-0) step add(state(0, float32), mul(%0, %0)) merge %2
+    }
+    fold v1 over (a1) last lanes {
+      float32 init float32(-0) step add(state(0, float32), mul(%0, %1)) merge %2
+    }
+    %3 = div(float32(1), sqrt(v0))
+    store p2[a0*s2 + a1] = sub(mul(%1, %3), mul(mul(%0, v1), mul(%3, mul(%3, %3))))
+  }
+})";
+
 std::vector<const ir::For*> loops_of(const ir::For& chunk) {
   std::vector<const ir::For*> loops;
   for (const ir::Stmt& stmt : chunk.body)
@@ -91,8 +118,25 @@ TEST(Prefetch, PassesWithLittleWorkFetchHalfEach) {
     EXPECT_EQ(half.buffer.id, 0);
     EXPECT_EQ(half.next_row, 0);
     EXPECT_EQ(half.part, i == 1 ? Part::first_half : Part::second_half);
-    EXPECT_EQ(half.helps, i == 1);  // the last fetches all of a short row
+    EXPECT_EQ(half.helps, i == 2);  // the one that does not store fetches all of a short row
   }
+}
+
+// What is stored takes the place of what could be fetched: the last pass has more work, but fetches one array alone.
+TEST(Prefetch, APassThatStoresFetchesLess) {
+  const Kernel tiled = ir::lower(ir::parse(kNormGradient), cpu_facts(CpuLevel::avx512));
+  const auto& chunk = std::get<ir::For>(tiled.body.at(0));
+  const std::vector<const ir::For*> loops = loops_of(chunk);
+  ASSERT_EQ(loops.size(), 2);
+  const auto ahead = codegen::fetched_ahead(tiled, chunk);
+  ASSERT_EQ(ahead.size(), 2);
+  std::set<int32_t> fetched;
+  for (const ir::For* loop : loops) {
+    ASSERT_EQ(ahead.at(loop).size(), 1);
+    EXPECT_EQ(ahead.at(loop)[0].next_row, ahead.at(loop)[0].buffer.id);  // by its own stride
+    fetched.insert(ahead.at(loop)[0].buffer.id);
+  }
+  EXPECT_EQ(fetched, (std::set<int32_t>{0, 1}));
 }
 
 TEST(Prefetch, BothPassesWithMuchWorkFetch) {
