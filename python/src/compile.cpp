@@ -148,7 +148,7 @@ class Trace {
         before_(before),
         given_(given.arrays.size()),
         placeholders_(before, given, key, *symbols),
-        looked_(placeholders_.arrays, placeholders_.values) {}
+        looked_(placeholders_.arrays, known_values(before, given)) {}
 
   template <typename F, typename Recapture>
   void run(F&& f, Recapture&& recapture, const Snapshot& snapshot) {
@@ -188,6 +188,14 @@ class Trace {
       created;  // array objects new in the state, and their outputs
 
  private:
+  static LookedValues::Values known_values(const Captured& before, const CallInputs& given) {
+    LookedValues::Values values;
+    for (size_t i = 0; i < given.arrays.size(); i++)
+      values.push_back(given.may_look[i] ? given.arrays[i]->node() : NodeRef());
+    for (size_t i = 0; i < before.holders.size(); i++) values.push_back(before.value(i).node());
+    return values;
+  }
+
   // Open numbers get plain values; those that matter to the trace do so in each call.
   void find_numbers() {
     tree_visit("compile", result, [&](nb::handle leaf) {
@@ -309,7 +317,7 @@ class Compiled {
         outputs_(std::move(outputs)) {}
 
   nb::object call(const Arguments& arguments) {
-    if (compile_disabled || tracing > 0) return arguments.call(fun_);
+    if (compile_disabled || tracing > 0) return OwnArguments(arguments).call(fun_);
     {
       const CallInputs given(arguments);
       if (auto done = run_unchanged(given)) return std::move(*done);
@@ -325,29 +333,29 @@ class Compiled {
     if (any_traced(given, state)) {
       // Another thread's trace, or a transform around this call.
       TraceLock lock;
-      if (!lock.acquire()) return arguments.call(fun_);
+      if (!lock.acquire()) return OwnArguments(arguments).call(fun_);
       state = capture_for(given);
-      if (any_traced(given, state)) return arguments.call(fun_);
+      if (any_traced(given, state)) return OwnArguments(arguments).call(fun_);
     }
     if (auto done = run_known(given, state)) return *done;
     TraceLock lock;
-    if (!lock.acquire()) return arguments.call(fun_);
+    if (!lock.acquire()) return OwnArguments(arguments).call(fun_);
     state = capture_for(given);
     if (auto done = run_known(given, state)) return *done;
-    return trace(arguments, given);
+    return trace(OwnArguments(arguments));
   }
 
   // The lazy graph of a call; captured state is put back.
-  Arrays plan(const Arguments& arguments) {
+  Arrays plan(const OwnArguments& own) {
     TraceLock lock;
     lock.acquire();
-    CallInputs given(arguments);
+    CallInputs given(own.arguments());
     given.keep();
     Snapshot snapshot;
     const Captured state = capture_for(given, true, &snapshot);
     const CallKey key(given, state, open_);
     Trace t(state, given, key);
-    call_traced(t, arguments, given, snapshot);
+    call_traced(t, own, given, snapshot);
     snapshot.restore();
     return t.outputs;
   }
@@ -491,16 +499,10 @@ class Compiled {
     return nullptr;
   }
 
-  void call_traced(Trace& t, const Arguments& arguments, const CallInputs& given,
+  void call_traced(Trace& t, const OwnArguments& own, const CallInputs& given,
                    const Snapshot& snapshot) {
     auto f = [&](const Placeholders& placeholders) {
-      TracedArguments traced{placeholders.arrays, placeholders.numbers};
-      std::vector<nb::object> values;
-      for (size_t i = 0; i < arguments.positional + arguments.named(); i++)
-        values.push_back(traced.replace(arguments.values[i]));
-      std::vector<PyObject*> pointers;
-      for (const nb::object& value : values) pointers.push_back(value.ptr());
-      return Arguments{pointers.data(), arguments.positional, arguments.names}.call(fun_);
+      return OwnArguments(own, placeholders.arrays, placeholders.numbers).call(fun_);
     };
     t.run(f, [&] { return capture_for(given, true, nullptr); }, snapshot);
   }
@@ -557,9 +559,11 @@ class Compiled {
              static_cast<double>(now_ns() - begin) / 1e6, why);
   }
 
-  nb::object trace(const Arguments& arguments, const CallInputs& given) {
+  nb::object trace(const OwnArguments& own) {
     count(Counter::traces);
     const int64_t begin = log_enabled(LogTopic::compile) ? now_ns() : 0;
+    CallInputs given(own.arguments());
+    given.keep();
     Snapshot snapshot;
     const Captured state = capture_for(given, true, &snapshot);
     open_places(state, snapshot);
@@ -569,7 +573,7 @@ class Compiled {
     Arrays inputs, results;
     CompiledGraph::Call call;
     Trace t(state, given, key);
-    call_traced(t, arguments, given, snapshot);
+    call_traced(t, own, given, snapshot);
     for (const array* a : given.arrays) inputs.push_back(*a);
     for (size_t i = 0; i < state.holders.size(); i++) inputs.push_back(state.value(i));
     Inputs pointers;
@@ -750,17 +754,9 @@ nb::object make_compiled(nb::object fun, nb::object inputs, nb::object outputs) 
 }  // namespace
 
 Arrays outputs_without_running(nb::object fun, nb::args args, nb::kwargs kwargs) {
-  std::vector<PyObject*> values;
-  for (nb::handle value : args) values.push_back(value.ptr());
-  nb::list names;
-  for (auto [name, value] : kwargs) {
-    names.append(name);
-    values.push_back(value.ptr());
-  }
-  const nb::tuple all_names(names);
-  const Arguments arguments{values.data(), args.size(), all_names.ptr()};
-  if (nb::isinstance<Compiled>(fun)) return nb::cast<Compiled&>(fun).plan(arguments);
-  return Compiled(fun, nb::none(), nb::none()).plan(arguments);
+  const OwnArguments own(args, kwargs);
+  if (nb::isinstance<Compiled>(fun)) return nb::cast<Compiled&>(fun).plan(own);
+  return Compiled(fun, nb::none(), nb::none()).plan(own);
 }
 
 void await_trace() {

@@ -31,17 +31,35 @@ struct Arguments {
 
 using Inputs = InlineVector<const array*, 8>;
 
+// What a function gets in place of the caller's dicts, lists and sets, to any depth of them and of tuples,
+// is its own: what it does to them is seen in its result alone, when it is traced, when the trace runs, and
+// when it is called as it is. Objects, Modules and other kinds of dicts and lists too, are handed on.
+class OwnArguments {
+ public:
+  // As they are now, whatever others do to theirs afterwards.
+  explicit OwnArguments(const Arguments& theirs);
+  OwnArguments(const nb::args& args, const nb::kwargs& kwargs);
+
+  // The arrays and open numbers among them replaced in order.
+  OwnArguments(const OwnArguments& own, const Arrays& arrays, const std::vector<Number>& numbers);
+
+  Arguments arguments() const { return {pointers_.data(), positional_, names_.ptr()}; }
+  nb::object call(const nb::object& f) const { return arguments().call(f); }
+
+ private:
+  template <typename F>
+  void remake(const Arguments& from, const F& leaf);
+
+  std::vector<nb::object> values_;
+  std::vector<PyObject*> pointers_;
+  size_t positional_ = 0;
+  nb::object names_;  // a tuple, or none
+};
+
 // What a call was given: arrays (an input each), objects that are state, and all else as a key.
 class CallInputs {
  public:
-  explicit CallInputs(const Arguments& arguments) {
-    key.add(arguments.positional);
-    for (size_t i = 0; i < arguments.positional; i++) leaf(arguments.values[i]);
-    for (size_t i = 0; i < arguments.named(); i++) {
-      key.add(static_cast<uint64_t>(PyObject_Hash(arguments.name(i).ptr())));
-      leaf(arguments.value(i));
-    }
-  }
+  explicit CallInputs(const Arguments& arguments);
 
   CallInputs(const CallInputs&) = delete;
   CallInputs& operator=(const CallInputs&) = delete;
@@ -53,58 +71,23 @@ class CallInputs {
   }
 
   Inputs arrays;
+  InlineVector<bool, 8> may_look;  // of each: it is in a dict or list, a trace may go by its value
   std::vector<Number> numbers;
   std::vector<nb::handle> objects;
   CaptureKey key;
 
  private:
-  void tuple(nb::handle items) {
-    const RecursionLevel level("compile");
-    key.add(static_cast<uint64_t>(PyTuple_GET_SIZE(items.ptr())));
-    key.add(reinterpret_cast<uintptr_t>(Py_TYPE(items.ptr())));
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.ptr()); i++)
-      leaf(PyTuple_GET_ITEM(items.ptr(), i));
-  }
-
-  void leaf(nb::handle object) {
-    if (is_array(object)) {
-      key.add(1);
-      arrays.push_back(nb::inst_ptr<array>(object));
-    } else if (const auto number = open_number(object)) {
-      key.add(4 + static_cast<uint64_t>(number->kind));
-      numbers.push_back(*number);
-    } else if (is_key_constant(object)) {
-      key.add(2);
-      key.add(key_of_constant(object));
-    } else if (PyTuple_Check(object.ptr())) {
-      tuple(object);
-    } else {
-      key.add(3);
-      objects.push_back(object);
-    }
-  }
+  void leaf(nb::handle object);
+  void tuple(nb::handle items);
+  void list(nb::handle items);
+  void dict(nb::handle items);
+  void name(nb::handle key);
+  void begin(nb::handle container, Py_ssize_t size);
+  void held(nb::handle part);
 
   Arrays kept_;
-};
-
-// Arguments with the arrays and numbers among them (not those in objects) replaced in order.
-struct TracedArguments {
-  const Arrays& arrays;
-  const std::vector<Number>& numbers;
-  size_t next_array = 0, next_number = 0;
-
-  nb::object replace(nb::handle tree) {
-    if (is_array(tree)) return nb::cast(arrays[next_array++]);
-    if (open_number(tree)) return traced_number_object(numbers[next_number++]);
-    if (!PyTuple_Check(tree.ptr()) || is_key_constant(tree)) return nb::borrow(tree);
-    const RecursionLevel level("compile");
-    const Py_ssize_t n = PyTuple_GET_SIZE(tree.ptr());
-    nb::object items = nb::steal(PyTuple_New(n));
-    for (Py_ssize_t i = 0; i < n; i++)
-      PyTuple_SET_ITEM(items.ptr(), i, replace(PyTuple_GET_ITEM(tree.ptr(), i)).release().ptr());
-    if (PyTuple_CheckExact(tree.ptr())) return items;
-    return nb::hasattr(tree, "_fields") ? tree.type().attr("_make")(items) : tree.type()(items);
-  }
+  InlineVector<nb::object, 8> held_;  // what a hash of the user's might drop
+  int depth_ = 0;                     // of dicts and lists
 };
 
 }  // namespace cermet::python

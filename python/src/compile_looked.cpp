@@ -9,17 +9,17 @@
 namespace cermet::python {
 
 void LookedValues::look(Node& placeholder) {
-  const size_t first = placeholders_.size() - values_.size();
   for (size_t i = 0; i < values_.size(); i++) {
-    if (placeholders_[first + i].node().get() != &placeholder) continue;
-    values_[i].eval();
-    const Node& value = *values_[i].node();
+    if (!values_[i] || placeholders_[i].node().get() != &placeholder) continue;
+    const array known(values_[i]);
+    known.eval();
+    const Node& value = *values_[i];
     for (const Dim& dim : placeholder.shape.dims()) (void)static_cast<int64_t>(dim);
     placeholder.buffer = value.buffer;
     placeholder.layout = value.layout;
     placeholder.set_pending(0, 0);
     placeholder.state.store(NodeState::ready, std::memory_order_release);
-    looked_.emplace_back(first + i, values_[i]);
+    looked_.emplace_back(i, known);
     return;
   }
 }

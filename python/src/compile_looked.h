@@ -14,9 +14,10 @@ namespace cermet::python {
 
 class LookedValues final : public KnownValues {
  public:
-  // The last placeholders stand for these values.
-  LookedValues(const Arrays& placeholders, const Arrays& values)
-      : placeholders_(placeholders), values_(values) {}
+  // What each placeholder stands for; null where that may not be looked at.
+  using Values = std::vector<NodeRef>;
+  LookedValues(const Arrays& placeholders, Values values)
+      : placeholders_(placeholders), values_(std::move(values)) {}
 
   void look(Node& placeholder) override;
 
@@ -25,7 +26,8 @@ class LookedValues final : public KnownValues {
   const List& looked() const { return looked_; }
 
  private:
-  const Arrays &placeholders_, &values_;
+  const Arrays& placeholders_;
+  const Values values_;
   List looked_;
 };
 

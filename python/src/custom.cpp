@@ -3,6 +3,7 @@
 // trees like its arguments and results. What is kept of a call for them are trees without arrays: a
 // handle would keep data that nothing else needs.
 #include "bind.h"
+#include "compile_inputs.h"
 #include "foreign.h"
 
 namespace cermet::python {
@@ -264,7 +265,7 @@ nb::object call_checkpointed(nb::handle fun, nb::args args, nb::kwargs kwargs) {
   nb::object value;
   Arrays given;
   const Arrays results = checkpointed([&] {
-    value = fun(*args, **kwargs);
+    value = OwnArguments(args, kwargs).call(nb::borrow(fun));
     return given = tree_arrays("checkpoint", value);
   });
   return with_results(value, given, results);

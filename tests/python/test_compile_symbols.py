@@ -340,17 +340,6 @@ def test_growing_cache():
 # --- state that arguments bring ---
 
 
-def test_list_argument_is_state():
-    @mx.compile
-    def f(x, cache):
-        cache[0] = cache[0] + x
-        return cache[0] * 2
-
-    cache = [mx.zeros((2,))]
-    for k in range(1, 4):
-        assert f(mx.ones((2,)), cache).tolist() == [2 * k] * 2 and cache[0].tolist() == [k] * 2
-
-
 def test_module_argument_is_state():
     compiled = mx.compile(lambda model, x: model(x))
     x = normal(2, 4)

@@ -174,6 +174,69 @@ def test_an_optimizer_of_ones_own():
     same_values(run)
 
 
+def lamb(lib):
+    """As users write one: settings in the state, some of them schedules, and compiled below."""
+    mx = lib.mx
+
+    class Lamb(lib.optim.Optimizer):
+        def __init__(self, learning_rate, betas=(0.9, 0.99), eps=1e-6, weight_decay=0.1):
+            super().__init__()
+            self._maybe_schedule("learning_rate", learning_rate)
+            self._maybe_schedule("decay", weight_decay)
+            self.betas, self.eps = betas, eps
+
+        def init_single(self, parameter, state):
+            state["m"] = mx.zeros_like(parameter)
+            state["v"] = mx.zeros_like(parameter)
+
+        def apply_single(self, gradient, parameter, state):
+            rate = self.learning_rate.astype(gradient.dtype)
+            decay = self.state["decay"].astype(gradient.dtype)
+            b1, b2 = self.betas
+            state["m"] = b1 * state["m"] + (1 - b1) * gradient
+            state["v"] = b2 * state["v"] + (1 - b2) * mx.square(gradient)
+            step = state["m"] / (mx.sqrt(state["v"]) + self.eps) + decay * parameter
+            norm, size = (mx.sqrt(mx.square(a).sum()) for a in (parameter, step))
+            ratio = mx.where((norm > 0) & (size > 0), norm / (size + self.eps), 1.0)
+            return parameter - rate * ratio * step
+
+    return Lamb
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_an_optimizer_with_settings_of_ones_own(dtype):
+    def run(lib):
+        optimizer = lamb(lib)(warmup(lib), weight_decay=lambda step: 0.1 / (step + 1))
+        return after_steps(lib, optimizer, 4, dtype), optimizer.state, optimizer.learning_rate
+
+    same_values(run, **({} if dtype == "float32" else {"rtol": 2e-3, "atol": 2e-3}))
+
+
+def test_an_optimizer_of_ones_own_in_a_compiled_step():
+    def run(lib):
+        model = fill(lib, lib.nn.Linear(6, 4))
+        several = lib.optim.MultiOptimizer(
+            [lamb(lib)(warmup(lib)), lib.optim.SGD(0.1)], [lambda path, g: path == "weight"]
+        )
+        several.init(model.trainable_parameters())
+        state = [model.state, several.state]
+
+        def step(x):
+            loss, gradients = lib.nn.value_and_grad(model, lambda x: model(x).square().mean())(x)
+            several.update(model, gradients)
+            return loss
+
+        compiled = lib.mx.compile(step, inputs=state, outputs=state)
+        losses = [compiled(lib.mx.array(values((3, 6)))) for _ in range(4)]
+        saved = lib.optim.MultiOptimizer(
+            [lamb(lib)(0.3), lib.optim.SGD(0.1)], [lambda path, g: path == "weight"]
+        )
+        saved.state = several.state
+        return losses, model.parameters(), saved.state, saved.optimizers[0].learning_rate
+
+    same_values(run)
+
+
 def test_the_base_has_no_rule():
     parameters = tree_of_arrays(CERMET, 0)
     optimizer = CERMET.optim.Optimizer()

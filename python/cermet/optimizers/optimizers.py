@@ -117,7 +117,7 @@ class Optimizer:
         self._require("a finite number", math.isfinite, learning_rate=learning_rate)
         self.state["learning_rate"] = mx.array(learning_rate)
 
-    def _schedule(self, name, value):
+    def _maybe_schedule(self, name, value):
         """Put the setting `name` into the state: a number, an array or a function of the step."""
         if callable(value):
             self._schedulers[name] = value
@@ -268,7 +268,7 @@ class SGD(Optimizer):
                 f"[SGD] nesterov with momentum {momentum} and dampening {dampening}; "
                 "it needs a momentum above 0 and no dampening"
             )
-        self._schedule("learning_rate", learning_rate)
+        self._maybe_schedule("learning_rate", learning_rate)
         self.momentum = momentum
         self.weight_decay = weight_decay
         self.dampening = dampening
@@ -295,7 +295,7 @@ class RMSprop(Optimizer):
         super().__init__()
         self._require_rates(alpha=alpha)
         self._require_least(0, eps=eps)
-        self._schedule("learning_rate", learning_rate)
+        self._maybe_schedule("learning_rate", learning_rate)
         self.alpha = alpha
         self.eps = eps
 
@@ -315,7 +315,7 @@ class Adagrad(Optimizer):
     def __init__(self, learning_rate, eps=1e-8):
         super().__init__()
         self._require_least(0, eps=eps)
-        self._schedule("learning_rate", learning_rate)
+        self._maybe_schedule("learning_rate", learning_rate)
         self.eps = eps
 
     def init_single(self, parameter, state):
@@ -337,7 +337,7 @@ class AdaDelta(Optimizer):
         super().__init__()
         self._require_rates(rho=rho)
         self._require_least(0, eps=eps)
-        self._schedule("learning_rate", learning_rate)
+        self._maybe_schedule("learning_rate", learning_rate)
         self.rho = rho
         self.eps = eps
 
@@ -365,7 +365,7 @@ class Adam(Optimizer):
         super().__init__()
         self._require_pair("in [0, 1)", lambda b: 0 <= b < 1, betas=betas)
         self._require_least(0, eps=eps)
-        self._schedule("learning_rate", learning_rate)
+        self._maybe_schedule("learning_rate", learning_rate)
         self.betas = betas
         self.eps = eps
         self.bias_correction = bias_correction
@@ -435,7 +435,7 @@ class Lion(Optimizer):
         super().__init__()
         self._require_pair("in [0, 1]", lambda b: 0 <= b <= 1, betas=betas)
         self._require_least(0, weight_decay=weight_decay)
-        self._schedule("learning_rate", learning_rate)
+        self._maybe_schedule("learning_rate", learning_rate)
         self.betas = betas
         self.weight_decay = weight_decay
 
@@ -484,7 +484,7 @@ class Adafactor(Optimizer):
                 "[Adafactor] there is no learning_rate and relative_step is False; give one of them"
             )
         if learning_rate is not None:
-            self._schedule("learning_rate", learning_rate)
+            self._maybe_schedule("learning_rate", learning_rate)
         self.eps = eps
         self.clip_threshold = clip_threshold
         self.decay_rate = decay_rate
@@ -560,7 +560,7 @@ class Muon(Optimizer):
         self._require_rates(momentum=momentum)
         self._require_least(0, weight_decay=weight_decay)
         require_sizes("Muon", 0, ns_steps=ns_steps)
-        self._schedule("learning_rate", learning_rate)
+        self._maybe_schedule("learning_rate", learning_rate)
         self.momentum = momentum
         self.weight_decay = weight_decay
         self.nesterov = nesterov
