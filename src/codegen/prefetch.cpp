@@ -293,7 +293,7 @@ class Planner {
   // The pass with the most work for each array that it fetches. The loader has its own to wait for, but is
   // better than one with little work: memory takes few requests at once. Of those, stores take many.
   size_t fetcher(size_t loader) const {
-    constexpr int kWait = 4;  // about what the work must be beyond
+    constexpr int kWait = 2;  // about what the work must be beyond
     const auto room = [&](size_t i) {
       const auto found = ahead_.find(passes_[i].loop);
       const size_t arrays = found == ahead_.end() ? 1 : 1 + found->second.size();
