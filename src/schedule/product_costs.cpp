@@ -17,7 +17,7 @@ using ir::Scheme;
 #define CERMET_TILE_WORK(X)                                                                        \
   X(add) X(call) X(out) X(out_l2) X(out_l3) X(out_row) X(pack_a) X(pack_a_along) X(pack_a_row)     \
   X(pack_across) X(pack_along) X(pack_row) X(read_l2) X(read_l3) X(split) X(split_k) X(strip)      \
-  X(strip_k) X(tile) X(tile_k)
+  X(strip_k) X(tile) X(tile_k) X(whole) X(whole_l2) X(whole_l3)
 #define CERMET_PANEL_WORK(X)                                                                       \
   X(add) X(call) X(end) X(end_row) X(end_turned) X(ends_4) X(ends_8) X(groups_4) X(groups_8)       \
   X(pack_across) X(pack_along) X(pack_unit) X(read_l2) X(read_l3) X(rest_4) X(rest_8) X(sums_l2)   \
@@ -148,6 +148,13 @@ TileWork tile_work(Scheme scheme, const CostShape& s) {
     work.split_k = tiles * k * share;
     work.add = out * static_cast<double>(pieces);
   }
+  if (whole) {
+    // Written by one item, then read by every block of rows.
+    const double size = s.dtype == Dtype::bfloat16 ? 2 : 4, packed = n * k;
+    work.whole = 1;
+    if (size * packed > kL2) work.whole_l2 = packed * static_cast<double>(rows) * share;
+    if (size * packed > kL3 / 2) work.whole_l3 = packed * (1 + static_cast<double>(rows) * share);
+  }
   if (s.bytes() > kL2) work.read_l2 = reads, work.out_l2 = out;
   if (s.bytes() > kL3) work.read_l3 = reads;
   if (4 * out > kL3 / 2) work.out_l3 = out;
@@ -241,10 +248,13 @@ const Costs* costs_of(const ProductShape& p, const ir::TargetFacts& facts) {
 
 }  // namespace
 
+bool is_small(const ProductShape& p) {
+  return static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) <
+         kLeastWork;
+}
+
 Scheme cheapest_of(const ProductShape& p, Scheme given, const ir::TargetFacts& facts) {
-  const double work =
-      static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-  if (work < kLeastWork) return given;
+  if (is_small(p)) return given;
   const Costs* costs = costs_of(p, facts);
   if (costs == nullptr) return given;
   const CostShape shape = shape_of(p);

@@ -11,6 +11,8 @@
 
 namespace cermet::schedule {
 
+// Rows alone decide.
+bool is_small(const ProductShape& product);
 // `given` where costs are not known, or it is about as good, or the product is small.
 ir::Scheme cheapest_of(const ProductShape& product, ir::Scheme given, const ir::TargetFacts& facts);
 

@@ -29,12 +29,13 @@ enum class Kind : uint8_t {
   complex,
   floating,        // real or complex
   real,            // float32 and float64
-  full,            // ..., in vectors of 64 bytes
-  narrow,          // ..., in shorter ones
+  full,            // ..., and float16 without tile instructions, in vectors of 64 bytes
+  narrow,          // float32 and float64 in shorter ones
   half,            // float16 and bfloat16, or what is cast from them
   bfloat16,        // values of that dtype, by tile instructions
   bfloat16_whole,  // ..., k in whole tiles
   bfloat16_dot,    // ..., by dot instructions instead
+  packed,          // of these and float16 what fma packs whole
   parts,           // float32, float16 and complex64 in bfloat16 parts, by tile instructions
   real_parts,      // ..., but complex64
   bytes,           // integers of 8 bits by tile instructions
@@ -46,6 +47,7 @@ struct Range {
 };
 
 enum class Sum : uint8_t { any, is_long };
+enum class Work : uint8_t { any, is_small };           // too small for costs to decide
 enum class Form : uint8_t { any, wide, tall };         // m < n; m >= n
 enum class Lies : uint8_t { any, along_k, across_k };  // in memory
 
@@ -56,14 +58,13 @@ struct Row {
   Lies a = Lies::any, larger_lies = Lies::any;  // A, the larger operand
   Range m = {};
   Range few = {}, many = {};  // of m and n, the lesser and the larger
-  Range k = {};
-  Range batch = {};
+  Range k = {}, batch = {};
   Range larger = {};  // elements of the larger operand
   Range blocks = {};  // of kTiledRows x kTiledRows
   Sum sum = Sum::any;
+  Work work = Work::any;
   Scheme scheme;
-  std::optional<Scheme> kept =
-      {};  // weights that serve again: of the same bits, by a packing that is kept
+  std::optional<Scheme> kept = {};  // of the same bits, by packing weights that serve again
 };
 
 // The first row that fits is taken.
@@ -447,7 +448,7 @@ constexpr Row kTable[] = {
     {.kind = Kind::full,
      .larger_lies = Lies::along_k,
      .few = {9, 12},
-     .many = {17},
+     .many = {9},
      .k = {129},
      .scheme = Scheme::panel_four},
     {.kind = Kind::full,
@@ -471,7 +472,7 @@ constexpr Row kTable[] = {
     {.kind = Kind::bfloat16_dot,
      .larger_lies = Lies::along_k,
      .few = {9, 12},
-     .many = {17},
+     .many = {9},
      .k = {129},
      .scheme = Scheme::panel_four},
     {.kind = Kind::narrow,
@@ -492,7 +493,7 @@ constexpr Row kTable[] = {
     {.kind = Kind::full,
      .larger_lies = Lies::along_k,
      .few = {9, 32},
-     .many = {17},
+     .many = {9},
      .k = {129},
      .scheme = Scheme::panel},
     {.kind = Kind::full,
@@ -505,13 +506,13 @@ constexpr Row kTable[] = {
      .form = Form::tall,
      .larger_lies = Lies::across_k,
      .few = {13, 32},
-     .many = {17},
+     .many = {9},
      .k = {33},
      .scheme = Scheme::panel},
     {.kind = Kind::full,
      .larger_lies = Lies::across_k,
      .few = {13, 16},
-     .many = {17},
+     .many = {9},
      .k = {65},
      .scheme = Scheme::panel},
     {.kind = Kind::full,
@@ -530,7 +531,7 @@ constexpr Row kTable[] = {
     {.kind = Kind::bfloat16_dot,
      .larger_lies = Lies::along_k,
      .few = {9, 16},
-     .many = {17},
+     .many = {9},
      .k = {257},
      .scheme = Scheme::panel},
     {.kind = Kind::bfloat16_dot,
@@ -684,6 +685,8 @@ constexpr Row kTable[] = {
      .scheme = Scheme::fma_local,
      .kept = Scheme::fma},
     {.kind = Kind::bytes, .m = {0, ir::kTiledRows}, .scheme = Scheme::fma_local},
+    // Packing whole is a pass of its own: a microsecond or two, of ten. Up to 1.7 times fma.
+    {.kind = Kind::packed, .m = {0, 258}, .work = Work::is_small, .scheme = Scheme::fma_local},
     {.kind = Kind::any, .scheme = Scheme::fma},
 };
 
@@ -701,22 +704,23 @@ bool is_plain_real(const ProductShape& p) {
   return is_floating(p.dtype) && !is_half(p.dtype) && p.a.dtype == p.dtype && p.b.dtype == p.dtype;
 }
 
-bool is_bfloat16(const ProductShape& p) {
-  return p.a.dtype == Dtype::bfloat16 && p.b.dtype == Dtype::bfloat16;
-}
+bool is_all(const ProductShape& p, Dtype d) { return p.a.dtype == d && p.b.dtype == d; }
 
 bool is_of(Kind kind, const ProductShape& p, const ir::TargetFacts& facts) {
-  const bool tiles = facts.amx_bf16;
+  const bool tiles = facts.amx_bf16, wide = facts.vector_bytes == 64;
+  const bool dots = !tiles && facts.dot_bf16 && is_all(p, Dtype::bfloat16);
+  const bool is_float16 = !tiles && is_all(p, Dtype::float16);
   switch (kind) {
     case Kind::any: return true;
     case Kind::complex: return is_complex(p.dtype);
     case Kind::floating: return is_floating(real_of(p.dtype));
     case Kind::real: return is_plain_real(p);
-    case Kind::full: return is_of(Kind::real, p, facts) && facts.vector_bytes == 64;
+    case Kind::full: return wide && (is_plain_real(p) || is_float16);
     case Kind::narrow: return is_of(Kind::real, p, facts) && facts.vector_bytes < 64;
     case Kind::half: return is_half(p.dtype) || is_half(p.a.dtype) || is_half(p.b.dtype);
-    case Kind::bfloat16: return tiles && is_bfloat16(p);
-    case Kind::bfloat16_dot: return !tiles && facts.dot_bf16 && is_bfloat16(p);
+    case Kind::bfloat16: return tiles && is_all(p, Dtype::bfloat16);
+    case Kind::bfloat16_dot: return dots;
+    case Kind::packed: return is_float16 ? wide : dots && !p.a.along_k;
     case Kind::bfloat16_whole:
       return is_of(Kind::bfloat16, p, facts) && p.k % ir::tile_depth_of(Dtype::bfloat16) == 0;
     case Kind::parts:
@@ -740,7 +744,8 @@ bool fits(const Row& row, const ProductShape& p, const ir::TargetFacts& facts) {
          row.k.holds(p.k) && row.batch.holds(p.batch) &&
          row.larger.holds(p.k * std::max(p.m, p.n)) &&
          row.blocks.holds(p.batch * count(p.m) * count(p.n)) &&
-         (row.sum == Sum::any || is_long(p)) && is_of(row.kind, p, facts);
+         (row.sum == Sum::any || is_long(p)) && (row.work == Work::any || is_small(p)) &&
+         is_of(row.kind, p, facts);
 }
 
 // The scheme of CERMET_MATMUL_SCHEME can make the product.

@@ -194,6 +194,25 @@ def test_the_figures_bear_the_choice_out(dtype):
     assert sum(map(math.log, slower)) < math.log(1.06) * len(slower)
 
 
+def test_small_products_do_not_pack_whole():
+    cases = {
+        ("float16", 25, 90, 25, False, True): "fma_local",
+        ("float16", 5, 587, 27, False, True): "fma_local",
+        ("float16", 300, 60, 4, False, True): "fma",
+        ("float16", 9, 76, 160, True, True): "panel_four",
+        ("bfloat16", 34, 33, 27, True, True): "fma_local",
+        ("bfloat16", 34, 33, 27, False, True): "fma",  # A is read in place
+        ("float32", 34, 33, 27, False, True): "fma",
+        ("float32", 15, 14, 303, False, True): "panel",
+        ("float16", 15, 14, 303, False, True): "panel",
+        ("bfloat16", 15, 14, 303, False, True): "panel",
+    }
+    assert {case: chosen(case[1:], case[0], **WIDE) for case in cases} == cases
+    # In shorter vectors, or where there are tile instructions, float16 has no such rows.
+    for other in ({**WIDE, "vector_bytes": 32}, {**WIDE, "tiles": True}):
+        assert chosen((25, 90, 25, False, True), "float16", **other) == "fma"
+
+
 def test_work_is_counted():
     """Of 12 x 32 times 32 x 130 in float32, by hand: two tiles of 6 rows by three of 64 columns;
     three panels of 4 rows or two of 8, that take B by 64 or 32 columns."""
@@ -208,5 +227,8 @@ def test_work_is_counted():
     assert counts["tile_k_8"] == 2 * 4 * 32 and counts["rest_8"] == 2 * 1 * 2
     counts = work["panel_four"][1]
     assert counts["tile_k_4"] == 3 * 2 * 32 and counts["rest_4"] == 3 * 1 * 2
+    assert counts.get("whole", 0) == 0  # B is packed by the items, as A is read in place
+    packed = gemm_costs.work_of("float16", case)
+    assert packed["fma"][1]["whole"] == 1 and packed["fma_local"][1]["whole"] == 0
     work = gemm_costs.work_of("float32", (12, 130, 1025, False, False))
     assert work["fma_split_k"][1]["add"] == 3 * 12 * 130
