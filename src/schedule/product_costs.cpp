@@ -189,7 +189,8 @@ PanelWork panel_work(Scheme scheme, const CostShape& s) {
     (four ? work.ends_4 : work.ends_8) = groups * static_cast<double>(up(s.k, kPiece));
   } else {
     const int64_t tile = four ? 64 : 32;
-    (four ? work.tile_k_4 : work.tile_k_8) = share * p * static_cast<double>(many / tile) * k;
+    const int64_t whole = many / tile;
+    (four ? work.tile_k_4 : work.tile_k_8) = share * p * static_cast<double>(whole) * k;
     (four ? work.rest_4 : work.rest_8) =
         share * p * static_cast<double>(up(many % tile, kUnit)) * units;
     work.sweep = share * p * units * static_cast<double>(up(many, width));
