@@ -5,6 +5,9 @@
 An array passes where a number, not a size, is wanted: in a trace its value is not known.
 """
 
+import re
+from functools import wraps
+
 import cermet.core as mx
 
 
@@ -62,6 +65,34 @@ def require_type(op, wanted, kind, **values):
 def require_arrays(op, **arrays):
     """Each is an array."""
     require_type(op, "an array", mx.array, **arrays)
+
+
+def _in_package(traceback):
+    while traceback is not None:
+        if not traceback.tb_frame.f_globals.get("__name__", "").startswith("cermet."):
+            return False
+        traceback = traceback.tb_next
+    return True
+
+
+def names_errors(function):
+    """The function, or a layer's call, whose errors name it: what the ops that it is made of refuse
+    is told of as what was called. Errors of functions that the user gave stay as they are.
+    """
+    owner, _, method = function.__qualname__.rpartition(".")
+    name = owner if method == "__call__" else function.__qualname__
+
+    @wraps(function)
+    def call(*args, **kwargs):
+        try:
+            return function(*args, **kwargs)
+        except (ValueError, TypeError, LookupError, OverflowError) as error:
+            text = error.args[0] if error.args else None
+            if isinstance(text, str) and _in_package(error.__traceback__):
+                error.args = (re.sub(r"^\[[\w.]+\] ", f"[{name}] ", text), *error.args[1:])
+            raise
+
+    return call
 
 
 def path_pairs(op, tree):

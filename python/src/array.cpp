@@ -200,21 +200,25 @@ void def_companions(nb::module_& m) {
 }
 
 void def_conversions(nb::class_<array>& c) {
-  c.def("item", &to_python_scalar, "The one element as a Python scalar; evaluates.");
+  c.def(
+      "item", [](const array& a) { return to_python_scalar(a, "item"); },
+      "The one element as a Python scalar; evaluates.");
   c.def("tolist", &to_list, "The elements as nested lists, or a scalar for 0-d; evaluates.");
-  c.def("__bool__", [](const array& a) { return nb::bool_(nb::object(to_python_scalar(a))); });
+  c.def("__bool__",
+        [](const array& a) { return nb::bool_(nb::object(to_python_scalar(a, "bool"))); });
   c.def("__int__",
-        [](const array& a) { return nb::steal(PyNumber_Long(to_python_scalar(a).ptr())); });
-  c.def("__float__",
-        [](const array& a) { return nb::steal(PyNumber_Float(to_python_scalar(a).ptr())); });
+        [](const array& a) { return nb::steal(PyNumber_Long(to_python_scalar(a, "int").ptr())); });
+  c.def("__float__", [](const array& a) {
+    return nb::steal(PyNumber_Float(to_python_scalar(a, "float").ptr()));
+  });
   c.def("__complex__", [](const array& a) {
-    return nb::module_::import_("builtins").attr("complex")(to_python_scalar(a));
+    return nb::module_::import_("builtins").attr("complex")(to_python_scalar(a, "complex"));
   });
   c.def("__index__", [](const array& a) {
     CERMET_CHECK(a.ndim() == 0 && is_integer(a.dtype()), type, "index",
                  "an array of shape {} and dtype {} is no index; one without axes, of integers, is",
                  a.shape().to_string(), name_of(a.dtype()));
-    return nb::steal(PyNumber_Index(to_python_scalar(a).ptr()));
+    return nb::steal(PyNumber_Index(to_python_scalar(a, "index").ptr()));
   });
   c.def("__format__", [](nb::object self, const std::string& spec) -> nb::object {
     const array a = to_array(self);
@@ -222,7 +226,7 @@ void def_conversions(nb::class_<array>& c) {
     CERMET_CHECK(a.ndim() == 0, type, "format",
                  "an array of shape {} has no format '{}'; only 0-d arrays have",
                  a.shape().to_string(), spec);
-    return to_python_scalar(a).attr("__format__")(spec);
+    return to_python_scalar(a, "format").attr("__format__")(spec);
   });
   c.def("__repr__", &repr_of);
 }

@@ -144,7 +144,7 @@ ShapeList to_shape_list(const char* op, nb::handle shape,  // int or sequence
                         const char* what = "the shape");
 Shape to_shape(const char* op, nb::handle shape);
 nb::tuple shape_tuple(const Shape& shape);
-nb::object to_python_scalar(const array& a);  // item()
+nb::object to_python_scalar(const array& a, const char* op);  // item()
 nb::object to_list(const array& a);
 // NumPy array; copy false: shares memory (writable).
 nb::object to_numpy(const array& a, bool copy);

@@ -11,6 +11,7 @@
 #include "compile_number.h"
 #include "graph/hooks.h"
 #include "ops/operators.h"
+#include "runtime/cgroup.h"
 #include "runtime/poll.h"
 
 namespace cermet::python {
@@ -231,6 +232,22 @@ nb::object nested_list(const array& a, const char* data, int axis, SparsePoll& p
   for (int64_t i = 0; i < a.shape()[axis]; i++)
     list.append(nested_list(a, data + i * step, axis + 1, poll));
   return list;
+}
+
+// The lists of a broadcast array, or of one with empty rows, may be far larger than the array.
+void check_lists_fit(const Shape& shape) {
+  constexpr double kList = 56, kItem = sizeof(PyObject*);  // bytes, without the numbers
+  double lists = 1, bytes = 0;
+  for (int axis = 0; axis < shape.ndim(); axis++) {
+    const auto size = static_cast<double>(shape[axis]);
+    bytes += lists * (kList + kItem * size);
+    lists *= size;
+  }
+  const auto most = static_cast<double>(physical_memory());
+  CERMET_CHECK(bytes <= most, memory, "tolist",
+               "lists for shape {} take at least {:.3g} bytes, the machine has {:.3g}; take a part "
+               "of the array",
+               shape.to_string(), bytes, most);
 }
 
 }  // namespace
@@ -519,9 +536,9 @@ nb::tuple shape_tuple(const Shape& shape) {
   return nb::borrow<nb::tuple>(tuple);
 }
 
-nb::object to_python_scalar(const array& a) {
+nb::object to_python_scalar(const array& a, const char* op) {
   CERMET_CHECK(
-      a.size() == 1, value, "item",
+      a.size() == 1, value, op,
       "the array has shape {}, {} elements; only an array of one element converts to a scalar",
       a.shape().to_string(), a.size());
   if (!a.is_ready())
@@ -533,6 +550,7 @@ nb::object to_python_scalar(const array& a) {
 }
 
 nb::object to_list(const array& a) {
+  check_lists_fit(a.shape());
   if (!a.is_ready())
     without_gil([&] {
       a.eval();

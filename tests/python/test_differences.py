@@ -85,8 +85,40 @@ def windows_are_exact(mx):
     return np.abs(np.float64(mx.hanning(7).tolist()) - np.hanning(7)).max() < 3e-8
 
 
+TWO_COTANGENTS = "mx.vjp(lambda x: x * 2, [mx.ones((1,))], [mx.ones((1,))] * 2)[1][0].tolist()"
+COMPILED_SUM = "mx.compile(lambda s: mx.array(2) * len(s))"
+
+
+def kind_in_a_trace(mx):
+    """The class of what a compiled function is given."""
+
+    class Own(dict):
+        pass
+
+    return mx.compile(lambda d: type(d).__name__)(Own(x=mx.array(1)))
+
+
 # The row's first words; an expression; Cermet's answer; MLX's (None: not asked).
 ROWS = [
+    ("`vjp` with more", TWO_COTANGENTS, ValueError, [2.0]),
+    (
+        "`grad` of a function that gives None",
+        "mx.grad(lambda x: None)(mx.array(1.0))",
+        TypeError,
+        ValueError,
+    ),
+    (
+        "`grad` of a function that gives None",
+        "mx.grad(lambda x: 1.0)(mx.array(1.0))",
+        TypeError,
+        ValueError,
+    ),
+    ("`load` of a file", "mx.load('/not/there.npy')", OSError, RuntimeError),
+    ("`load` of a file", "mx.load('/not/there.npz')", OSError, ValueError),
+    ("sets, numbers", f"{COMPILED_SUM}({{1, 2}}).item()", 4, ValueError),
+    ("sets, numbers", "mx.compile(lambda n: mx.array(2) * n)(1j).item() == 2j", True, ValueError),
+    ("sets, numbers", f"{COMPILED_SUM}(slice(2))", ValueError, ValueError),
+    ("Modules and other", kind_in_a_trace, "Own", "dict"),
     ("an index out of range", "mx.zeros((3,))[5]", IndexError, None),
     ("half-typed", "(mx.array([6e4]).astype(mx.float16) * 2 / 2).tolist()", [6e4], [INF]),
     ("mean of a long", "mx.mean(mx.full((100000,), 10.0, mx.float16)).item()", 10, INF),
@@ -261,7 +293,7 @@ def answer(lib, what):
     names = {"mx": lib.mx, "np": np, "NAN": NAN, "INF": INF, "math": math, "pickle": pickle}
     try:
         return what(lib.mx) if callable(what) else eval(what, names)
-    except (ValueError, IndexError, OverflowError, TypeError) as error:
+    except (ValueError, IndexError, OverflowError, TypeError, OSError, RuntimeError) as error:
         return type(error)
 
 

@@ -3,6 +3,7 @@
 work going on after them.
 """
 
+import itertools
 import re
 import signal
 import subprocess
@@ -406,8 +407,11 @@ def test_a_compiled_function_takes_state_that_holds_itself():
     """What it captures may lead back to where it was."""
     for tree in (self_holding()["list"], self_holding()["dict"]):
         first = tree[0] if isinstance(tree, list) else tree["a"]
-        f = mx.compile(lambda t: (t[0] if isinstance(t, list) else t["a"]) + 1)
-        assert f(tree).item() == f(tree).item() == first.item() + 1
+        state = {"tree": tree}
+        f = mx.compile(
+            lambda x, s=state: (s["tree"][0 if isinstance(s["tree"], list) else "a"]) + x
+        )
+        assert f(mx.array(1)).item() == f(mx.array(1)).item() == first.item() + 1
 
 
 def test_recursion_of_the_caller_is_told_as_such():
@@ -592,3 +596,89 @@ except KeyboardInterrupt:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert run.stdout.strip() == "interrupted [2.0, 2.0, 2.0]", run.stderr
     assert signal.getsignal(signal.SIGINT) is not None
+
+
+CALLED = """
+nn.glu(mx.zeros((2, 3)))                                | [glu] axis -1 of shape (2, 3) has an odd
+nn.GLU()(mx.zeros((2, 3)))                              | [GLU] axis -1 of shape (2, 3) has an odd
+nn.glu(mx.zeros((2, 4)), axis=3)                        | [glu] axis 3 is out of range
+nn.Bilinear(3, 4, 5)({X}, {X})                          | [Bilinear] x2 has shape (2, 3); it must
+nn.Bilinear(4, 3, 5)({X}, {X})                          | [Bilinear] x1 has shape (2, 3); it must
+nn.Bilinear(3, 3, 5)({X}, mx.zeros((3, 3)))             | [Bilinear] shapes
+nn.Linear(4, 2)({X})                                    | [Linear] shapes (2, 3) and (4, 2)
+nn.Sequential(nn.Linear(4, 2))({X})                     | [Linear] shapes (2, 3) and (4, 2)
+nn.LayerNorm(4)({X})                                    | [LayerNorm] the weight has shape (4,)
+nn.RMSNorm(4)({X})                                      | [RMSNorm] the weight has shape (4,)
+nn.BatchNorm(4)({X})                                    | [BatchNorm] shapes (4,) and (3,)
+nn.InstanceNorm(4, affine=True)(mx.zeros((1, 2, 3)))    | [InstanceNorm] shapes (4,)
+nn.GroupNorm(1, 4)({X})                                 | [GroupNorm] shapes (4,) and (2, 3)
+nn.RoPE(4)({X})                                         | [RoPE] the array has shape (2, 3)
+nn.ALiBi()(mx.zeros((1, 1, 2, 3)), mask={X}.T)          | [ALiBi] shapes (1, 1, 2, 3) and (3, 2)
+nn.MultiHeadAttention(4, 2)(*[mx.zeros((1, 2, 3))] * 3) | [MultiHeadAttention] shapes (1, 2, 3)
+nn.TransformerEncoder(1, 4, 2)(mx.zeros((1, 2, 3)), 0)  | [LayerNorm] the weight has shape (4,)
+nn.RNN(4, 2)({X})                                       | [RNN] shapes (2, 3) and (4, 2)
+nn.GRU(4, 2)({X})                                       | [GRU] shapes (2, 3) and (4, 6)
+nn.LSTM(3, 2)({X}, hidden=mx.zeros((7,)))               | [LSTM] shapes (7,) and (2, 8)
+nn.Embedding(4, 2)({X})                                 | [Embedding] an index array has dtype
+nn.Embedding(4, 2).as_linear({X})                       | [Embedding.as_linear] shapes (2, 3)
+nn.PReLU(4)({X})                                        | [PReLU] shapes (4,) and (2, 3)
+nn.log_softmax({X}, axis=4)                             | [log_softmax] axis 4 is out of range
+nn.Softmin()(mx.array(1.0))                             | [Softmin] axis -1 given, but
+nn.mish("a")                                            | [mish] a str was given
+nn.losses.kl_div_loss({X}, mx.zeros((4,)))              | [kl_div_loss] shapes (4,) and (2, 3)
+nn.losses.hinge_loss({X}, mx.zeros((4,)))               | [hinge_loss] shapes (2, 3) and (4,)
+nn.losses.nll_loss({X}, mx.zeros((4,), mx.int32))       | [nll_loss] shapes
+nn.losses.mse_loss({X}, {X}, "all")                     | [mse_loss] reduction is 'all'
+nn.losses.cosine_similarity_loss({X}, {X}, axis=4)      | [cosine_similarity_loss] axis 4
+nn.Linear(3, 4).set_dtype("half")                       | [Module.set_dtype] dtype is 'half'
+bool({X})                                               | [bool] the array has shape (2, 3)
+int({X})                                                | [int] the array has shape (2, 3)
+float({X})                                              | [float] the array has shape (2, 3)
+complex({X})                                            | [complex] the array has shape (2, 3)
+{X}.item()                                              | [item] the array has shape (2, 3)
+"""
+
+
+@pytest.mark.parametrize("row", CALLED.strip().split("\n"))
+def test_errors_name_what_was_called(row):
+    code, message = (part.strip() for part in row.replace("{X}", X).rsplit(" | ", 1))
+    with pytest.raises((ValueError, TypeError, IndexError)) as raised:
+        eval(code)
+    assert str(raised.value).startswith(message)
+
+
+def test_errors_of_the_users_own_functions_stay():
+    def mine(x):
+        raise ValueError("[mine] is wrong")
+
+    with pytest.raises(ValueError, match=r"^\[mine\] is wrong$"):
+        nn.RNN(3, 2, nonlinearity=mine)(mx.zeros((2, 3)))
+
+
+# --- arrays of more rows than memory holds ---
+
+HUGE = mx.broadcast_to(mx.array(1.0), (2**40, 2))
+
+
+def test_huge_arrays_are_gone_over_lazily():
+    rows = list(itertools.islice(HUGE, 3))
+    assert [row.tolist() for row in rows] == [[1, 1]] * 3
+    assert [(a.tolist(), i) for a, i in zip(HUGE, range(2), strict=False)] == [
+        ([1, 1], 0),
+        ([1, 1], 1),
+    ]
+    assert next(iter(HUGE)).tolist() == next(reversed(HUGE)).tolist() == [1, 1]
+    assert next(enumerate(HUGE))[0] == 0 and len(HUGE) == 2**40
+    assert 1.0 in HUGE[:, 0] and HUGE[2**39 :: 2**38].shape == (2, 2)
+    assert "..." in repr(HUGE) and "..." in f"{HUGE}" and mx.array(HUGE).shape == HUGE.shape
+
+
+@pytest.mark.parametrize("shape", [(2**40, 2), (2, 2**40), (2**40,), (2**40, 0), (2**40, 2**20)])
+def test_lists_of_huge_arrays_are_refused(shape):
+    huge = mx.broadcast_to(mx.array(1.0), shape)
+    with pytest.raises(MemoryError, match=r"^\[tolist\] lists for shape .*; take a part of"):
+        huge.tolist()
+    for call in (list, tuple, sorted):
+        with pytest.raises(MemoryError):
+            call(huge if len(huge) == max(shape) else huge.T)
+    assert mx.broadcast_to(mx.array(1.0), (0, *shape)).tolist() == []

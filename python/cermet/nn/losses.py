@@ -5,7 +5,7 @@ import math
 from typing import Literal, get_args
 
 import cermet.core as mx
-from cermet.arguments import require, require_arrays, require_numbers
+from cermet.arguments import names_errors, require, require_arrays, require_numbers
 
 Reduction = Literal["none", "mean", "sum"]
 
@@ -43,6 +43,7 @@ def _at(op, scores, classes, axis):
         return mx.take_along_axis(scores, mx.expand_dims(classes, axis), axis).squeeze(axis)
 
 
+@names_errors
 def cross_entropy(logits, targets, weights=None, axis=-1, label_smoothing=0.0, reduction="none"):
     """-Σ p·log_softmax(logits) along `axis`, which the result lacks.
 
@@ -85,6 +86,7 @@ def cross_entropy(logits, targets, weights=None, axis=-1, label_smoothing=0.0, r
     return _reduce(_weighted("cross_entropy", total - score, weights), reduction)
 
 
+@names_errors
 def binary_cross_entropy(inputs, targets, weights=None, with_logits=True, reduction="mean"):
     """-(t·log(p) + (1 - t)·log(1 - p)), with p = sigmoid(inputs) or, without `with_logits`,
     p = inputs and each logarithm at least -100.
@@ -99,24 +101,28 @@ def binary_cross_entropy(inputs, targets, weights=None, with_logits=True, reduct
     return _reduce(_weighted("binary_cross_entropy", loss, weights), reduction)
 
 
+@names_errors
 def l1_loss(predictions, targets, reduction="mean"):
     """|predictions - targets|."""
     _same_shape("l1_loss", predictions=predictions, targets=targets)
     return _reduce(mx.abs(predictions - targets), reduction)
 
 
+@names_errors
 def mse_loss(predictions, targets, reduction="mean"):
     """(predictions - targets)²."""
     _same_shape("mse_loss", predictions=predictions, targets=targets)
     return _reduce(mx.square(predictions - targets), reduction)
 
 
+@names_errors
 def nll_loss(inputs, targets, axis=-1, reduction="none"):
     """-inputs[targets] along `axis`: log-probabilities and class indices."""
     require_arrays("nll_loss", inputs=inputs, targets=targets)
     return _reduce(-_at("nll_loss", inputs, targets, axis), reduction)
 
 
+@names_errors
 def gaussian_nll_loss(inputs, targets, vars, full=False, eps=1e-6, reduction="mean"):
     """(log(v) + (inputs - targets)²/v)/2 with v = max(vars, eps); `full` adds log(2π)/2."""
     _same_shape("gaussian_nll_loss", inputs=inputs, targets=targets, vars=vars)
@@ -128,11 +134,13 @@ def gaussian_nll_loss(inputs, targets, vars, full=False, eps=1e-6, reduction="me
     return _reduce(loss, reduction)
 
 
+@names_errors
 def kl_div_loss(inputs, targets, axis=-1, reduction="none"):
     """Σ exp(targets)·(targets - inputs) along `axis`; both are log-probabilities."""
     return _reduce(mx.sum(mx.exp(targets) * (targets - inputs), axis), reduction)
 
 
+@names_errors
 def smooth_l1_loss(predictions, targets, beta=1.0, reduction="mean"):
     """d²/(2·beta) where d = |predictions - targets| < beta, else d - beta/2; with beta 0, d."""
     _same_shape("smooth_l1_loss", predictions=predictions, targets=targets)
@@ -144,6 +152,7 @@ def smooth_l1_loss(predictions, targets, beta=1.0, reduction="mean"):
     return _reduce(loss, reduction)
 
 
+@names_errors
 def triplet_loss(
     anchors, positives, negatives, axis=-1, p=2, margin=1.0, eps=1e-6, reduction="none"
 ):
@@ -159,11 +168,13 @@ def triplet_loss(
     return _reduce(loss, reduction)
 
 
+@names_errors
 def hinge_loss(inputs, targets, reduction="none"):
     """max(1 - inputs·targets, 0), with targets -1 or 1."""
     return _reduce(mx.maximum(1 - inputs * targets, 0), reduction)
 
 
+@names_errors
 def huber_loss(inputs, targets, delta=1.0, reduction="none"):
     """d²/2 where d = |inputs - targets| <= delta, else delta·(d - delta/2)."""
     require_numbers("huber_loss", delta=delta)
@@ -172,12 +183,14 @@ def huber_loss(inputs, targets, delta=1.0, reduction="none"):
     return _reduce(loss, reduction)
 
 
+@names_errors
 def log_cosh_loss(inputs, targets, reduction="none"):
     """log(cosh(inputs - targets))."""
     errors = inputs - targets
     return _reduce(mx.logaddexp(errors, -errors) - math.log(2), reduction)
 
 
+@names_errors
 def cosine_similarity_loss(x1, x2, axis=1, eps=1e-8, reduction="none"):
     """x1·x2 / max(‖x1‖·‖x2‖, eps) along `axis`."""
     norms = [mx.sqrt(mx.sum(mx.square(x), axis=axis)) for x in (x1, x2)]
@@ -185,6 +198,7 @@ def cosine_similarity_loss(x1, x2, axis=1, eps=1e-8, reduction="none"):
     return _reduce(similarity, reduction)
 
 
+@names_errors
 def margin_ranking_loss(inputs1, inputs2, targets, margin=0.0, reduction="none"):
     """max(-targets·(inputs1 - inputs2) + margin, 0), with targets -1 or 1."""
     _same_shape("margin_ranking_loss", inputs1=inputs1, inputs2=inputs2, targets=targets)

@@ -8,40 +8,47 @@ ops: the core fuses them with their neighbours.
 import math
 
 import cermet.core as mx
-from cermet.arguments import require, require_sizes
+from cermet.arguments import names_errors, require, require_sizes
 from cermet.nn.layers.base import Module
 
 
+@names_errors
 def sigmoid(x):
     """1 / (1 + exp(-x))."""
     return mx.sigmoid(x)
 
 
+@names_errors
 def relu(x):
     """max(x, 0)."""
     return mx.maximum(x, 0)
 
 
+@names_errors
 def relu2(x):
     """max(x, 0)²."""
     return mx.square(mx.maximum(x, 0))
 
 
+@names_errors
 def relu6(x):
     """min(max(x, 0), 6)."""
     return mx.minimum(mx.maximum(x, 0), 6.0)
 
 
+@names_errors
 def leaky_relu(x, negative_slope=0.01):
     """max(x, negative_slope·x)."""
     return mx.maximum(negative_slope * x, x)
 
 
+@names_errors
 def prelu(x, alpha):
     """max(x, 0) + alpha·min(x, 0), with `alpha` an array that broadcasts against `x`."""
     return mx.maximum(0, x) + alpha * mx.minimum(0, x)
 
 
+@names_errors
 def elu(x, alpha=1.0):
     """x where x > 0, else alpha·(exp(x) - 1)."""
     # exp sees no positive value, so its gradient stays finite where the other branch is taken.
@@ -49,104 +56,128 @@ def elu(x, alpha=1.0):
     return mx.where(is_above, x, alpha * (mx.exp(mx.where(is_above, 0, x)) - 1))
 
 
+@names_errors
 def celu(x, alpha=1.0):
     """max(x, 0) + alpha·(exp(min(x, 0)/alpha) - 1)."""
     require("celu", "a number other than 0", lambda a: a != 0, alpha=alpha)
     return mx.maximum(x, 0.0) + alpha * (mx.exp(mx.minimum(x, 0.0) / alpha) - 1)
 
 
+@names_errors
 def selu(x):
     """1.0507·elu(x, 1.67326), self-normalising (Klambauer et al. 2017)."""
     return elu(x, 1.67326) * 1.0507
 
 
+@names_errors
 def silu(x):
     """x·sigmoid(x), also called swish."""
     return x * mx.sigmoid(x)
 
 
+@names_errors
 def gelu(x):
     """x·Φ(x) with the normal distribution's Φ (Hendrycks and Gimpel 2016)."""
     return x * (1 + mx.erf(x / math.sqrt(2))) / 2
 
 
+@names_errors
 def gelu_approx(x):
     """0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))), close to `gelu`."""
     return 0.5 * x * (1 + mx.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
+@names_errors
 def gelu_fast_approx(x):
     """x·sigmoid(1.702·x), roughly `gelu`."""
     return x * mx.sigmoid(1.702 * x)
 
 
+@names_errors
 def softplus(x):
     """log(1 + exp(x))."""
     return mx.logaddexp(x, 0)
 
 
+@names_errors
 def softsign(x):
     """x / (1 + |x|)."""
     return x / (1 + mx.abs(x))
 
 
+@names_errors
 def softshrink(x, lambd=0.5):
     """x moved towards zero by lambd, and 0 where |x| <= lambd."""
     return mx.where(mx.abs(x) > lambd, x - mx.sign(x) * lambd, 0)
 
 
+@names_errors
 def hard_shrink(x, lambd=0.5):
     """x where |x| > lambd, else 0."""
     return mx.where(mx.abs(x) > lambd, x, 0)
 
 
+@names_errors
 def hard_tanh(x, min_val=-1.0, max_val=1.0):
     """x limited to [min_val, max_val]."""
     return mx.minimum(mx.maximum(x, min_val), max_val)
 
 
+@names_errors
 def hardswish(x):
     """x·min(max(x + 3, 0), 6) / 6."""
     return x * mx.minimum(mx.maximum(x + 3, 0), 6) / 6
 
 
+@names_errors
 def log_sigmoid(x):
     """log(sigmoid(x))."""
     return -softplus(-x)
 
 
+@names_errors
 def mish(x):
     """x·tanh(softplus(x))."""
     return x * mx.tanh(softplus(x))
 
 
+@names_errors
 def tanh(x):
     """The hyperbolic tangent."""
     return mx.tanh(x)
 
 
+@names_errors
 def step(x, threshold=0.0):
     """1 where x >= threshold, else 0; int32."""
     return mx.where(x >= threshold, 1, 0)
 
 
+@names_errors
 def softmax(x, axis=-1):
     """exp(x) / sum of exp(x) along `axis`."""
     return mx.softmax(x, axis=axis)
 
 
+@names_errors
 def softmin(x, axis=-1):
     """softmax(-x) along `axis`."""
     return mx.softmax(-x, axis=axis)
 
 
+@names_errors
 def log_softmax(x, axis=-1):
     """log(softmax(x)) along `axis`."""
     return x - mx.logsumexp(x, axis=axis, keepdims=True)
 
 
+@names_errors
 def glu(x, axis=-1):
     """a·sigmoid(b) with a and b the halves of `x` along `axis`, which is halved."""
+    if -x.ndim <= axis < x.ndim and x.shape[axis] % 2:
+        raise ValueError(
+            f"[glu] axis {axis} of shape {x.shape} has an odd size; it must have two halves"
+        )
     a, b = mx.split(x, 2, axis=axis)
     return a * mx.sigmoid(b)
 
@@ -159,7 +190,7 @@ def _layer(function):
             return function(x)
 
         __call__.__qualname__ = f"{cls.__name__}.__call__"
-        cls.__call__ = __call__
+        cls.__call__ = names_errors(__call__)
         cls.__doc__ = f"`{function.__name__}` as a layer: {function.__doc__}"
         return cls
 
@@ -253,6 +284,7 @@ class LeakyReLU(Module):
         super().__init__()
         self._negative_slope = negative_slope
 
+    @names_errors
     def __call__(self, x):
         return leaky_relu(x, self._negative_slope)
 
@@ -265,6 +297,7 @@ class PReLU(Module):
         require_sizes("PReLU", num_parameters=num_parameters)
         self.weight = mx.full([num_parameters], init)
 
+    @names_errors
     def __call__(self, x):
         return prelu(x, self.weight)
 
@@ -276,6 +309,7 @@ class ELU(Module):
         super().__init__()
         self._alpha = alpha
 
+    @names_errors
     def __call__(self, x):
         return elu(x, self._alpha)
 
@@ -288,6 +322,7 @@ class CELU(Module):
         require("CELU", "a number other than 0", lambda a: a != 0, alpha=alpha)
         self._alpha = alpha
 
+    @names_errors
     def __call__(self, x):
         return celu(x, self._alpha)
 
@@ -312,6 +347,7 @@ class GELU(Module):
             )
         self._approx = approx
 
+    @names_errors
     def __call__(self, x):
         return self._functions[self._approx](x)
 
@@ -323,6 +359,7 @@ class GLU(Module):
         super().__init__()
         self.axis = axis
 
+    @names_errors
     def __call__(self, x):
         return glu(x, self.axis)
 
@@ -334,6 +371,7 @@ class Softshrink(Module):
         super().__init__()
         self.lambd = lambd
 
+    @names_errors
     def __call__(self, x):
         return softshrink(x, self.lambd)
 
@@ -345,6 +383,7 @@ class HardShrink(Module):
         super().__init__()
         self.lambd = lambd
 
+    @names_errors
     def __call__(self, x):
         return hard_shrink(x, self.lambd)
 
@@ -356,5 +395,6 @@ class Step(Module):
         super().__init__()
         self.threshold = threshold
 
+    @names_errors
     def __call__(self, x):
         return step(x, self.threshold)

@@ -235,6 +235,7 @@ class Module(dict):
 
     def set_dtype(self, dtype, predicate=lambda x: mx.issubdtype(x, mx.floating)):
         """Cast the parameters whose dtype satisfies `predicate` (None: all) to `dtype`."""
+        require_type("Module.set_dtype", "a dtype", mx.Dtype, dtype=dtype)
         wanted = predicate or (lambda _: True)
         return self.apply(lambda x: x.astype(dtype) if wanted(x.dtype) else x)
 

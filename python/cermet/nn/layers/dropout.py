@@ -2,7 +2,7 @@
 """Dropout of single values (Srivastava et al. 2014) and of whole channels."""
 
 import cermet.core as mx
-from cermet.arguments import require
+from cermet.arguments import names_errors, require
 from cermet.nn.layers.base import Module
 
 
@@ -44,6 +44,7 @@ class Dropout(_Dropout):
     def __init__(self, p=0.5):
         super().__init__(p)
 
+    @names_errors
     def __call__(self, x):
         return self._drop(x, x.shape)
 
@@ -56,6 +57,7 @@ class Dropout2d(_Dropout):
     def __init__(self, p=0.5):
         super().__init__(p)
 
+    @names_errors
     def __call__(self, x):
         return self._drop_channels(x, (3, 4))
 
@@ -68,5 +70,6 @@ class Dropout3d(_Dropout):
     def __init__(self, p=0.5):
         super().__init__(p)
 
+    @names_errors
     def __call__(self, x):
         return self._drop_channels(x, (4, 5))

@@ -4,7 +4,7 @@
 import math
 
 import cermet.core as mx
-from cermet.arguments import require_sizes
+from cermet.arguments import names_errors, require_sizes
 from cermet.nn.layers.base import Module
 
 
@@ -23,11 +23,13 @@ class Embedding(Module):
     def _extra_repr(self):
         return f"{self.weight.shape[0]}, {self.weight.shape[1]}"
 
+    @names_errors
     def __call__(self, x):
         """Integers (...) in [0, num_embeddings) → (..., dims)."""
         with mx._meant("Embedding"):
             return self.weight[x]
 
+    @names_errors
     def as_linear(self, x):
         """x @ weightᵀ: (..., dims) → (..., num_embeddings), the table as an output layer."""
         return x @ self.weight.T

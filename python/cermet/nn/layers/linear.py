@@ -4,7 +4,7 @@
 import math
 
 import cermet.core as mx
-from cermet.arguments import require_sizes
+from cermet.arguments import names_errors, require_sizes
 from cermet.nn.layers.base import Module
 
 
@@ -37,6 +37,7 @@ class Linear(Module):
         output_dims, input_dims = self.weight.shape
         return f"input_dims={input_dims}, output_dims={output_dims}, bias={'bias' in self}"
 
+    @names_errors
     def __call__(self, x):
         y = x @ self.weight.T
         return y + self.bias if "bias" in self else y
@@ -66,8 +67,12 @@ class Bilinear(Module):
             f"output_dims={output_dims}, bias={'bias' in self}"
         )
 
+    @names_errors
     def __call__(self, x1, x2):
         output_dims, input2_dims, input1_dims = self.weight.shape
+        for x, name, dims in ((x1, "x1", input1_dims), (x2, "x2", input2_dims)):
+            if x.ndim == 0 or x.shape[-1] != dims:
+                raise ValueError(f"[Bilinear] {name} has shape {x.shape}; it must be (..., {dims})")
         # All outputs at once: (n, i1) @ (i1, o·i2) → (n, o, i2), then a product with each x2.
         table = self.weight.reshape(output_dims * input2_dims, input1_dims)
         rows = (x1.reshape(-1, input1_dims) @ table.T).reshape(-1, output_dims, input2_dims)

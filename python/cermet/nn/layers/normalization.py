@@ -2,7 +2,7 @@
 """Layer, RMS, group, instance and batch normalisation. Channels are the last axis."""
 
 import cermet.core as mx
-from cermet.arguments import require, require_numbers, require_sizes
+from cermet.arguments import names_errors, require, require_numbers, require_sizes
 from cermet.nn.layers.base import Module
 
 
@@ -26,6 +26,7 @@ class RMSNorm(Module):
     def _extra_repr(self):
         return f"{self.weight.shape[0]}, eps={self.eps}"
 
+    @names_errors
     def __call__(self, x):
         return mx.fast.rms_norm(x, self.weight, self.eps)
 
@@ -49,6 +50,7 @@ class LayerNorm(Module):
     def _extra_repr(self):
         return f"{self.dims}, eps={self.eps}, affine={'weight' in self}"
 
+    @names_errors
     def __call__(self, x):
         return mx.fast.layer_norm(x, self.get("weight"), self.get("bias"), self.eps)
 
@@ -71,6 +73,7 @@ class InstanceNorm(Module):
     def _extra_repr(self):
         return f"{self.dims}, eps={self.eps}, affine={'weight' in self}"
 
+    @names_errors
     def __call__(self, x):
         if x.ndim < 3:
             raise ValueError(
@@ -116,6 +119,7 @@ class GroupNorm(Module):
             f"pytorch_compatible={self.pytorch_compatible}"
         )
 
+    @names_errors
     def __call__(self, x):
         if x.ndim < 2:
             raise ValueError(
@@ -191,6 +195,7 @@ class BatchNorm(Module):
             self.running_var = keep * self.running_var + move * unbiased
         return mean, var
 
+    @names_errors
     def __call__(self, x):
         if not 2 <= x.ndim <= 4:
             raise ValueError(f"[BatchNorm] the input has {x.ndim} axes; it must have 2, 3 or 4")

@@ -4,7 +4,7 @@
 import math
 
 import cermet.core as mx
-from cermet.arguments import require, require_sizes
+from cermet.arguments import names_errors, require, require_sizes
 from cermet.nn.layers.base import Module
 
 
@@ -32,6 +32,7 @@ class RoPE(Module):
     def _extra_repr(self):
         return f"{self.dims}, traditional={self.traditional}"
 
+    @names_errors
     def __call__(self, x, offset=0):
         """`offset` (an integer or an array) is the position of the first entry along T."""
         return mx.fast.rope(
@@ -67,6 +68,7 @@ class SinusoidalPositionalEncoding(Module):
         self.scale = (2 / dims) ** 0.5 if scale is None else scale
         self.cos_first = cos_first
 
+    @names_errors
     def __call__(self, x):
         angles = x[..., None] * self._sigmas
         parts = [mx.sin(angles), mx.cos(angles)]
@@ -107,6 +109,7 @@ class ALiBi(Module):
         slopes = geometric(whole) + geometric(2 * whole)[::2][: num_heads - whole]
         return mx.array(slopes, dtype=dtype)[:, None, None]
 
+    @names_errors
     def __call__(self, attention_scores, offset=0, mask=None):
         if attention_scores.ndim != 4:
             raise ValueError(

@@ -8,7 +8,7 @@ runs step by step.
 import math
 
 import cermet.core as mx
-from cermet.arguments import require_sizes
+from cermet.arguments import names_errors, require_sizes
 from cermet.nn.layers.activations import tanh
 from cermet.nn.layers.base import Module
 
@@ -53,6 +53,7 @@ class RNN(Module):
             f"nonlinearity={self.nonlinearity}, bias={self.bias is not None}"
         )
 
+    @names_errors
     def __call__(self, x, hidden=None):
         """(..., T, D) and the hidden state before it (..., H) → all hidden states (..., T, H)."""
         _require_steps("RNN", x)
@@ -93,6 +94,7 @@ class GRU(Module):
             f"bias={self.b is not None}"
         )
 
+    @names_errors
     def __call__(self, x, hidden=None):
         """(..., T, D) and the hidden state before it (..., H) → all hidden states (..., T, H)."""
         _require_steps("GRU", x)
@@ -145,6 +147,7 @@ class LSTM(Module):
             f"bias={self.bias is not None}"
         )
 
+    @names_errors
     def __call__(self, x, hidden=None, cell=None):
         """(..., T, D) and the states before it (..., H) → all hidden and all cell states, both
         (..., T, H).

@@ -4,7 +4,7 @@
 import math
 
 import cermet.core as mx
-from cermet.arguments import require, require_callable, require_sizes
+from cermet.arguments import names_errors, require, require_callable, require_sizes
 from cermet.nn.layers.activations import relu
 from cermet.nn.layers.base import Module
 from cermet.nn.layers.dropout import Dropout
@@ -48,6 +48,7 @@ class MultiHeadAttention(Module):
         self.value_proj = Linear(_or(value_input_dims, key_input_dims), value_dims, bias=bias)
         self.out_proj = Linear(value_dims, _or(value_output_dims, dims), bias=bias)
 
+    @names_errors
     def __call__(self, queries, keys, values, mask=None):
         """(B, Tq, ·), (B, Tk, ·), (B, Tk, ·) → (B, Tq, value_output_dims).
 
