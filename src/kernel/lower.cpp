@@ -21,12 +21,9 @@ struct Pass {
 Kernel simplify_for(const Kernel& kernel, const TargetFacts&) { return simplify(kernel); }
 
 constexpr Pass kPasses[] = {
-    {"simplify", false, simplify_for},
-    {"relax_max", false, relax_max},
-    {"expand", true, expand},
-    {"tile", true, tile},
-    {"unswitch", true, unswitch},
-    {"simplify_tiled", true, simplify_for},
+    {"simplify", false, simplify_for}, {"relax_max", false, relax_max},
+    {"expand", true, expand},          {"tile", true, tile},
+    {"unswitch", true, unswitch},      {"simplify_tiled", true, simplify_for},
 };
 
 void dump(const Kernel& kernel, const std::string& stem, size_t number, const char* pass) {
