@@ -5,6 +5,7 @@
 #include <map>
 #include <unordered_set>
 
+#include "kernel/walk.h"
 #include "schedule/analysis.h"
 
 namespace cermet::schedule {
@@ -48,6 +49,24 @@ class RecipeFinder {
   Recipe& recipe_;
 };
 
+// Instructions that make the value in the common case.
+int usual_cost(const ir::Kernel& kernel, const Lane& value) {
+  constexpr int kMathCost = 14;  // instructions of a typical expansion
+  int cost = 0;
+  std::unordered_set<ir::ExprId> seen{ir::kNone};
+  std::vector<ir::ExprId> stack{value.re, value.im};
+  while (!stack.empty()) {
+    const ir::ExprId at = stack.back();
+    stack.pop_back();
+    if (!seen.insert(at).second) continue;
+    const ir::Expr& e = kernel[at];
+    if (e.kind == ir::ExprKind::op) cost += ir::is_math(e.code) ? kMathCost : 1;
+    if (e.kind == ir::ExprKind::rare) stack.insert(stack.end(), {e.operands[0], e.operands[1]});
+    else ir::for_each_operand(e, [&](ir::ExprId operand) { stack.push_back(operand); });
+  }
+  return cost;
+}
+
 bool costly_within(const PlanGraph& graph, Id id, int ops, const InMemory& in_memory, int depth) {
   if (depth == 0) return false;
   return std::ranges::any_of(graph.nodes[id].inputs, [&](Id input) {
@@ -70,7 +89,6 @@ int64_t bytes_of(const PlanGraph& graph, Id id) {
 int op_cost(const PlanGraph& graph, Id id) {
   const auto* map = graph.nodes[id].lowering<MapLowering>();
   if (map == nullptr) return 2;
-  constexpr int kMathCost = 14;  // instructions of a typical expansion
   static thread_local std::map<std::pair<const OpRow*, Dtype>, int> known;
   const auto key = std::make_pair(&graph.nodes[id].row(), graph.nodes[id].node->dtype);
   auto [it, fresh] = known.emplace(key, 0);
@@ -80,11 +98,8 @@ int op_cost(const PlanGraph& graph, Id id) {
   std::vector<Lane> arguments;
   for (size_t k = 0; k < graph.nodes[id].inputs.size(); k++)
     arguments.push_back(context.input(static_cast<int>(k), {}));
-  map->expr(context, view, arguments);
-  for (const ir::Expr& e : context.builder().kernel().exprs) {
-    if (e.kind == ir::ExprKind::op) it->second += ir::is_math(e.code) ? kMathCost : 1;
-  }
-  return it->second;
+  const Lane result = map->expr(context, view, arguments);
+  return it->second = usual_cost(context.builder().kernel(), result);
 }
 
 std::optional<Recipe> find_recipe(const PlanGraph& graph, Id id, const InMemory& in_memory) {

@@ -14,7 +14,7 @@ inline constexpr int64_t kLargeBytes = 1 << 20;
 
 int64_t bytes_of(const PlanGraph& graph, Id id);
 
-// Instructions of one evaluation of a map row in core codes, math codes counted by their expansion.
+// Instructions of one evaluation of a map row in the common case, math codes counted by their expansion.
 int op_cost(const PlanGraph& graph, Id id);
 
 // What a value is computed from, element by element.
