@@ -84,6 +84,7 @@ const Selection& common_selection(std::span<const nb::handle> operands) {
     check_same_mask(first->mask, selection.mask);
     if (first->values.ndim() != selection.values.ndim()) refuse_selection(first->mask);
   }
+  CERMET_INTERNAL_CHECK(first != nullptr, "none of {} operands is a selection", operands.size());
   return *first;
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -49,37 +50,35 @@ size_t bytes_of(const ir::Local& local, std::span<const int64_t> extents) {
 // another meanwhile, which takes its own.
 class Scratch {
  public:
-  explicit Scratch(size_t bytes) : memory_(std::exchange(kept.memory, {})) {
+  explicit Scratch(size_t bytes) : memory_(std::exchange(kept, {})) {
     if (bytes <= memory_.bytes) return;
-    std::free(std::exchange(memory_, {}).data);
-    memory_.data = std::aligned_alloc(64, bytes);
+    memory_ = {};
+    memory_.data.reset(std::aligned_alloc(64, bytes));
     CERMET_CHECK(memory_.data != nullptr, memory, "kernel",
                  "no memory for {} bytes of scratch; free some", bytes);
     memory_.bytes = bytes;
   }
   ~Scratch() {
-    if (memory_.bytes > kept.memory.bytes) std::swap(kept.memory, memory_);
-    std::free(memory_.data);
+    if (memory_.bytes > kept.bytes) std::swap(kept, memory_);
   }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
-  void* data() const { return memory_.data; }
+  void* data() const { return memory_.data.get(); }
 
  private:
+  struct Free {
+    void operator()(void* data) const { std::free(data); }
+  };
   struct Memory {
-    void* data = nullptr;
+    std::unique_ptr<void, Free> data;
     size_t bytes = 0;
   };
-  struct Kept {
-    Memory memory;
-    ~Kept() { std::free(memory.data); }
-  };
-  static thread_local Kept kept;
+  static thread_local Memory kept;
   Memory memory_;
 };
 
-thread_local Scratch::Kept Scratch::kept;
+thread_local Scratch::Memory Scratch::kept;
 
 double item_cost(const EntryPoint& entry, std::span<const int64_t> extents) {
   double total = 0;

@@ -117,8 +117,8 @@ void PageRuns::give_back(void* block, size_t bytes) {
   } else {
     try {
       free_.emplace(begin, bytes);
-    } catch (const std::
-                 bad_alloc&) {  // NOLINT(bugprone-empty-catch): out of memory and never used again
+      // NOLINTNEXTLINE(bugprone-empty-catch): without memory for its entry a run stays unused
+    } catch (const std::bad_alloc&) {
     }
   }
 }
