@@ -23,7 +23,7 @@ A shape that seems to be below 0.95 of the best is measured again: in each of so
 sides get new operands (places in memory differ by as much as schemes do) and take turns in longer
 slices; the ratio of a round is the median of its turns. It is listed, and makes the exit 1, if the
 median of the rounds is below 0.9 and three quarters of the rounds are: the table of
-src/schedule/product_scheme.cpp, the costs beside it and the blocks of src/kernel/tile_gemm.cpp
+src/schedule/product_table.cpp, the costs beside it and the blocks of src/kernel/tile_gemm.cpp
 want another look there.
 The noise floor is the same for the free choice beside the same scheme forced, in the first
 measurement of all shapes and the second one of those that were measured again.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How the products of a Contract are made. The schedule chooses by a table (product_scheme.cpp); the tiler takes
+// How the products of a Contract are made. The schedule chooses by a table (product_table.cpp); the tiler takes
 // bfloat16 and narrow integer operands by the processor's own instructions where it has them (dot_..., amx_bf16,
 // amx_int8), and makes the fma of its kind of what a target cannot do.
 #pragma once

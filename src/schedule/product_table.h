@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// The table of schemes of products: which row fits is asked by product_scheme.cpp.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+
+#include "kernel/scheme.h"
+
+namespace cermet::schedule {
+
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): in the order in which rows are read
+struct ProductRow {
+  // What is multiplied, and by what the processor has for it.
+  enum class Kind : uint8_t {
+    any,
+    complex,
+    floating,        // real or complex
+    real,            // float32 and float64
+    full,            // ..., and float16 without tile instructions, in vectors of 64 bytes
+    narrow,          // float32 and float64 in shorter ones
+    half,            // float16 and bfloat16, or what is cast from them
+    bfloat16,        // values of that dtype, by tile instructions
+    bfloat16_whole,  // ..., k in whole tiles
+    bfloat16_dot,    // ..., by dot instructions instead
+    packed,          // of these and float16 what fma packs whole
+    parts,           // float32, float16 and complex64 in bfloat16 parts, by tile instructions
+    real_parts,      // ..., but complex64
+    bytes,           // integers of 8 bits by tile instructions
+  };
+
+  struct Range {
+    int64_t least = 0, most = std::numeric_limits<int64_t>::max();
+    bool holds(int64_t size) const { return least <= size && size <= most; }
+  };
+
+  enum class Sum : uint8_t { any, is_long };
+  enum class Work : uint8_t { any, is_small };           // too small for costs to decide
+  enum class Form : uint8_t { any, wide, tall };         // m < n; m >= n
+  enum class Lies : uint8_t { any, along_k, across_k };  // in memory
+
+  Kind kind;
+  Form form = Form::any;
+  Lies a = Lies::any, larger_lies = Lies::any;  // A, the larger operand
+  Range m = {};
+  Range few = {}, many = {};  // of m and n, the lesser and the larger
+  Range k = {}, batch = {};
+  Range larger = {};  // elements of the larger operand
+  Range blocks = {};  // of kTiledRows x kTiledRows
+  Sum sum = Sum::any;
+  Work work = Work::any;
+  ir::Scheme scheme;
+  std::optional<ir::Scheme> kept = {};  // of the same bits, by packing weights that serve again
+};
+
+// The first row that fits is taken; the last one fits all.
+std::span<const ProductRow> product_table();
+
+}  // namespace cermet::schedule
