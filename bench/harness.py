@@ -37,7 +37,9 @@ TAKES = 4
 SAMPLE_SECONDS, SAMPLE_LEAST, SAMPLE_MOST, SAMPLE_OF_LONG = 0.3, 9, 200, 3
 PAIR_BUDGET_SECONDS = 12.0  # a peer slower than that over all pairs is timed fewer times
 CLEARLY = 1.6  # times so far apart that one pair tells which is shorter
-FAR = ((3.0, 3), (10.0, 1))  # times so far apart: as many pairs tell by how much
+FAR = ((3.0, 3), (10.0, 1))  # times so far apart: as many pairs tell by how much,
+FEW_OF_SHORT = 3  # but of calls shorter than LONG_CALL at least so many
+LONG_CALL = 0.3
 PAUSE_SECONDS = 0.005  # spinning threads of the other process go to sleep
 PROBE_SECONDS = 300
 PEER_SECONDS = 60.0  # a peer that has not made a step and called it twice is stopped
@@ -273,7 +275,8 @@ class Bench:
             if once[peer] * case.calls * pairs > PAIR_BUDGET_SECONDS:
                 pairs = max(1, int(PAIR_BUDGET_SECONDS / (once[peer] * case.calls)))
             apart = max(once[ours] / once[peer], once[peer] / once[ours])
-            pairs = min([pairs, *(few for times, few in FAR if apart > times)])
+            least = FEW_OF_SHORT if once[peer] * case.calls < LONG_CALL else 1
+            pairs = min([pairs, *(max(few, least) for times, few in FAR if apart > times)])
             if case.brief and apart > CLEARLY:
                 pairs = 1
             theirs = []

@@ -13,6 +13,7 @@ import ctypes
 import gc
 import json
 import os
+import resource
 import sys
 import time
 import traceback
@@ -21,6 +22,9 @@ from case import cases_of
 
 BATCH_SECONDS = 2e-3  # a call shorter than this is timed in batches
 WARM_SECONDS = 0.15
+# Allocators take some calls until they have the memory that a step needs: one that meets so many
+# new pages is followed by another, for some seconds.
+FRESH_PAGES, WARM_MOST_SECONDS = 256, 4.0
 LONG_SECONDS = 2.0  # of such calls the one that warms up is the first sample
 
 
@@ -32,6 +36,10 @@ def memory_mb(field):
     return 0.0
 
 
+def page_faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
 class Step:
     """A built step; the result of a call is kept until the next one has made its own."""
 
@@ -40,10 +48,12 @@ class Step:
         self.calls, self.kept = calls, None
         self.run = build(lib)
         self.timed(1)  # compiles
-        end = time.perf_counter() + WARM_SECONDS
+        begin = time.perf_counter()
         while True:
+            before = page_faults()
             warm = self.timed(1)
-            if time.perf_counter() >= end:
+            fresh, spent = page_faults() - before, time.perf_counter() - begin
+            if spent >= (WARM_MOST_SECONDS if fresh > FRESH_PAGES else WARM_SECONDS):
                 break
         self.repeat = max(1, round(BATCH_SECONDS / max(warm, 1e-7)))
         self.seconds = warm / calls
