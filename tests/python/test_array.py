@@ -242,6 +242,55 @@ def test_tolist():
         assert eval(view, {"x": mx.array(x)}).tolist() == eval(view, {"x": x}).tolist()
 
 
+LISTS = [
+    "[]",
+    "[1, 2, 3]",
+    "[1.5, 2.5]",
+    "[1, 2.5, 3]",
+    "[2.5, 1, True]",
+    "[True, 2]",
+    "[True, False]",
+    "[1, 2**40, 3]",
+    "[-1, 2**40, 0.5]",
+    "[1, 2j, 2.5]",
+    "[[1, 2], [3.5, 4]]",
+    "[(1, 2), [3, 4]]",
+    "[[[1], [2]], [[3], [0.5]]]",
+    "[1] * 5000 + [0.5] * 5000",
+    "[0.5] * 3000 + [1] * 3000 + [True] * 3000",
+    "list(range(5000))",
+]
+
+
+@pytest.mark.parametrize("text", LISTS)
+def test_lists_there_and_back(text):
+    numbers = eval(text)
+    a = mx.array(numbers)
+    wide = np.array(numbers)
+    assert a.shape == wide.shape
+    kinds = {"b": mx.bool_, "i": mx.int32, "u": mx.uint64, "f": mx.float32, "c": mx.complex64}
+    is_long = wide.dtype.kind == "i" and np.abs(wide).max(initial=0) >= 2**31
+    assert a.dtype == (mx.int64 if is_long else kinds[wide.dtype.kind])
+    np.testing.assert_array_equal(np.array(a), wide.astype(np.array(a).dtype))
+    assert a.tolist() == wide.astype(np.array(a).dtype).tolist()
+    for dtype in (mx.float32, mx.float16, mx.complex64, mx.bool_):
+        np.testing.assert_array_equal(
+            np.array(mx.array(numbers, dtype)), wide.astype(np.array(mx.zeros(0, dtype)).dtype)
+        )
+
+
+def test_a_list_that_changes_while_it_is_read():
+    numbers = []
+
+    class Cut:
+        def __mlx_array__(self):
+            numbers.clear()
+            return mx.array(1)
+
+    numbers += [1, 2, Cut(), 4]
+    assert mx.array(numbers).tolist() == [1, 2, 1, 4]
+
+
 def test_properties():
     a = mx.zeros((2, 3, 4), mx.float16)
     assert (a.shape, a.ndim, a.size, a.itemsize, a.nbytes) == ((2, 3, 4), 3, 24, 2, 48)
