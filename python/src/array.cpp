@@ -57,7 +57,7 @@ nb::object in_place(const char* op, nb::object self, nb::handle b) {
   nb::object result = binary<f>(op, self, b);
   if (result.ptr() == Py_NotImplemented) return result;
   if (is_selection(result)) return result;
-  *nb::inst_ptr<array>(self) = array_of(result);
+  content_of(self) = array_of(result);
   return self;
 }
 
