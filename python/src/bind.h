@@ -190,6 +190,10 @@ void tree_visit(const char* op, nb::handle tree, const std::function<void(nb::ha
 nb::object tree_map(const char* op, nb::handle tree,
                     const std::function<nb::object(nb::handle leaf)>& map);
 Arrays tree_arrays(const char* op, nb::handle tree);  // array leaves only
+// A dict, OrderedDict or defaultdict: what a transformed function gets its own copy of, not a Module.
+bool is_plain_dict(nb::handle object);
+// The items (a tuple) as a tuple of the class of another.
+nb::object tuple_like(nb::handle tuple, nb::object items);
 // One axis for each array leaf, -1 for none: `axes` is an int or None for the whole tree, or a tree like it.
 // They count among the leaf's axes and those that are to be added.
 void leaf_axes(const char* op, nb::handle tree, nb::handle axes, std::vector<int>& to,

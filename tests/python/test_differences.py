@@ -98,6 +98,31 @@ def kind_in_a_trace(mx):
     return mx.compile(lambda d: type(d).__name__)(Own(x=mx.array(1)))
 
 
+def dict_after_grad(mx):
+    p = {"w": mx.array(3.0)}
+
+    def f(p):
+        p["w"] = p["w"] * 2
+        return p["w"]
+
+    mx.grad(f)(p)
+    return p["w"].item()
+
+
+class Scale(dict):
+    def __call__(self, x):
+        return self["w"] * x
+
+
+def one_model_twice(mx):
+    model = Scale(w=mx.array(3.0))
+    return mx.grad(lambda a, b: a(1.0) * b(1.0))(model, model)["w"].item()
+
+
+def model_in_vmap(mx):
+    return mx.vmap(lambda m: m(2.0))(Scale(w=mx.array([1.0, 2.0]))).tolist()
+
+
 # The row's first words; an expression; Cermet's answer; MLX's (None: not asked).
 ROWS = [
     ("`vjp` with more", TWO_COTANGENTS, ValueError, [2.0]),
@@ -119,6 +144,9 @@ ROWS = [
     ("sets, numbers", "mx.compile(lambda n: mx.array(2) * n)(1j).item() == 2j", True, ValueError),
     ("sets, numbers", f"{COMPILED_SUM}(slice(2))", ValueError, ValueError),
     ("Modules and other", kind_in_a_trace, "Own", "dict"),
+    ("Modules as", model_in_vmap, [2, 4], TypeError),
+    ("dicts and lists that", dict_after_grad, 3, 6),
+    ("one model given", one_model_twice, 6, 0),
     ("an index out of range", "mx.zeros((3,))[5]", IndexError, None),
     ("half-typed", "(mx.array([6e4]).astype(mx.float16) * 2 / 2).tolist()", [6e4], [INF]),
     ("mean of a long", "mx.mean(mx.full((100000,), 10.0, mx.float16)).item()", 10, INF),
