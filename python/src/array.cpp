@@ -168,6 +168,27 @@ void def_operators(nb::class_<T>& c) {
   c.def("__invert__", [](nb::handle a) { return element_wise(invert, a); });
 }
 
+// Whether an element equals the value, which broadcasts. Elements that both repeat are compared once, so that
+// a broadcast of any size has an answer.
+bool contains(nb::handle self, nb::handle value) {
+  if (!is_array(value) && !is_scalar(value) && !stands_for_array(value)) return false;
+  const auto [x, y] = to_operands("equal", self, value);
+  Shape shape = broadcast_shapes("in", x.shape(), y.shape());
+  const array a = broadcast_to(x, shape), b = broadcast_to(y, shape);
+  return without_gil([&] {
+    eval({a, b});
+    for (int axis = 0; axis < shape.ndim(); axis++) {
+      const auto i = static_cast<size_t>(axis);
+      if (shape[axis] > 1 && a.strides()[i] == 0 && b.strides()[i] == 0) shape.dim(axis) = 1;
+    }
+    const auto part = [&](const array& all) {
+      return sized_slice(all, Shape(std::vector<int64_t>(all.strides().size(), 0)),
+                         Strides(all.strides().size(), 1), shape);
+    };
+    return any(equal(part(a), part(b))).item<bool>();
+  });
+}
+
 // Goes over the first axis; each element is cut off when it is asked for.
 struct ArrayIterator {
   array a;
@@ -285,6 +306,7 @@ void init_array(nb::module_& m) {
                           "a.reshape(1) has an axis");
              return ArrayIterator{a};
            })
+      .def("__contains__", &contains, nb::arg("value").none())
       .def(
           "__getitem__", [](const array& a, nb::handle index) { return select_item(a, index); },
           nb::arg("arg").none())

@@ -220,6 +220,54 @@ def test_comparison_with_other_objects():
     assert {a: 1}[a] == 1
 
 
+CONTAINED = [
+    "1 in a",
+    "7 in a",
+    "2.5 in a",
+    "True in a",
+    "m.array(3) in a",
+    "m.array([0, 1, 2]) in a",
+    "m.array([[5], [3]]) in a",
+    "m.array([7, 7, 5]) in a",
+    "1 in m.array(1)",
+    "0 in m.array([])",
+    "float('nan') in m.array([float('nan')])",
+    "1j in m.array([1j, 2])",
+    "m.array([0, 1, 2, 3]) in a",
+]
+
+
+@pytest.mark.parametrize("code", CONTAINED)
+def test_in_is_numpys(code):
+    def answer(m, a):
+        try:
+            return eval(code, {"m": m, "a": a})
+        except ValueError:
+            return ValueError
+
+    assert answer(mx, mx.arange(6).reshape(2, 3)) == answer(np, np.arange(6).reshape(2, 3))
+
+
+def test_in_of_a_broadcast_without_end():
+    huge = mx.broadcast_to(mx.arange(3), (2**40, 3))
+    assert 2 in huge and 3 not in huge
+    assert mx.array([0, 5, 5]) in huge and mx.array([1, 2, 0]) not in huge
+    assert mx.broadcast_to(mx.array(2), (2**40, 1)) in huge
+    assert "2" not in huge and None not in huge
+    with pytest.raises(MemoryError, match="add"):
+        2 in huge + 1  # noqa: B015
+
+
+def test_in_of_a_captured_array():
+    known = mx.array([1, 2])
+    doubled = mx.compile(lambda x: x * 2 if 2 in known else x)
+    assert doubled(mx.array(3)).item() == 6
+    known[1] = 5
+    assert doubled(mx.array(3)).item() == 3
+    with pytest.raises(ValueError, match="stands for an argument"):
+        mx.compile(lambda x: x * (2 in x))(mx.array([2]))
+
+
 def test_scalar_conversions():
     assert int(mx.array(1.7)) == 1 and float(mx.array([2])) == 2.0 and complex(mx.array(2j)) == 2j
     assert [10, 11, 12][mx.array(1)] == 11 and range(5)[mx.array(2)] == 2

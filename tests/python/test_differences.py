@@ -198,6 +198,7 @@ ROWS = [
     ),
     ("integers to a negative", "(mx.array([1, -1, 2]) ** -1).tolist()", [1, -1, 0], [0, 0, 0]),
     ("NumPy's floats", "(mx.array([1]) + np.float32(1.5)).tolist()", [2.5], [2]),
+    ("`x in a`", "3 in mx.arange(6).reshape(2, 3)", True, ValueError),
     ("an int assigned", itemsize_after, 1, 4),
     ("`a /= b`", in_place, [0.5], ValueError),
     ("`isposinf`", "mx.isposinf(mx.array([complex(INF, 1)])).item()", True, False),
