@@ -85,6 +85,14 @@ def windows_are_exact(mx):
     return np.abs(np.float64(mx.hanning(7).tolist()) - np.hanning(7)).max() < 3e-8
 
 
+def axes_of_a_rule(mx):
+    seen = []
+    f = mx.custom_function(lambda x, y: x * y)
+    f.vmap(lambda inputs, axes: seen.append(axes) or (mx.ones((2, 3)), 0))
+    mx.vmap(f, in_axes=(1, None))(mx.ones((3, 2)), mx.ones((3,)))
+    return str(seen[0])
+
+
 TWO_COTANGENTS = "mx.vjp(lambda x: x * 2, [mx.ones((1,))], [mx.ones((1,))] * 2)[1][0].tolist()"
 COMPILED_SUM = "mx.compile(lambda s: mx.array(2) * len(s))"
 
@@ -270,6 +278,7 @@ ROWS = [
     ("windows", windows_are_exact, True, False),
     ("gradients of `checkpoint", AROUND, 3, 0),
     ("random numbers in a", drawn_twice, True, False),
+    ("what a `vmap` rule", axes_of_a_rule, "(0, None)", "(1, None)"),
     ("`grad` of `vmap`", batched_rule, [100, 100], [2, 4]),
     ("`%` of integers", "(mx.array([7]) % 0).item()", 0, 7),
     (
