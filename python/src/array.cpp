@@ -23,7 +23,8 @@ nb::object apply<static_cast<BinaryOp>(matmul)>(const char* op, nb::handle a, nb
 bool is_operated(nb::handle object) { return is_array(object) || is_selection(object); }
 
 bool stands_for_array(nb::handle object) {
-  return nb::hasattr(object, "__mlx_array__") || PyObject_CheckBuffer(object.ptr()) != 0;
+  return PyObject_CheckBuffer(object.ptr()) != 0 || nb::hasattr(object, "__mlx_array__") ||
+         nb::hasattr(object, "__dlpack__");
 }
 
 // Python would go on to repeat or join a list, and blame the array for being no int.

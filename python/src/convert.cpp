@@ -39,13 +39,16 @@ nb::object numpy_number(nb::handle object) {
   return number;
 }
 
-// Beside an array, NumPy's arrays are as weak as numbers: they raise its dtype to their category only.
-enum class Strength { number, numpy, array };
+// Beside an array, NumPy's arrays and other packages' tensors are as weak as numbers: they raise its dtype to
+// their category only.
+enum class Strength { number, foreign, array };
 
 Strength strength(nb::handle object) {
   if (is_array(object)) return Strength::array;
   if (is_scalar(object)) return Strength::number;
-  return PyObject_CheckBuffer(object.ptr()) != 0 ? Strength::numpy : Strength::array;
+  const bool foreign = PyObject_CheckBuffer(object.ptr()) != 0 ||
+                       (!nb::hasattr(object, "__mlx_array__") && nb::hasattr(object, "__dlpack__"));
+  return foreign ? Strength::foreign : Strength::array;
 }
 
 void check_fits(const char* op, const Number& n, Dtype dtype) {

@@ -388,6 +388,31 @@ def test_objects_that_stand_for_arrays():
         mx.ArrayLike(3)
 
 
+class Tensor:
+    """As torch's: it has neither the buffer protocol nor a way to add an array."""
+
+    def __init__(self, values):
+        self.values = np.array(values, np.float32)
+
+    def __dlpack__(self, **options):
+        return self.values.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.values.__dlpack_device__()
+
+
+@pytest.mark.parametrize(
+    "code", ["a + t", "t - a", "a * t", "t / a", "a == t", "a < t", "a @ t", "t ** a", "t in a"]
+)
+def test_operators_take_tensors(code):
+    a, t = [1.0, 2.0, 3.0], [1.0, 4.0, 3.0]
+    got = eval(code, {"a": mx.array(a), "t": Tensor(t)})
+    want = eval(code, {"a": np.array(a), "t": np.array(t)})
+    np.testing.assert_array_equal(np.array(got), want)
+    assert (mx.array(a, mx.float16) + Tensor(t)).dtype == mx.float16
+    assert mx.maximum(Tensor(t), mx.array(a, mx.bfloat16)).dtype == mx.bfloat16
+
+
 def test_arrays_of_other_threads():
     made = []
 
