@@ -23,7 +23,8 @@ nb::object apply<static_cast<BinaryOp>(matmul)>(const char* op, nb::handle a, nb
 bool is_operated(nb::handle object) { return is_array(object) || is_selection(object); }
 
 bool stands_for_array(nb::handle object) {
-  return nb::hasattr(object, "__mlx_array__") || PyObject_CheckBuffer(object.ptr()) != 0;
+  return PyObject_CheckBuffer(object.ptr()) != 0 || nb::hasattr(object, "__mlx_array__") ||
+         nb::hasattr(object, "__dlpack__");
 }
 
 // Python would go on to repeat or join a list, and blame the array for being no int.
@@ -57,7 +58,7 @@ nb::object in_place(const char* op, nb::object self, nb::handle b) {
   nb::object result = binary<f>(op, self, b);
   if (result.ptr() == Py_NotImplemented) return result;
   if (is_selection(result)) return result;
-  *nb::inst_ptr<array>(self) = array_of(result);
+  content_of(self) = array_of(result);
   return self;
 }
 
@@ -166,6 +167,27 @@ void def_operators(nb::class_<T>& c) {
         [](nb::handle a) { return element_wise([](nb::handle x) { return to_array(x); }, a); });
   c.def("__abs__", [](nb::handle a) { return element_wise(of_array<abs>, a); });
   c.def("__invert__", [](nb::handle a) { return element_wise(invert, a); });
+}
+
+// Whether an element equals the value, which broadcasts. Elements that both repeat are compared once, so that
+// a broadcast of any size has an answer.
+bool contains(nb::handle self, nb::handle value) {
+  if (!is_array(value) && !is_scalar(value) && !stands_for_array(value)) return false;
+  const auto [x, y] = to_operands("equal", self, value);
+  Shape shape = broadcast_shapes("in", x.shape(), y.shape());
+  const array a = broadcast_to(x, shape), b = broadcast_to(y, shape);
+  return without_gil([&] {
+    eval({a, b});
+    for (int axis = 0; axis < shape.ndim(); axis++) {
+      const auto i = static_cast<size_t>(axis);
+      if (shape[axis] > 1 && a.strides()[i] == 0 && b.strides()[i] == 0) shape.dim(axis) = 1;
+    }
+    const auto part = [&](const array& all) {
+      return sized_slice(all, Shape(std::vector<int64_t>(all.strides().size(), 0)),
+                         Strides(all.strides().size(), 1), shape);
+    };
+    return any(equal(part(a), part(b))).item<bool>();
+  });
 }
 
 // Goes over the first axis; each element is cut off when it is asked for.
@@ -285,6 +307,7 @@ void init_array(nb::module_& m) {
                           "a.reshape(1) has an axis");
              return ArrayIterator{a};
            })
+      .def("__contains__", &contains, nb::arg("value").none())
       .def(
           "__getitem__", [](const array& a, nb::handle index) { return select_item(a, index); },
           nb::arg("arg").none())

@@ -75,8 +75,20 @@ std::string type_of(nb::handle object);  // in a message: "an int", "a Dtype", "
 std::string described(
     nb::handle object);            // the same with its value, if that is short: "an int (5)"
 nb::object array_object(array a);  // a new Python object for it
-// The array of an object that is one (is_array).
-inline const array& array_of(nb::handle object) { return *nb::inst_ptr<array>(object); }
+// Traces of compile that have put placeholders into the program's array objects. Under the GIL.
+inline int open_traces = 0;
+// Waits until an array object holds its own array, where another thread's trace has put a placeholder there;
+// not for ever, since that trace may wait for this thread.
+void await_own(const array& a);
+// What an array object (is_array) holds, be it another thread's placeholder.
+inline array& content_of(nb::handle object) { return *nb::inst_ptr<array>(object); }
+// ... as this thread may use it.
+inline const array& array_of(nb::handle object) {
+  const array& a = content_of(object);
+  if (open_traces != 0) [[unlikely]]
+    await_own(a);
+  return a;
+}
 bool is_scalar(nb::handle object);  // bool, int, float, complex (also NumPy's)
 bool is_numpy_scalar(nb::handle object);
 bool is_int(nb::handle object);    // int (bool, too), or a number of a trace that stands for one
@@ -178,6 +190,10 @@ void tree_visit(const char* op, nb::handle tree, const std::function<void(nb::ha
 nb::object tree_map(const char* op, nb::handle tree,
                     const std::function<nb::object(nb::handle leaf)>& map);
 Arrays tree_arrays(const char* op, nb::handle tree);  // array leaves only
+// A dict, OrderedDict or defaultdict: what a transformed function gets its own copy of, not a Module.
+bool is_plain_dict(nb::handle object);
+// The items (a tuple) as a tuple of the class of another.
+nb::object tuple_like(nb::handle tuple, nb::object items);
 // One axis for each array leaf, -1 for none: `axes` is an int or None for the whole tree, or a tree like it.
 // They count among the leaf's axes and those that are to be added.
 void leaf_axes(const char* op, nb::handle tree, nb::handle axes, std::vector<int>& to,
@@ -215,7 +231,13 @@ struct type_caster<cermet::array> : type_caster_base<cermet::array> {
   using Cast = std::conditional_t<std::is_pointer_v<T> || std::is_same_v<T, cermet::array&>,
                                   precise_cast_t<T>, cermet::array>;
 
-  operator cermet::array() { return type_caster_base::operator cermet::array&(); }
+  operator cermet::array&() {
+    auto& a = type_caster_base::operator cermet::array&();
+    if (cermet::python::open_traces != 0) [[unlikely]]
+      cermet::python::await_own(a);
+    return a;
+  }
+  operator cermet::array() { return operator cermet::array&(); }
 };
 
 // As an argument of a function: a float, or an open number of a trace.

@@ -58,7 +58,7 @@ struct Captured {
   bool refused = false;                // an argument cannot be hashed ...
   nb::object refused_type;             // ... its type
 
-  const array& value(size_t slot) const { return array_of(holders[slot]); }
+  const array& value(size_t slot) const { return content_of(holders[slot]); }
 };
 
 // Constants that are no part of a key: numbers that the traced code may store, which are open numbers of

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <unordered_map>
 #include <unordered_set>
@@ -19,7 +18,7 @@
 #include "runtime/clock.h"
 #include "runtime/counters.h"
 #include "runtime/log.h"
-#include "runtime/long_lock.h"
+#include "trace_lock.h"
 
 namespace cermet::python {
 
@@ -27,40 +26,6 @@ namespace {
 
 bool compile_disabled = false;
 thread_local int tracing = 0;
-
-// Traces put placeholders into arrays that other threads may see, so there is one at a time.
-class TraceLock {
- public:
-  // False when another thread's trace stands still for long (it may wait for this one).
-  bool acquire() {
-    held_ = lock().try_lock_for(std::chrono::seconds(0));
-    for (bool goes_on = true; !held_ && goes_on;) {
-      const uint64_t nodes = Symbols::nodes_made();
-      held_ = without_gil([] { return lock().try_lock_for(std::chrono::seconds(1)); });
-      goes_on = is_making || Symbols::nodes_made() != nodes;
-    }
-    return held_;
-  }
-  ~TraceLock() {
-    if (held_) lock().unlock();
-  }
-
-  // While one lives, under the lock, its holder makes a program: it waits for nobody.
-  struct Making {
-    Making() { is_making = true; }
-    ~Making() { is_making = false; }
-  };
-
- private:
-  static LongLock& lock() {
-    // Whoever forks in Python has the GIL, without which no trace ends.
-    static auto* lock = new LongLock(ForkLevel::graph, false, [] { is_making = false; });
-    return *lock;
-  }
-  static bool is_making;  // under the GIL
-  bool held_ = false;
-};
-bool TraceLock::is_making = false;
 
 struct TraceScope {
   TraceScope() { tracing++; }
@@ -92,6 +57,13 @@ struct Entry {
 // Points every captured array object at a placeholder, and open numbers at symbols; back at the end.
 class Placeholders {
  public:
+  // Whether the array is one of the running trace, in the object of a captured one.
+  static bool holds(const array& a) {
+    return placed != nullptr && a.node()->is_placeholder() &&
+           std::ranges::any_of(placed->arrays,
+                               [&](const array& p) { return p.node() == a.node(); });
+  }
+
   Placeholders(const Captured& state, const CallInputs& given, const CallKey& key, Symbols& symbols)
       : state_(state), key_(key) {
     for (const array* a : given.arrays) arrays.push_back(open_placeholder(*a, symbols));
@@ -105,8 +77,10 @@ class Placeholders {
   void place() {
     for (size_t i = 0; i < state_.holders.size(); i++) {
       values.push_back(state_.value(i));
-      nb::cast<array&>(state_.holders[i]) = arrays[arrays.size() - state_.holders.size() + i];
+      content_of(state_.holders[i]) = arrays[arrays.size() - state_.holders.size() + i];
     }
+    placed = this;
+    open_traces = 1;
     for (size_t i = 0; i < key_.open_constants.size(); i++) {
       objects.push_back(traced_number_object(state_numbers[i]));
       constant(i).place.put(objects.back());
@@ -114,8 +88,11 @@ class Placeholders {
   }
   ~Placeholders() { restore(); }
   void restore() {
-    for (size_t i = 0; i < values.size(); i++) nb::cast<array&>(state_.holders[i]) = values[i];
+    for (size_t i = 0; i < values.size(); i++) content_of(state_.holders[i]) = values[i];
     values.clear();
+    if (placed != this) return;
+    placed = nullptr;
+    open_traces = 0;
   }
   const Captured::Constant& constant(size_t open) const {
     return state_.constants[key_.open_constants[open]];
@@ -136,6 +113,8 @@ class Placeholders {
     return placeholder(shape, a.dtype());
   }
 
+  inline static const Placeholders* placed = nullptr;  // under the GIL
+
   const Captured& state_;
   const CallKey& key_;
 };
@@ -152,8 +131,8 @@ class Trace {
 
   template <typename F, typename Recapture>
   void run(F&& f, Recapture&& recapture, const Snapshot& snapshot) {
+    const TraceScope scope;
     try {
-      TraceScope scope;
       const TraceNumbers numbers(symbols);
       const KnownValues::Scope known(looked_);
       placeholders_.place();
@@ -591,9 +570,8 @@ class Compiled {
       throw;
     }
     for (const Change& c : t.changes)
-      if (c.kind == Change::Kind::in_place)
-        nb::cast<array&>(state.holders[c.slot]) = results[c.output];
-    for (auto& [holder, output] : t.created) nb::cast<array&>(holder) = results[output];
+      if (c.kind == Change::Kind::in_place) content_of(state.holders[c.slot]) = results[c.output];
+    for (auto& [holder, output] : t.created) content_of(holder) = results[output];
     if (begin != 0) log_trace(why, begin);
     entry->result = t.result;
     const nb::object value = fill(*entry, results, call.results());
@@ -666,7 +644,7 @@ class Compiled {
     };
     for (const Change& c : entry.changes) {
       if (c.kind == Change::Kind::in_place) {
-        nb::cast<array&>(state.holders[c.slot]) = results[c.output];
+        content_of(state.holders[c.slot]) = results[c.output];
       } else if (c.kind == Change::Kind::number) {
         state.constants[key.open_constants[c.place]].place.put(plain_number(numbers[c.output]));
       } else if (c.kind == Change::Kind::container) {
@@ -762,6 +740,13 @@ Arrays outputs_without_running(nb::object fun, nb::args args, nb::kwargs kwargs)
 void await_trace() {
   TraceLock lock;
   if (tracing == 0) lock.acquire();
+}
+
+void await_own(const array& a) {
+  while (tracing == 0 && Placeholders::holds(a)) {
+    TraceLock lock;
+    if (!lock.acquire()) return;
+  }
 }
 
 void init_compile(nb::module_& m) {

@@ -5,12 +5,6 @@ namespace cermet::python {
 
 namespace {
 
-bool is_dict(PyObject* p) {
-  static const auto* with_default = reinterpret_cast<PyTypeObject*>(
-      nb::object(nb::module_::import_("collections").attr("defaultdict")).release().ptr());
-  return PyDict_CheckExact(p) || PyODict_CheckExact(p) || Py_TYPE(p) == with_default;
-}
-
 // A tuple of constants is one, too: its numbers stand for axes and sizes.
 bool is_tuple(PyObject* p) { return PyTuple_Check(p) && !is_key_constant(p); }
 
@@ -22,7 +16,7 @@ nb::object stolen(PyObject* object) {
 template <typename F>
 nb::object remade(nb::handle tree, const F& leaf) {
   PyObject* p = tree.ptr();
-  const bool dict = is_dict(p), list = PyList_CheckExact(p), tuple = is_tuple(p);
+  const bool dict = is_plain_dict(tree), list = PyList_CheckExact(p), tuple = is_tuple(p);
   if (!dict && !list && !tuple) return leaf(tree);
   const RecursionLevel level("compile");
   if (dict) {
@@ -45,8 +39,7 @@ nb::object remade(nb::handle tree, const F& leaf) {
   nb::object items = stolen(PyTuple_New(n));
   for (Py_ssize_t i = 0; i < n; i++)
     PyTuple_SET_ITEM(items.ptr(), i, remade(PyTuple_GET_ITEM(p, i), leaf).release().ptr());
-  if (PyTuple_CheckExact(p)) return items;
-  return nb::hasattr(tree, "_fields") ? tree.type().attr("_make")(items) : tree.type()(items);
+  return tuple_like(tree, std::move(items));
 }
 
 }  // namespace
@@ -114,7 +107,7 @@ void CallInputs::leaf(nb::handle object) {
     tuple(object);
   } else if (PyList_CheckExact(object.ptr())) {
     list(object);
-  } else if (is_dict(object.ptr())) {
+  } else if (is_plain_dict(object)) {
     dict(object);
   } else {
     key.add(3);

@@ -59,7 +59,7 @@ struct CallKey {
     key.add(state.structure.lo);
     key.add(state.structure.hi);
     for (const array* a : given.arrays) add_array(key, symbols, *a);
-    for (PyObject* holder : state.holders) add_array(key, symbols, *nb::inst_ptr<array>(holder));
+    for (PyObject* holder : state.holders) add_array(key, symbols, content_of(holder));
     symbols.append(given.numbers);
     symbols.append(state.numbers);
     key.add(state.constants.lo);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Python values to arrays and back.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -9,6 +10,7 @@
 #include "base/dtype_visit.h"
 #include "bind.h"
 #include "compile_number.h"
+#include "foreign.h"
 #include "graph/hooks.h"
 #include "ops/operators.h"
 #include "runtime/cgroup.h"
@@ -37,13 +39,16 @@ nb::object numpy_number(nb::handle object) {
   return number;
 }
 
-// Beside an array, NumPy's arrays are as weak as numbers: they raise its dtype to their category only.
-enum class Strength { number, numpy, array };
+// Beside an array, NumPy's arrays and other packages' tensors are as weak as numbers: they raise its dtype to
+// their category only.
+enum class Strength { number, foreign, array };
 
 Strength strength(nb::handle object) {
   if (is_array(object)) return Strength::array;
   if (is_scalar(object)) return Strength::number;
-  return PyObject_CheckBuffer(object.ptr()) != 0 ? Strength::numpy : Strength::array;
+  const bool foreign = PyObject_CheckBuffer(object.ptr()) != 0 ||
+                       (!nb::hasattr(object, "__mlx_array__") && nb::hasattr(object, "__dlpack__"));
+  return foreign ? Strength::foreign : Strength::array;
 }
 
 void check_fits(const char* op, const Number& n, Dtype dtype) {
@@ -59,25 +64,21 @@ void check_fits(const char* op, const Number& n, Dtype dtype) {
                bits == 64 && low == 0 ? ~uint64_t{0} : static_cast<uint64_t>(high));
 }
 
-void put_number(const Number& n, Dtype dtype, void* to) {
-  visit_dtype(dtype, [&]<typename T>(std::type_identity<T>) {
-    const bool whole = n.kind == Number::Kind::integer || n.kind == Number::Kind::boolean;
-    T element;
-    if constexpr (std::is_same_v<T, std::complex<float>> ||
-                  std::is_same_v<T, std::complex<double>>) {
-      element = whole ? T(static_cast<double>(n.integer)) : T(n.real_imag);
-    } else if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) {
-      element = T(static_cast<float>(whole ? static_cast<double>(n.integer) : n.real_imag.real()));
-    } else if constexpr (std::is_same_v<T, bool>) {
-      element = whole ? n.integer != 0 : n.real_imag != 0.0;
-    } else if constexpr (std::is_integral_v<T>) {
-      element = whole ? static_cast<T>(n.integer)
-                      : static_cast<T>(static_cast<int64_t>(n.real_imag.real()));
-    } else {
-      element = whole ? static_cast<T>(n.integer) : static_cast<T>(n.real_imag.real());
-    }
-    std::memcpy(to, &element, sizeof(T));
-  });
+template <typename T>
+T element_of(const Number& n) {
+  const bool whole = n.kind == Number::Kind::integer || n.kind == Number::Kind::boolean;
+  const double real = whole ? static_cast<double>(n.integer) : n.real_imag.real();
+  if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>) {
+    return whole ? T(real) : T(n.real_imag);
+  } else if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) {
+    return T(static_cast<float>(real));
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return whole ? n.integer != 0 : n.real_imag != 0.0;
+  } else if constexpr (std::is_integral_v<T>) {
+    return whole ? static_cast<T>(n.integer) : static_cast<T>(static_cast<int64_t>(real));
+  } else {
+    return whole ? static_cast<T>(n.integer) : static_cast<T>(real);
+  }
 }
 
 // --- nested sequences ---
@@ -85,6 +86,67 @@ void put_number(const Number& n, Dtype dtype, void* to) {
 bool is_sequence(nb::handle object) {
   return PyList_Check(object.ptr()) || PyTuple_Check(object.ptr());
 }
+
+// Numbers in a row. As long as all are floats, or all are ints, they are kept by their bits alone.
+class NumberRow {
+ public:
+  void add(double value) { add_bits(Number::Kind::floating, std::bit_cast<uint64_t>(value)); }
+  void add(int64_t value) { add_bits(Number::Kind::integer, std::bit_cast<uint64_t>(value)); }
+  void add(const Number& number) {
+    if (number.kind == Number::Kind::integer) return add(number.integer);
+    if (number.kind == Number::Kind::floating) return add(number.real_imag.real());
+    spread();
+    push(number);
+  }
+
+  size_t size() const { return bits_.size() + blocks_.size() * kBlock + numbers_.size(); }
+  template <typename T>
+  void write(T* to) const {
+    const auto put = [&](const auto& values, const auto& number_of) {
+      for (size_t i = 0; i < values.size(); i++) {
+        if (i % kBlock == 0) check_cancelled("array");
+        *to++ = element_of<T>(number_of(values[i]));
+      }
+    };
+    if (kind_ == Number::Kind::floating)
+      put(bits_, [](uint64_t bits) { return number(std::bit_cast<double>(bits)); });
+    else put(bits_, [](uint64_t bits) { return number(std::bit_cast<int64_t>(bits)); });
+    const auto as_is = [](const Number& number) { return number; };
+    for (const std::vector<Number>& block : blocks_) put(block, as_is);
+    put(numbers_, as_is);
+  }
+
+ private:
+  static constexpr size_t kBlock = 2048;
+
+  void add_bits(Number::Kind kind, uint64_t bits) {
+    if (bits_.empty()) kind_ = kind;
+    if (kind == kind_ && !is_spread_) return bits_.push_back(bits);
+    spread();
+    push(of_bits(kind, bits));
+  }
+  static Number of_bits(Number::Kind kind, uint64_t bits) {
+    return kind == Number::Kind::floating ? number(std::bit_cast<double>(bits))
+                                          : number(std::bit_cast<int64_t>(bits));
+  }
+  void spread() {
+    is_spread_ = true;
+    for (uint64_t bits : std::exchange(bits_, {})) push(of_bits(kind_, bits));
+  }
+  void push(const Number& number) {
+    if (numbers_.size() == kBlock) {
+      blocks_.push_back(std::exchange(numbers_, {}));
+      numbers_.reserve(kBlock);
+    }
+    numbers_.push_back(number);
+  }
+
+  Number::Kind kind_ = Number::Kind::floating;
+  bool is_spread_ = false;
+  std::vector<uint64_t> bits_;
+  std::vector<std::vector<Number>> blocks_;  // full: a single vector would be copied as it grows
+  std::vector<Number> numbers_;              // of the last block
+};
 
 class NestedNumbers {
  public:
@@ -102,23 +164,18 @@ class NestedNumbers {
 
   array to_array() {
     const Dtype dtype = wanted_ ? *wanted_ : dtype_.value_or(Dtype::float32);
-    std::vector<char> bytes((blocks_.size() * kBlock + numbers_.size()) * size_of(dtype));
-    char* to = bytes.data();
-    const auto put = [&](const std::vector<Number>& numbers) {
-      for (const Number& number : numbers) {
-        poll_.turn();
-        put_number(number, dtype, to);
-        to += size_of(dtype);
-      }
-    };
-    std::ranges::for_each(blocks_, put);
-    put(numbers_);
-    return array::from_data(bytes.data(), Shape(std::span<const int64_t>(shape_)), dtype);
+    const Shape shape{std::span<const int64_t>(shape_)};
+    check_size("array", shape, dtype);
+    BufferRef buffer =
+        allocator(default_device()).allocate(numbers_.size() * size_of(dtype), "array");
+    visit_dtype(dtype, [&]<typename T>(std::type_identity<T>) {
+      numbers_.write(static_cast<T*>(buffer->data()));
+    });
+    return array::from_buffer(std::move(buffer), shape, Layout::contiguous(shape), dtype);
   }
 
  private:
   static constexpr size_t kDeepest = 1000;
-  static constexpr size_t kBlock = 2048;
   static constexpr int64_t kPart = 1 << 16;
 
   bool collect(nb::handle object, size_t depth) {
@@ -138,16 +195,42 @@ class NestedNumbers {
                  "the nested lists are ragged: a single number at depth {} where others are lists; "
                  "at one depth there must be numbers alone, or lists alone",
                  depth);
-    add(from_numpy ? numpy_number(object) : nb::borrow(object));
+    add(to_plain_number("array", from_numpy ? numpy_number(object) : nb::borrow(object), wanted_));
     return true;
+  }
+
+  // How many items at the beginning of a list or tuple were Python's own floats and ints: nothing of the
+  // user's runs to read these.
+  int64_t add_plain(nb::handle object, int64_t n) {
+    PyObject* p = object.ptr();
+    int64_t i = 0;
+    for (; i < n && i < PySequence_Fast_GET_SIZE(p); i++) {
+      poll_.turn();
+      PyObject* item = PySequence_Fast_GET_ITEM(p, i);
+      if (PyFloat_CheckExact(item)) {
+        note(wanted_.value_or(Dtype::float32), false);
+        numbers_.add(PyFloat_AS_DOUBLE(item));
+        continue;
+      }
+      int overflow = PyLong_CheckExact(item) ? 0 : 1;
+      const int64_t value = overflow == 0 ? PyLong_AsLongLongAndOverflow(item, &overflow) : 0;
+      if (overflow != 0) break;
+      if (wanted_) check_fits("array", number(value), *wanted_);
+      const bool is_short = value == static_cast<int32_t>(value);
+      note(wanted_.value_or(is_short ? Dtype::int32 : Dtype::int64), value < 0);
+      numbers_.add(value);
+    }
+    return i;
   }
 
   // Of a long list a part at a time: to take hold of all items takes long, too.
   bool collect_items(nb::handle object, int64_t n, size_t depth) {
-    for (int64_t begin = 0; begin < n; begin += kPart) {
+    const bool innermost = depth + 1 == shape_.size();
+    for (int64_t begin = innermost ? add_plain(object, n) : 0; begin < n; begin += kPart) {
       const int64_t end = std::min(begin + kPart, n);
-      const nb::object part = n <= kPart ? nb::borrow(object)
-                                         : nb::steal(PySequence_GetSlice(object.ptr(), begin, end));
+      const bool whole = begin == 0 && end == n;
+      const nb::object part =
+          whole ? nb::borrow(object) : nb::steal(PySequence_GetSlice(object.ptr(), begin, end));
       if (!part.is_valid()) nb::raise_python_error();
       const nb::tuple items = items_of("array", "a list", part);
       CERMET_CHECK(static_cast<int64_t>(items.size()) == end - begin, value, "array",
@@ -158,30 +241,30 @@ class NestedNumbers {
     return true;
   }
 
-  void add(const nb::object& scalar) {
-    const PlainNumber n = to_plain_number("array", scalar, wanted_);
-    has_negative_ |=
-        n.number.kind == Number::Kind::integer && n.dtype != Dtype::uint64 && n.number.integer < 0;
+  void add(const PlainNumber& n) {
+    note(n.dtype, n.number.kind == Number::Kind::integer && n.dtype != Dtype::uint64 &&
+                      n.number.integer < 0);
+    numbers_.add(n.number);
+  }
+
+  // Of a number that is to be added.
+  void note(Dtype dtype, bool is_negative) {
+    has_negative_ |= is_negative;
+    if (dtype_ == dtype) return;
     // uint64 appears for numbers that nothing else holds, and then stays among integers.
-    const bool both = dtype_ && is_integer(*dtype_) && is_integer(n.dtype);
-    const bool large = both && (*dtype_ == Dtype::uint64 || n.dtype == Dtype::uint64);
-    dtype_ = large ? Dtype::uint64 : dtype_ ? promote(*dtype_, n.dtype) : n.dtype;
+    const bool both = dtype_ && is_integer(*dtype_) && is_integer(dtype);
+    const bool large = both && (*dtype_ == Dtype::uint64 || dtype == Dtype::uint64);
+    dtype_ = large ? Dtype::uint64 : dtype_ ? promote(*dtype_, dtype) : dtype;
     CERMET_CHECK(
         !large || !has_negative_, overflow, "array",
         "a list holds negative numbers and numbers from 2**63 on; no integer dtype has both");
-    if (numbers_.size() == kBlock) {
-      blocks_.push_back(std::exchange(numbers_, {}));
-      numbers_.reserve(kBlock);
-    }
-    numbers_.push_back(n.number);
   }
 
   SparsePoll poll_{"array"};
   std::optional<Dtype> wanted_, dtype_;
   bool has_negative_ = false;
   std::vector<int64_t> shape_;
-  std::vector<std::vector<Number>> blocks_;  // full: a single vector would be copied as it grows
-  std::vector<Number> numbers_;              // of the last block
+  NumberRow numbers_;
 };
 
 // Python refuses to write out an int of thousands of digits.
@@ -210,27 +293,43 @@ array from_sequence(nb::handle object, std::optional<Dtype> dtype) {
   return dtype ? astype(stacked, *dtype) : stacked;
 }
 
+template <typename T>
+PyObject* new_number(const void* from) {
+  T e;
+  std::memcpy(&e, from, sizeof(T));
+  if constexpr (std::is_same_v<T, bool>) return Py_NewRef(e ? Py_True : Py_False);
+  else if constexpr (std::is_same_v<T, uint64_t>) return PyLong_FromUnsignedLongLong(e);
+  else if constexpr (std::is_integral_v<T>) return PyLong_FromLongLong(static_cast<long long>(e));
+  else if constexpr (requires { e.imag(); }) return PyComplex_FromDoubles(e.real(), e.imag());
+  else if constexpr (std::is_floating_point_v<T>) return PyFloat_FromDouble(e);
+  else return PyFloat_FromDouble(static_cast<double>(static_cast<float>(e)));
+}
+
 nb::object number_object(const void* from, Dtype dtype) {
-  return visit_dtype(dtype, [&]<typename T>(std::type_identity<T>) -> nb::object {
-    T e;
-    std::memcpy(&e, from, sizeof(T));
-    if constexpr (std::is_same_v<T, bool>) return nb::bool_(e);
-    else if constexpr (std::is_integral_v<T>) return nb::int_(e);
-    else if constexpr (requires { e.imag(); })
-      return nb::steal(PyComplex_FromDoubles(e.real(), e.imag()));
-    else if constexpr (std::is_floating_point_v<T>) return nb::float_(static_cast<double>(e));
-    else return nb::float_(static_cast<double>(static_cast<float>(e)));
-  });
+  return visit_dtype(
+      dtype, [&]<typename T>(std::type_identity<T>) { return nb::steal(new_number<T>(from)); });
 }
 
 nb::object nested_list(const array& a, const char* data, int axis, SparsePoll& poll) {
-  poll.turn();
-  const auto& layout = a.node()->layout;
   if (axis == a.ndim()) return number_object(data, a.dtype());
-  nb::list list;
-  const int64_t step = layout.strides[axis] * static_cast<int64_t>(a.itemsize());
-  for (int64_t i = 0; i < a.shape()[axis]; i++)
-    list.append(nested_list(a, data + i * step, axis + 1, poll));
+  const int64_t step =
+      a.node()->layout.strides[static_cast<size_t>(axis)] * static_cast<int64_t>(a.itemsize());
+  const int64_t n = a.shape()[axis];
+  nb::object list = nb::steal(PyList_New(n));
+  if (!list.is_valid()) nb::raise_python_error();
+  const auto fill = [&](auto&& item) {
+    for (int64_t i = 0; i < n; i++) {
+      poll.turn();
+      PyObject* object = item(data + i * step);
+      if (object == nullptr) nb::raise_python_error();
+      PyList_SET_ITEM(list.ptr(), i, object);
+    }
+  };
+  if (axis + 1 < a.ndim()) {
+    fill([&](const char* at) { return nested_list(a, at, axis + 1, poll).release().ptr(); });
+  } else {
+    visit_dtype(a.dtype(), [&]<typename T>(std::type_identity<T>) { fill(new_number<T>); });
+  }
   return list;
 }
 
@@ -426,6 +525,7 @@ array to_array(nb::handle object, std::optional<Dtype> dtype) {
     return full(Shape{}, n.number, n.dtype);
   }
   if (is_sequence(object)) return from_sequence(object, dtype);
+  if (is_numpy_array(object)) return from_buffer_object(object, dtype);
   CERMET_CHECK(PyType_Check(object.ptr()) == 0, type, "array",
                "the class {} was given; it must be a number, a list or an array",
                nb::str(object.attr("__name__")).c_str());

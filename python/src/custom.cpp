@@ -37,6 +37,13 @@ nb::object fill(nb::handle tree, const Arrays& arrays) {
   return fill(tree, [&] { return nb::cast(arrays[i++]); });
 }
 
+// The same, and None in place of all that is no array: it has no tangent and no axis.
+template <typename Next>
+nb::object fill_alone(nb::handle tree, Next&& next) {
+  return tree_map(kOp, tree,
+                  [&](nb::handle leaf) { return leaf.is(hole()) ? next() : nb::none(); });
+}
+
 size_t count_holes(nb::handle tree) {
   size_t count = 0;
   tree_visit(kOp, tree, [&](nb::handle leaf) { count += leaf.is(hole()) ? 1 : 0; });
@@ -128,7 +135,7 @@ Arrays call_jvp(const CallTrees& trees, const Arrays& primals, const Arrays& tan
   for (size_t i = 0; i < numbers.size(); i++)
     of_each[static_cast<size_t>(numbers[i])] = nb::cast(tangents[i]);
   size_t next = 0;
-  const nb::object filled = fill(arguments, [&] { return of_each[next++]; });
+  const nb::object filled = fill_alone(arguments, [&] { return of_each[next++]; });
   const nb::object given =
       trees.object(kJvp)(alone(fill(arguments, primals)), alone(filled), **trees.keywords());
   Parts parts;
@@ -147,7 +154,7 @@ std::pair<Arrays, std::vector<int>> call_rule_vmap(const CallTrees& trees, const
   const nb::gil_scoped_acquire gil;
   const nb::object arguments = trees.object(kArguments);
   size_t next = 0;
-  const nb::object filled = fill(arguments, [&] {
+  const nb::object filled = fill_alone(arguments, [&] {
     const int axis = axes[next++];
     return axis < 0 ? nb::none() : nb::cast(axis);
   });

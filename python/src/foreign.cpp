@@ -88,13 +88,8 @@ bool is_of_bytes(nb::handle object, size_t itemsize) {
        nb::str(error.value()).c_str());
 }
 
-ForeignView from_py_buffer(nb::handle object) {
-  auto* raw = new Py_buffer;
-  if (PyObject_GetBuffer(object.ptr(), raw, PyBUF_FULL_RO) != 0) {
-    delete raw;
-    refuse_buffer(object);
-  }
-  HeldBuffer held{raw};
+// Without an owner.
+ForeignView read_py_buffer(nb::handle object, const Py_buffer* raw) {
   std::string_view format = raw->format == nullptr ? "B" : raw->format;
   bool big = false;
   if (!format.empty() && std::string_view("@=<>!").find(format[0]) != std::string_view::npos) {
@@ -103,7 +98,8 @@ ForeignView from_py_buffer(nb::handle object) {
   }
   const auto dtype = dtype_of_format(format, static_cast<size_t>(raw->itemsize));
   CERMET_CHECK(
-      dtype.has_value() && is_of_bytes(object, size_of(*dtype)), type, "array",
+      dtype.has_value() && (is_numpy_array(object) || is_of_bytes(object, size_of(*dtype))), type,
+      "array",
       "the elements of {} have the format '{}'; they must be booleans, integers, floats or "
       "complex numbers",
       type_of(object), format);
@@ -112,7 +108,7 @@ ForeignView from_py_buffer(nb::handle object) {
       "a buffer of pointers to rows was given; it must be one block of memory, as NumPy's are");
   ForeignView view;
   view.data = static_cast<char*>(raw->buf);
-  if (raw->shape != nullptr) view.shape.assign(raw->shape, raw->shape + raw->ndim);
+  if (raw->shape != nullptr) view.shape.append({raw->shape, static_cast<size_t>(raw->ndim)});
   else if (raw->ndim == 1) view.shape.push_back(raw->len / raw->itemsize);
   view.strides.resize(view.shape.size());
   for (size_t i = view.shape.size(), step = static_cast<size_t>(raw->itemsize); i-- > 0;) {
@@ -122,6 +118,17 @@ ForeignView from_py_buffer(nb::handle object) {
   view.dtype = *dtype;
   view.swapped = big && size_of(*dtype) > 1;
   view.read_only = raw->readonly != 0;
+  return view;
+}
+
+ForeignView from_py_buffer(nb::handle object) {
+  auto* raw = new Py_buffer;
+  if (PyObject_GetBuffer(object.ptr(), raw, PyBUF_FULL_RO) != 0) {
+    delete raw;
+    refuse_buffer(object);
+  }
+  HeldBuffer held{raw};
+  ForeignView view = read_py_buffer(object, raw);
   held.view = nullptr;
   // The release runs Python code, so it is deferred like a reference: a capsule does it.
   view.owner = keep_alive(nb::capsule(
@@ -210,7 +217,7 @@ bool is_numpy_bfloat16(nb::handle object) {
 // --- copying ---
 
 struct CopyPlan {
-  std::vector<int64_t> shape, strides;  // collapsed: the last axis contiguous where it can be
+  InlineVector<int64_t, 4> shape, strides;  // collapsed: the last axis contiguous where it can be
 };
 
 // Without axes of size 1; neighbours joined where one step of the outer is all of the inner.
@@ -305,19 +312,39 @@ void convert_elements(const char* from, char* to, int64_t n) {
   }
 }
 
-array narrow_copy(const char* from, const Shape& shape, Dtype dtype) {
-  const Dtype to_dtype = narrowed(dtype);
+// Where the elements fill one block of memory in some order of the axes: they lie so in a copy of it.
+std::optional<Layout> block_layout(const ForeignView& view, const Shape& shape) {
+  Layout layout = Layout::contiguous(shape);
+  const auto bytes = static_cast<int64_t>(size_of(view.dtype));
+  InlineVector<size_t, 4> axes;
+  for (size_t i = 0; i < view.shape.size(); i++)
+    if (view.shape[i] > 1) axes.push_back(i);
+  if (shape.size() == 0) return layout;
+  std::ranges::sort(axes, [&](size_t a, size_t b) { return view.strides[a] < view.strides[b]; });
+  int64_t step = 1;
+  for (size_t axis : axes) {
+    if (view.strides[axis] != step * bytes) return std::nullopt;
+    layout.strides[axis] = step;
+    step *= view.shape[axis];
+  }
+  return layout;
+}
+
+array block_copy(const char* from, const Shape& shape, Layout layout, Dtype dtype, Dtype to_dtype) {
   const int64_t n = shape.size();
+  const auto bytes = static_cast<int64_t>(size_of(dtype)),
+             to_bytes = static_cast<int64_t>(size_of(to_dtype));
   BufferRef buffer =
-      allocator(default_device()).allocate(static_cast<size_t>(n) * size_of(to_dtype), "array");
+      allocator(default_device()).allocate(static_cast<size_t>(n * to_bytes), "array");
   char* to = static_cast<char*>(buffer->data());
   in_parts(n, [&](int64_t first, int64_t count) {
-    const char* part = from + first * static_cast<int64_t>(size_of(dtype));
-    char* at = to + first * static_cast<int64_t>(size_of(to_dtype));
-    if (dtype == Dtype::float64) convert_elements<double, float>(part, at, count);
+    const char* part = from + first * bytes;
+    char* at = to + first * to_bytes;
+    if (dtype == to_dtype) std::memcpy(at, part, static_cast<size_t>(count * bytes));
+    else if (dtype == Dtype::float64) convert_elements<double, float>(part, at, count);
     else convert_elements<std::complex<double>, std::complex<float>>(part, at, count);
   });
-  return array::from_buffer(std::move(buffer), shape, Layout::contiguous(shape), to_dtype);
+  return array::from_buffer(std::move(buffer), shape, std::move(layout), to_dtype);
 }
 
 array packed_copy(const ForeignView& view, const Shape& shape) {
@@ -334,6 +361,10 @@ array packed_copy(const ForeignView& view, const Shape& shape) {
 }
 
 }  // namespace
+
+bool is_numpy_array(nb::handle object) {
+  return std::strcmp(Py_TYPE(object.ptr())->tp_name, "numpy.ndarray") == 0;
+}
 
 void drop_released() {
   std::vector<PyObject*> objects;
@@ -374,19 +405,32 @@ ForeignView view_of(nb::handle object) {
   return from_dlpack(object);
 }
 
-array copy_view(const ForeignView& view, bool narrow) {
+array copy_view(const ForeignView& view, bool narrow, bool by_rows) {
   const Shape shape{std::span<const int64_t>(view.shape)};
   check_size("array", shape, view.dtype);
-  return without_gil([&] {
-    const bool shrinks = narrow && narrowed(view.dtype) != view.dtype;
-    const bool packed = !view.swapped && collapse(view).shape.size() <= 1 &&
-                        (collapse(view).strides.empty() ||
-                         collapse(view).strides[0] == static_cast<int64_t>(size_of(view.dtype)));
-    if (shrinks && packed) return narrow_copy(view.data, shape, view.dtype);
-    array copied = packed_copy(view, shape);
-    return shrinks ? narrow_copy(static_cast<const char*>(copied.data()), shape, view.dtype)
-                   : copied;
-  });
+  const Dtype dtype = narrow ? narrowed(view.dtype) : view.dtype;
+  const auto copy = [&] {
+    auto block = view.swapped ? std::nullopt : block_layout(view, shape);
+    if (block && (!by_rows || is_contiguous(shape, *block)))
+      return block_copy(view.data, shape, std::move(*block), view.dtype, dtype);
+    array packed = packed_copy(view, shape);
+    if (dtype == view.dtype) return packed;
+    return block_copy(static_cast<const char*>(packed.data()), shape, Layout::contiguous(shape),
+                      view.dtype, dtype);
+  };
+  constexpr int64_t kShort = 1 << 12;  // such a copy is no longer than to let others run
+  return shape.size() <= kShort ? copy() : without_gil(copy);
+}
+
+std::optional<array> copy_numpy_array(nb::handle object, bool narrow) {
+  if (!is_numpy_array(object)) return std::nullopt;
+  Py_buffer raw;
+  if (PyObject_GetBuffer(object.ptr(), &raw, PyBUF_FULL_RO) != 0) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+  const std::unique_ptr<Py_buffer, void (*)(Py_buffer*)> held(&raw, PyBuffer_Release);
+  return copy_view(read_py_buffer(object, &raw), narrow);
 }
 
 array share_view(const ForeignView& view) {

@@ -274,11 +274,11 @@ array copy_of(const array& a) {
   evaluate(a);
   ForeignView view;
   view.data = static_cast<char*>(const_cast<void*>(a.data()));
-  view.shape = a.shape().values();
+  for (int64_t size : a.shape()) view.shape.push_back(size);
   for (int64_t stride : a.node()->layout.strides)
     view.strides.push_back(stride * static_cast<int64_t>(a.itemsize()));
   view.dtype = a.dtype();
-  return copy_view(view, false);
+  return copy_view(view, false, true);
 }
 
 nb::bytes bytes_of(const array& a) {
@@ -300,10 +300,10 @@ nb::object to_numpy(const array& a, bool copy) {
 }
 
 array from_buffer_object(nb::handle object, std::optional<Dtype> dtype) {
-  const ForeignView view = view_of(object);
   // A dtype that is asked for takes the data as it is, not by way of a narrower one.
-  const array a = copy_view(view, !dtype);
-  return dtype && a.dtype() != *dtype ? astype(a, *dtype) : a;
+  std::optional<array> a = copy_numpy_array(object, !dtype);
+  if (!a) a = copy_view(view_of(object), !dtype);
+  return dtype && a->dtype() != *dtype ? astype(*a, *dtype) : *std::move(a);
 }
 
 void init_numpy(nb::module_& m) {

@@ -36,7 +36,7 @@ uint64_t to_seed(const char* op, handle seed) {
 // The list, which is not another thread's trace's any more.
 nb::list own_state() {
   const nb::list list = nb::borrow<nb::list>(state);
-  if (nb::len(list) == 1 && is_array(list[0]) && array_of(list[0]).node()->is_traced())
+  if (nb::len(list) == 1 && is_array(list[0]) && content_of(list[0]).node()->is_traced())
     await_trace();
   return list;
 }
@@ -51,7 +51,7 @@ array next_key() {
     const array key = array_of(holder);
     const Arrays halves = random::split_pair(key);  // may evaluate, while other threads draw
     const nb::object next = nb::cast(halves[0]);
-    if (nb::len(list) != 1 || !holder.is(list[0]) || array_of(holder).node() != key.node())
+    if (nb::len(list) != 1 || !holder.is(list[0]) || content_of(holder).node() != key.node())
       continue;
     list[0] = next;
     return halves[1];

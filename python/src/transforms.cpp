@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // eval, grad, value_and_grad, vjp, jvp and vmap over trees of Python arguments.
-#include "bind.h"
+#include "lent_arrays.h"
 
 namespace cermet::python {
 
@@ -106,17 +106,18 @@ class GradientCall {
 
   // {value, gradients}
   std::pair<nb::object, nb::object> run(nb::handle fun) {
-    Arrays primals;
-    for (int64_t n : wanted_.argnums) append(argument(n), primals);
-    for (const std::string& name : wanted_.argnames) append(argument(name), primals);
+    for (int64_t n : wanted_.argnums) append(argument(n));
+    for (const std::string& name : wanted_.argnames) append(argument(name));
     const TraceScope scope;
+    Arrays primals;
+    for (const array& leaf : leaves_)
+      if (is_inexact(leaf.dtype())) primals.push_back(leaf);
     const Arrays inputs = trace_inputs(primals);
-    const nb::tuple args = traced_args(inputs);  // takes its inputs first
-    const nb::dict kwargs = traced_kwargs(inputs);
-    nb::object value = fun(*args, **kwargs);
+    const nb::object value = call(fun, instead(inputs, [](const array& leaf) { return leaf; }));
     const array loss = loss_of(value);
     const array one = ones_like(loss);
-    return {value, gradients(vjp_of({&loss, 1}, {&one, 1}, inputs))};
+    const Arrays flat = vjp_of({&loss, 1}, {&one, 1}, inputs);
+    return {value, gradients(instead(flat, [](const array& leaf) { return zeros_like(leaf); }))};
   }
 
  private:
@@ -136,35 +137,42 @@ class GradientCall {
     return kwargs_[name.c_str()];
   }
 
-  void append(const nb::object& tree, Arrays& primals) {
+  // Beside arrays that have a gradient a tree may hold others: theirs is 0.
+  void append(const nb::object& tree) {
     const Arrays leaves = tree_arrays(op_, tree);
     CERMET_CHECK(
         !leaves.empty(), value, op_,
         "an argument to differentiate holds no array (it is {}); give arrays or trees of them",
         type_of(tree));
-    for (const array& leaf : leaves) {
-      CERMET_CHECK(is_inexact(leaf.dtype()), value, op_,
-                   "an argument to differentiate has dtype {}; it must be floating or complex",
-                   name_of(leaf.dtype()));
-      primals.push_back(leaf);
-    }
+    const auto has_gradient = [](const array& leaf) { return is_inexact(leaf.dtype()); };
+    CERMET_CHECK(std::ranges::any_of(leaves, has_gradient), value, op_,
+                 "an argument to differentiate has dtype {}; it must be floating or complex",
+                 name_of(leaves[0].dtype()));
+    leaves_.insert(leaves_.end(), leaves.begin(), leaves.end());
   }
 
-  nb::tuple traced_args(const Arrays& inputs) {
-    nb::list list;
-    for (nb::handle arg : args_) list.append(arg);
-    next_ = 0;
+  // The leaves with those that have a gradient replaced in order, and `other` of the rest.
+  template <typename F>
+  Arrays instead(const Arrays& arrays, const F& other) const {
+    Arrays all;
+    size_t next = 0;
+    for (const array& leaf : leaves_)
+      all.push_back(is_inexact(leaf.dtype()) ? arrays[next++] : other(leaf));
+    return all;
+  }
+
+  nb::object call(nb::handle fun, const Arrays& leaves) const {
+    LentArrays lent;
+    size_t next = 0;
+    nb::list args;
+    for (nb::handle arg : args_) args.append(arg);
     for (int64_t n : wanted_.argnums)
-      list[static_cast<size_t>(n)] = with_arrays(args_[static_cast<size_t>(n)], inputs, next_);
-    return nb::tuple(list);
-  }
-
-  nb::dict traced_kwargs(const Arrays& inputs) {
-    nb::dict dict;
-    for (auto [key, value] : kwargs_) dict[key] = value;
+      args[static_cast<size_t>(n)] = lent.lend(args_[static_cast<size_t>(n)], leaves, next);
+    nb::dict kwargs;
+    for (auto [key, value] : kwargs_) kwargs[key] = value;
     for (const std::string& name : wanted_.argnames)
-      dict[name.c_str()] = with_arrays(kwargs_[name.c_str()], inputs, next_);
-    return dict;
+      kwargs[name.c_str()] = lent.lend(kwargs_[name.c_str()], leaves, next);
+    return fun(*nb::tuple(args), **kwargs);
   }
 
   array loss_of(const nb::object& value) {
@@ -205,7 +213,7 @@ class GradientCall {
   const Wanted& wanted_;
   nb::args args_;
   nb::dict kwargs_;
-  size_t next_ = 0;
+  Arrays leaves_;  // of the arguments to differentiate
 };
 
 nb::object make_gradient(const char* op, nb::object fun, nb::handle argnums, nb::handle argnames,
@@ -299,7 +307,9 @@ nb::object call_vmap(nb::handle fun, nb::args args, nb::kwargs kwargs, nb::handl
     array p = placeholder(without_axis(a.shape(), axes[i]), a.dtype());
     inputs.push_back(p);
   }
-  const nb::object value = fun(*nb::borrow<nb::tuple>(with_arrays(args, inputs)), **kwargs);
+  LentArrays lent;  // the value may hold what they are lent to
+  size_t next = 0;
+  const nb::object value = fun(*nb::borrow<nb::tuple>(lent.lend(args, inputs, next)), **kwargs);
   const Arrays outputs = tree_arrays("vmap", value);
   std::vector<int> out;
   leaf_axes("vmap", value, out_axes, out, 1);

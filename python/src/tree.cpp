@@ -9,10 +9,6 @@ namespace cermet::python {
 
 namespace {
 
-bool is_named_tuple(nb::handle object) {
-  return PyTuple_Check(object.ptr()) && nb::hasattr(object, "_fields");
-}
-
 // A copy, since the visit of a leaf may run code that changes the dict.
 nb::list pairs_of(nb::handle dict) { return nb::steal<nb::list>(PyDict_Items(dict.ptr())); }
 
@@ -23,9 +19,7 @@ nb::object map_tuple(const char* op, nb::handle tuple,
   for (Py_ssize_t i = 0; i < n; i++)
     PyTuple_SET_ITEM(items.ptr(), i,
                      tree_map(op, PyTuple_GET_ITEM(tuple.ptr(), i), map).release().ptr());
-  if (PyTuple_CheckExact(tuple.ptr())) return items;
-  if (is_named_tuple(tuple)) return tuple.type().attr("_make")(items);
-  return tuple.type()(items);
+  return tuple_like(tuple, items);
 }
 
 nb::object map_list(const char* op, nb::handle list,
@@ -44,6 +38,18 @@ nb::object map_dict(const char* op, nb::handle dict,
 }
 
 }  // namespace
+
+bool is_plain_dict(nb::handle object) {
+  static const auto* with_default = reinterpret_cast<PyTypeObject*>(
+      nb::object(nb::module_::import_("collections").attr("defaultdict")).release().ptr());
+  PyObject* p = object.ptr();
+  return PyDict_CheckExact(p) || PyODict_CheckExact(p) || Py_TYPE(p) == with_default;
+}
+
+nb::object tuple_like(nb::handle tuple, nb::object items) {
+  if (PyTuple_CheckExact(tuple.ptr())) return items;
+  return nb::hasattr(tuple, "_fields") ? tuple.type().attr("_make")(items) : tuple.type()(items);
+}
 
 void tree_visit(const char* op, nb::handle tree,
                 const std::function<void(nb::handle leaf)>& visit) {

@@ -220,6 +220,54 @@ def test_comparison_with_other_objects():
     assert {a: 1}[a] == 1
 
 
+CONTAINED = [
+    "1 in a",
+    "7 in a",
+    "2.5 in a",
+    "True in a",
+    "m.array(3) in a",
+    "m.array([0, 1, 2]) in a",
+    "m.array([[5], [3]]) in a",
+    "m.array([7, 7, 5]) in a",
+    "1 in m.array(1)",
+    "0 in m.array([])",
+    "float('nan') in m.array([float('nan')])",
+    "1j in m.array([1j, 2])",
+    "m.array([0, 1, 2, 3]) in a",
+]
+
+
+@pytest.mark.parametrize("code", CONTAINED)
+def test_in_is_numpys(code):
+    def answer(m, a):
+        try:
+            return eval(code, {"m": m, "a": a})
+        except ValueError:
+            return ValueError
+
+    assert answer(mx, mx.arange(6).reshape(2, 3)) == answer(np, np.arange(6).reshape(2, 3))
+
+
+def test_in_of_a_broadcast_without_end():
+    huge = mx.broadcast_to(mx.arange(3), (2**40, 3))
+    assert 2 in huge and 3 not in huge
+    assert mx.array([0, 5, 5]) in huge and mx.array([1, 2, 0]) not in huge
+    assert mx.broadcast_to(mx.array(2), (2**40, 1)) in huge
+    assert "2" not in huge and None not in huge
+    with pytest.raises(MemoryError, match="add"):
+        2 in huge + 1  # noqa: B015
+
+
+def test_in_of_a_captured_array():
+    known = mx.array([1, 2])
+    doubled = mx.compile(lambda x: x * 2 if 2 in known else x)
+    assert doubled(mx.array(3)).item() == 6
+    known[1] = 5
+    assert doubled(mx.array(3)).item() == 3
+    with pytest.raises(ValueError, match="stands for an argument"):
+        mx.compile(lambda x: x * (2 in x))(mx.array([2]))
+
+
 def test_scalar_conversions():
     assert int(mx.array(1.7)) == 1 and float(mx.array([2])) == 2.0 and complex(mx.array(2j)) == 2j
     assert [10, 11, 12][mx.array(1)] == 11 and range(5)[mx.array(2)] == 2
@@ -240,6 +288,55 @@ def test_tolist():
     x = np.arange(24).reshape(2, 3, 4)
     for view in ("x", "x.T", "x[:, ::-1]", "x[1, :, 2]", "x[0, 0, 0]", "x[:, :0]"):
         assert eval(view, {"x": mx.array(x)}).tolist() == eval(view, {"x": x}).tolist()
+
+
+LISTS = [
+    "[]",
+    "[1, 2, 3]",
+    "[1.5, 2.5]",
+    "[1, 2.5, 3]",
+    "[2.5, 1, True]",
+    "[True, 2]",
+    "[True, False]",
+    "[1, 2**40, 3]",
+    "[-1, 2**40, 0.5]",
+    "[1, 2j, 2.5]",
+    "[[1, 2], [3.5, 4]]",
+    "[(1, 2), [3, 4]]",
+    "[[[1], [2]], [[3], [0.5]]]",
+    "[1] * 5000 + [0.5] * 5000",
+    "[0.5] * 3000 + [1] * 3000 + [True] * 3000",
+    "list(range(5000))",
+]
+
+
+@pytest.mark.parametrize("text", LISTS)
+def test_lists_there_and_back(text):
+    numbers = eval(text)
+    a = mx.array(numbers)
+    wide = np.array(numbers)
+    assert a.shape == wide.shape
+    kinds = {"b": mx.bool_, "i": mx.int32, "u": mx.uint64, "f": mx.float32, "c": mx.complex64}
+    is_long = wide.dtype.kind == "i" and np.abs(wide).max(initial=0) >= 2**31
+    assert a.dtype == (mx.int64 if is_long else kinds[wide.dtype.kind])
+    np.testing.assert_array_equal(np.array(a), wide.astype(np.array(a).dtype))
+    assert a.tolist() == wide.astype(np.array(a).dtype).tolist()
+    for dtype in (mx.float32, mx.float16, mx.complex64, mx.bool_):
+        np.testing.assert_array_equal(
+            np.array(mx.array(numbers, dtype)), wide.astype(np.array(mx.zeros(0, dtype)).dtype)
+        )
+
+
+def test_a_list_that_changes_while_it_is_read():
+    numbers = []
+
+    class Cut:
+        def __mlx_array__(self):
+            numbers.clear()
+            return mx.array(1)
+
+    numbers += [1, 2, Cut(), 4]
+    assert mx.array(numbers).tolist() == [1, 2, 1, 4]
 
 
 def test_properties():
@@ -289,6 +386,31 @@ def test_objects_that_stand_for_arrays():
     assert mx.exp(mx.ArrayLike(Holder([0.0]))).tolist() == [1]
     with pytest.raises(TypeError, match="__mlx_array__"):
         mx.ArrayLike(3)
+
+
+class Tensor:
+    """As torch's: it has neither the buffer protocol nor a way to add an array."""
+
+    def __init__(self, values):
+        self.values = np.array(values, np.float32)
+
+    def __dlpack__(self, **options):
+        return self.values.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.values.__dlpack_device__()
+
+
+@pytest.mark.parametrize(
+    "code", ["a + t", "t - a", "a * t", "t / a", "a == t", "a < t", "a @ t", "t ** a", "t in a"]
+)
+def test_operators_take_tensors(code):
+    a, t = [1.0, 2.0, 3.0], [1.0, 4.0, 3.0]
+    got = eval(code, {"a": mx.array(a), "t": Tensor(t)})
+    want = eval(code, {"a": np.array(a), "t": np.array(t)})
+    np.testing.assert_array_equal(np.array(got), want)
+    assert (mx.array(a, mx.float16) + Tensor(t)).dtype == mx.float16
+    assert mx.maximum(Tensor(t), mx.array(a, mx.bfloat16)).dtype == mx.bfloat16
 
 
 def test_arrays_of_other_threads():

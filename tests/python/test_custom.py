@@ -152,6 +152,55 @@ def test_trees_keywords_and_numbers():
     assert seen == [(3, ["scale"], mx.int32)]
 
 
+@pytest.mark.parametrize("out", [0, 1])
+@pytest.mark.parametrize("of_y", [0, 1, -1, None])
+@pytest.mark.parametrize("of_x", [0, 1, -1, None])
+def test_axes_of_a_vmap_rule(of_x, of_y, out):
+    """Whatever the axes, alone and in another vmap, against the loop."""
+    if of_x is None and of_y is None:
+        return
+    x, y = (mx.array(np.random.default_rng(s).standard_normal((2, 3)), mx.float64) for s in (0, 1))
+    f = sine_times((1, 1, 5))
+    f.vmap(lambda inputs, axes: turned(inputs, axes, out))
+
+    def turned(inputs, axes, out):
+        x, y = (a if i is None else mx.moveaxis(a, i, 0) for a, i in zip(inputs, axes, strict=True))
+        return mx.moveaxis(5 * mx.sin(x) * y, 0, out), out
+
+    def laid(a, axis):
+        return a[0] if axis is None else mx.moveaxis(a, 0, axis)
+
+    a, b = laid(x, of_x), laid(y, of_y)
+    want = 5 * np.sin(x[:1] if of_x is None else x) * np.array(y[:1] if of_y is None else y)
+    for out_axis in (0, 1):
+        got = mx.vmap(f, in_axes=(of_x, of_y), out_axes=out_axis)(a, b)
+        close(got, np.moveaxis(want, 0, out_axis))
+    twice = mx.vmap(mx.vmap(f, in_axes=(of_x, of_y)), in_axes=(-1, None))
+    close(twice(mx.stack([a, 2 * a], -1), b)[0], want)
+
+
+def test_numbers_have_no_axis_and_no_tangent():
+    seen = []
+
+    @mx.custom_function
+    def f(x, n):
+        return x["a"] * n + x["k"]
+
+    @f.vmap
+    def along(inputs, axes):
+        seen.append(axes)
+        return inputs[0]["a"] * inputs[1] + 7, 0
+
+    @f.jvp
+    def forward(primals, tangents):
+        seen.append((tangents[0]["k"], tangents[1]))
+        return tangents[0]["a"] * 5
+
+    close(mx.vmap(lambda a: f({"a": a, "k": 2}, 3.0))(X), 3 * np.array(X) + 7)
+    close(mx.jvp(lambda a: f({"a": a, "k": 2}, 3.0), [X], [Y])[1][0], 5 * np.array(Y))
+    assert seen == [({"a": 0, "k": None}, None), (None, None)]
+
+
 def test_one_call_for_all_results():
     calls = []
 

@@ -85,6 +85,14 @@ def windows_are_exact(mx):
     return np.abs(np.float64(mx.hanning(7).tolist()) - np.hanning(7)).max() < 3e-8
 
 
+def axes_of_a_rule(mx):
+    seen = []
+    f = mx.custom_function(lambda x, y: x * y)
+    f.vmap(lambda inputs, axes: seen.append(axes) or (mx.ones((2, 3)), 0))
+    mx.vmap(f, in_axes=(1, None))(mx.ones((3, 2)), mx.ones((3,)))
+    return str(seen[0])
+
+
 TWO_COTANGENTS = "mx.vjp(lambda x: x * 2, [mx.ones((1,))], [mx.ones((1,))] * 2)[1][0].tolist()"
 COMPILED_SUM = "mx.compile(lambda s: mx.array(2) * len(s))"
 
@@ -96,6 +104,31 @@ def kind_in_a_trace(mx):
         pass
 
     return mx.compile(lambda d: type(d).__name__)(Own(x=mx.array(1)))
+
+
+def dict_after_grad(mx):
+    p = {"w": mx.array(3.0)}
+
+    def f(p):
+        p["w"] = p["w"] * 2
+        return p["w"]
+
+    mx.grad(f)(p)
+    return p["w"].item()
+
+
+class Scale(dict):
+    def __call__(self, x):
+        return self["w"] * x
+
+
+def one_model_twice(mx):
+    model = Scale(w=mx.array(3.0))
+    return mx.grad(lambda a, b: a(1.0) * b(1.0))(model, model)["w"].item()
+
+
+def model_in_vmap(mx):
+    return mx.vmap(lambda m: m(2.0))(Scale(w=mx.array([1.0, 2.0]))).tolist()
 
 
 # The row's first words; an expression; Cermet's answer; MLX's (None: not asked).
@@ -119,6 +152,9 @@ ROWS = [
     ("sets, numbers", "mx.compile(lambda n: mx.array(2) * n)(1j).item() == 2j", True, ValueError),
     ("sets, numbers", f"{COMPILED_SUM}(slice(2))", ValueError, ValueError),
     ("Modules and other", kind_in_a_trace, "Own", "dict"),
+    ("Modules as", model_in_vmap, [2, 4], TypeError),
+    ("dicts and lists that", dict_after_grad, 3, 6),
+    ("one model given", one_model_twice, 6, 0),
     ("an index out of range", "mx.zeros((3,))[5]", IndexError, None),
     ("half-typed", "(mx.array([6e4]).astype(mx.float16) * 2 / 2).tolist()", [6e4], [INF]),
     ("mean of a long", "mx.mean(mx.full((100000,), 10.0, mx.float16)).item()", 10, INF),
@@ -170,6 +206,7 @@ ROWS = [
     ),
     ("integers to a negative", "(mx.array([1, -1, 2]) ** -1).tolist()", [1, -1, 0], [0, 0, 0]),
     ("NumPy's floats", "(mx.array([1]) + np.float32(1.5)).tolist()", [2.5], [2]),
+    ("`x in a`", "3 in mx.arange(6).reshape(2, 3)", True, ValueError),
     ("an int assigned", itemsize_after, 1, 4),
     ("`a /= b`", in_place, [0.5], ValueError),
     ("`isposinf`", "mx.isposinf(mx.array([complex(INF, 1)])).item()", True, False),
@@ -241,6 +278,7 @@ ROWS = [
     ("windows", windows_are_exact, True, False),
     ("gradients of `checkpoint", AROUND, 3, 0),
     ("random numbers in a", drawn_twice, True, False),
+    ("what a `vmap` rule", axes_of_a_rule, "(0, None)", "(1, None)"),
     ("`grad` of `vmap`", batched_rule, [100, 100], [2, 4]),
     ("`%` of integers", "(mx.array([7]) % 0).item()", 0, 7),
     (

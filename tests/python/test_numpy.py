@@ -79,6 +79,31 @@ def test_default_dtypes_of_array_and_asarray():
     np.testing.assert_array_equal(np.array(mx.array(big)), big.astype(np.float32))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "complex128"])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (2, 0, 1)])
+def test_a_copy_keeps_the_order_of_the_axes(order, dtype):
+    """What fills a block of memory is copied as a block."""
+    x = sample(dtype, (3, 1, 5)).transpose(order)
+    a = mx.array(x)
+    view = np.array(a, copy=False)
+    np.testing.assert_array_equal(view, x)
+    sizes = [n > 1 for n in x.shape]
+    steps = np.array(x.strides)[sizes] // x.itemsize
+    np.testing.assert_array_equal(np.array(view.strides)[sizes] // view.itemsize, steps)
+    np.testing.assert_array_equal(np.array(a + a), (x + x).astype(view.dtype))
+    assert bytes(a) == x.astype(view.dtype).tobytes()
+
+
+@pytest.mark.parametrize("n", [0, 1, 4095, 4096, 4097, 70_000])
+@pytest.mark.parametrize(
+    "layout", ["x", "x[::-1]", "x[::3]", "x.astype('>f8')", "x.reshape(1, -1)"]
+)
+def test_copies_of_all_sizes(layout, n):
+    x = eval(layout, {"x": np.random.default_rng(n).standard_normal(n)})
+    np.testing.assert_array_equal(np.array(mx.array(x)), x.astype(np.float32))
+    np.testing.assert_array_equal(np.array(mx.array(x, mx.float64)), x)
+
+
 def test_a_numpy_view_is_writable_and_has_the_strides():
     a = mx.arange(12, dtype=mx.int32).reshape(3, 4)
     mx.eval(a)

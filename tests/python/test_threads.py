@@ -3,9 +3,11 @@
 thread's, although evaluation lets other threads run on the way. Here each step has so much to
 evaluate that all threads are amid it at once."""
 
+import pickle
 import threading
 
 import cermet.core as mx
+import cermet.nn as nn
 import numpy as np
 import pytest
 
@@ -213,3 +215,56 @@ def test_updates_through_masks():
     want[:, ::2] = np.arange(ROUNDS) + 1
     want[:, 1::2] = np.arange(THREADS)[:, None] + 1
     np.testing.assert_array_equal(np.array(a), want)
+
+
+def test_captured_arrays_while_another_thread_traces():
+    """The trace has placeholders in their place; whoever else needs one waits for its end."""
+    model, x = nn.Linear(3, 2), mx.ones((1, 3))
+    mx.eval(model.parameters(), x)
+    want, weight = np.array(model(x)), np.array(model.weight)
+    traces, seen = threading.Event(), []
+
+    @mx.compile
+    def traced(x):
+        y = model(x)
+        traces.set()
+        threading.Event().wait(0.2)
+        return y
+
+    uses = [
+        lambda: np.testing.assert_array_equal(np.array(model(x)), want),
+        lambda: np.testing.assert_array_equal(np.array(model.weight), weight),
+        lambda: np.testing.assert_array_equal(model.weight.tolist(), weight.tolist()),
+        lambda: np.testing.assert_array_equal(np.asarray(mx.stack([model.weight]))[0], weight),
+        lambda: [type(size) for size in model.weight.shape] == [int, int] or seen.append("shape"),
+        lambda: mx.eval(model.parameters()),
+        lambda: repr(model.weight),
+        lambda: np.from_dlpack(model.weight),
+        lambda: pickle.dumps(model.weight),
+    ]
+    for n, use in enumerate(uses):
+        traces.clear()
+
+        def run(use=use):
+            assert traces.wait(60)
+            try:
+                use()
+            except Exception as error:
+                seen.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        np.testing.assert_allclose(np.array(traced(mx.ones((2,) * n + (3,))))[..., 0], want[0, 0])
+        thread.join()
+    assert not seen
+    traces.clear()
+
+    def assign():
+        assert traces.wait(60)
+        model.bias[0] = 5
+
+    thread = threading.Thread(target=assign)
+    thread.start()
+    traced(mx.ones((2,) * len(uses) + (3,)))
+    thread.join()
+    assert model.bias[0].item() == 5
