@@ -302,6 +302,10 @@ Dtype narrowed(Dtype dtype) {
   return dtype == Dtype::complex128 ? Dtype::complex64 : dtype;
 }
 
+bool is_aligned(const char* data, Dtype dtype) {
+  return reinterpret_cast<uintptr_t>(data) % std::min<size_t>(size_of(dtype), 8) == 0;
+}
+
 template <typename From, typename To>
 void convert_elements(const char* from, char* to, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
@@ -330,10 +334,28 @@ std::optional<Layout> block_layout(const ForeignView& view, const Shape& shape) 
   return layout;
 }
 
+// By a kernel, with all threads and wide vectors. Takes longer than a loop to begin.
+array cast_block(const char* from, const Shape& shape, Layout layout, Dtype dtype, Dtype to_dtype) {
+  BufferRef given =
+      Buffer::wrap(const_cast<char*>(from), static_cast<size_t>(shape.size()) * size_of(dtype), {},
+                   Device::cpu, true);
+  given->pin();
+  const Shape line{shape.size()};
+  const array cast =
+      astype(array::from_buffer(std::move(given), line, Layout::contiguous(line), dtype), to_dtype,
+             Device(Device::cpu));
+  cast.eval();
+  layout.offset = cast.node()->layout.offset;
+  return array::from_buffer(cast.node()->buffer, shape, std::move(layout), to_dtype);
+}
+
 array block_copy(const char* from, const Shape& shape, Layout layout, Dtype dtype, Dtype to_dtype) {
   const int64_t n = shape.size();
   const auto bytes = static_cast<int64_t>(size_of(dtype)),
              to_bytes = static_cast<int64_t>(size_of(to_dtype));
+  constexpr int64_t kMany = 1 << 13;
+  if (dtype != to_dtype && n >= kMany && is_aligned(from, dtype))
+    return cast_block(from, shape, std::move(layout), dtype, to_dtype);
   BufferRef buffer =
       allocator(default_device()).allocate(static_cast<size_t>(n * to_bytes), "array");
   char* to = static_cast<char*>(buffer->data());
@@ -446,10 +468,8 @@ array share_view(const ForeignView& view) {
                  bytes);
     layout.strides.push_back(stride / bytes);
   }
-  CERMET_CHECK(
-      reinterpret_cast<uintptr_t>(view.data) % static_cast<size_t>(std::min<int64_t>(bytes, 8)) ==
-          0,
-      value, "asarray", "the memory is not aligned to its elements; use copy=True");
+  CERMET_CHECK(is_aligned(view.data, view.dtype), value, "asarray",
+               "the memory is not aligned to its elements; use copy=True");
   const auto [low, high] = reach_of(shape, layout);
   layout.offset = -low;
   BufferRef buffer = Buffer::wrap(

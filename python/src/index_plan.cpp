@@ -191,13 +191,18 @@ IndexEntry symbolic_slice(const PySliceObject* s, int axis, const Dim& dim) {
   return e;
 }
 
-IndexEntry slice_entry(nb::handle object, int axis, const Dim& dim) {
+IndexEntry whole_entry(int axis, const Dim& dim) {
   IndexEntry e;
   e.axis = axis;
   e.size = dim;
+  e.whole = true;
+  return e;
+}
+
+IndexEntry slice_entry(nb::handle object, int axis, const Dim& dim) {
   const auto* s = reinterpret_cast<PySliceObject*>(object.ptr());
-  e.whole = is_all(object);
-  if (e.whole) return e;
+  IndexEntry e = whole_entry(axis, dim);
+  if (is_all(object)) return e;
   if (is_symbolic_slice(s, dim)) return symbolic_slice(s, axis, dim);
   const int64_t size = dim;
   check_bound(s->start, axis, size);
@@ -295,6 +300,13 @@ Shape IndexPlan::result_shape() const {
 
 IndexPlan plan_index(const array& given, nb::handle index) {
   IndexPlan plan;
+  if (PyLong_CheckExact(index.ptr()) && given.ndim() > 0) {  // most of all, of loops
+    plan.entries.reserve(static_cast<size_t>(given.ndim()));
+    plan.entries.push_back(integer_entry(index, 0, given.shape().dim(0)));
+    for (int axis = 1; axis < given.ndim(); axis++)
+      plan.entries.push_back(whole_entry(axis, given.shape().dim(axis)));
+    return plan;
+  }
   const std::vector<Item> items = fill_axes(to_items(index), given.ndim());
   int axis = 0;
   for (const Item& item : items) {

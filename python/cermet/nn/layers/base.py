@@ -195,8 +195,9 @@ class Module(dict):
         while pending:
             path, module = pending.pop()
             found.append((path, module))
-            prefix = f".{path}" if path else ""
-            pending += tree_flatten(module.children(), prefix=prefix, is_leaf=self.is_module)
+            if children := module.children():
+                prefix = f".{path}" if path else ""
+                pending += tree_flatten(children, prefix=prefix, is_leaf=self.is_module)
         return found
 
     def freeze(self, *, recurse=True, keys=None, strict=False):
