@@ -183,24 +183,29 @@ class Estimator {
   }
 
   // min(extent, largest constant) of what the end is made of, which covers `extent`,
-  // `min(begin + tile, extent)` and their like; of what is divided, the extent.
-  WorkTrip trip_of(ExprId end) {
+  // `min(begin + tile, extent)` and their like; of what is divided, constants below the divisor round up.
+  WorkTrip trip_of(ExprId end) const {
     if (is_flag(end)) return {kNone, 1};
     WorkTrip trip;
-    int64_t constant = 0;
-    std::set<ExprId> seen;
-    const std::function<void(ExprId)> look = [&](ExprId id) {
+    AxisId of_place = kNone;  // of where the loop begins, which is a block's number times its size
+    uint64_t constant = 0;
+    std::set<std::pair<ExprId, bool>> seen;
+    const std::function<void(ExprId, uint64_t, bool)> look = [&](ExprId id, uint64_t least,
+                                                                 bool in_place) {
       const Expr& e = kernel_[id];
-      if (e.kind != ExprKind::constant && !seen.insert(id).second) return;
-      if (e.kind == ExprKind::ref && lets_.contains(e.id)) look(lets_.at(e.id));
-      if (e.kind == ExprKind::extent && trip.axis == kNone) trip.axis = e.id;
-      if (e.kind == ExprKind::constant) constant = std::max(constant, static_cast<int64_t>(e.bits));
-      const int64_t before = constant;
-      for_each_part(e, look);
-      if (divisor_of(e)) constant = before;
+      if (e.kind != ExprKind::constant && !seen.insert({id, in_place}).second) return;
+      if (e.kind == ExprKind::ref && lets_.contains(e.id)) look(lets_.at(e.id), least, in_place);
+      AxisId& axis = in_place ? of_place : trip.axis;
+      if (e.kind == ExprKind::extent && axis == kNone) axis = e.id;
+      if (e.kind == ExprKind::constant && static_cast<int64_t>(e.bits) > 0 && e.bits >= least)
+        constant = std::max(constant, e.bits);
+      if (const auto by = divisor_of(e)) return look(e.operands[0], *by, in_place);
+      const bool is_number = e.code == Code::mul || e.code == Code::rem || e.code == Code::div;
+      for_each_part(e, [&](ExprId part) { look(part, least, in_place || is_number); });
     };
-    look(end);
-    if (constant > 1) trip.most = constant;
+    look(end, 2, false);
+    if (trip.axis == kNone) trip.axis = of_place;
+    if (constant > 1) trip.most = static_cast<int64_t>(constant);
     else if (trip.axis == kNone) trip.most = kUnknownTrips;
     return trip;
   }

@@ -60,8 +60,7 @@ constexpr double kVectorNs = 0.2, kLanes = 16;                   // as work is e
 constexpr double kL2 = 1 << 20, kL3 = 28 << 20;                  // bytes
 constexpr int64_t kTileRows = 6, kTileColumns = 64, kUnit = 16;  // of k or of rows
 constexpr int64_t kPiece = 512;
-constexpr double kSplitNs = 1e5;  // from which a parked thread is woken
-constexpr double kNear = 0.95;    // costs are not known better
+constexpr double kNear = 0.95;  // costs are not known better
 // Terms of all sums. Below, a product takes a few microseconds, most of it the same by any scheme, and what differs
 // by a row is to be one kernel: of the seed, and of a batch.
 constexpr double kLeastWork = 1 << 17;
@@ -121,8 +120,7 @@ TileWork tile_work(Scheme scheme, const CostShape& s) {
              k = static_cast<double>(s.k), out = m * n;
   const double ns = out * k * kVectorNs / kLanes;
   const double largest = part_of(s.n, wide) * part_of(s.m, high) * part_of(s.k, piece);
-  // Pieces of less work take as long as the whole sum.
-  const double share = split && ns < kSplitNs ? 1 : share_of(columns * rows * pieces, ns, largest);
+  const double share = share_of(columns * rows * pieces, ns, largest);
   const double packing = whole ? share_of(up(s.n, 256) * up(s.k, 128), n * k * 0.1) : share;
   const double times_packed = whole ? 1 : static_cast<double>(rows), packs = packing * times_packed;
   const auto tiles = static_cast<double>(up(s.m, kTileRows) * up(s.n, kTileColumns));

@@ -74,5 +74,38 @@ TEST(WorkEstimate, SmallProducts) {
   }
 }
 
+// Of 3 rows there are no 16 in a block, however many columns there are.
+TEST(WorkEstimate, BlocksOfAnAxisAreNotLongerThanIt) {
+  const char* strided = R"(kernel "strided" {
+  param p0 float32 in
+  param p1 float32 out
+  axis a0 "i0"
+  axis a1 "i1"
+  strides 3
+  for stage (a0, a1) {
+    store p1[a0*s2 + a1] = load(p0[a0*s0 + a1*s1])
+  }
+})";
+  EXPECT_LT(estimate(strided, {3, 1000}), 0.3 * estimate(strided, {16, 1000}));
+}
+
+// Pieces of a sum are items: each costs its part, whatever the number of rows.
+TEST(WorkEstimate, PiecesOfOneBlock) {
+  const ir::TargetFacts target = {.name = "cpu", .vector_bytes = 64, .fma = true};
+  for (const bool packed : {false, true}) {
+    const ir::GemmCase product(
+        {.m = 8, .n = 8, .k = 8, .a_transposed = packed, .scheme = ir::Scheme::fma_split_k});
+    const ir::Kernel tiled = ir::tile(product.kernel, target);
+    for (const int64_t m : {8, 64, 200}) {
+      for (const int64_t k : {2048, 32768}) {
+        const double ns = estimate(tiled, {m, 48, k});
+        const double multiplied = 0.0125 * static_cast<double>(m * 48 * k);
+        EXPECT_GT(ns, multiplied) << m << " " << k;
+        EXPECT_LT(ns, 10 * multiplied) << m << " " << k;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cermet::codegen
