@@ -116,6 +116,19 @@ ExprId integer_power(ir::Builder& b, ExprId base, ExprId exponent) {
   return b.rare(is_unusual, usual, full);
 }
 
+// Whether the size of an exponent is 0.5, 1, 2, 3 or 4 (or 0.75 or 1.5): one mantissa bit at most.
+ExprId is_plain(ir::Builder& b, ExprId exponent) {
+  const Dtype dtype = b.dtype(exponent);
+  const bool is_single = dtype == Dtype::float32;
+  const Dtype word = is_single ? Dtype::uint32 : Dtype::uint64;
+  const auto bits_of = [&](ExprId x) { return b.bitcast(x, word); };
+  const ExprId bits = bits_of(b.unary(Code::abs, exponent));
+  const ExprId least = bits_of(b.constant(dtype, 0.5)), most = bits_of(b.constant(dtype, 4));
+  const ExprId mask = b.integer(word, (int64_t{1} << (is_single ? 22 : 51)) - 1);
+  const ExprId rest = b.op(Code::bit_and, word, {bits, mask});
+  return b.logical_and(b.compare(Code::le, b.sub(bits, least), b.sub(most, least)),
+                       b.compare(Code::eq, rest, b.integer(word, 0)));
+}
 // The bits of power_of_number where the exponent is found to be one of its numbers.
 ExprId real_power(ir::Builder& b, ExprId base, ExprId exponent) {
   const Dtype dtype = b.dtype(base);
@@ -124,7 +137,8 @@ ExprId real_power(ir::Builder& b, ExprId base, ExprId exponent) {
   const double infinity = std::numeric_limits<double>::infinity();
   const ExprId square = b.mul(base, base), inverse = b.div(number(1), base);
   const ExprId finite = b.add(b.select(is(base, -infinity), number(infinity), base), number(0));
-  const std::pair<double, ExprId> powers[] = {{2, square},
+  const std::pair<double, ExprId> powers[] = {{1, base},
+                                              {2, square},
                                               {3, b.mul(square, base)},
                                               {4, b.mul(square, square)},
                                               {-1, inverse},
@@ -132,16 +146,10 @@ ExprId real_power(ir::Builder& b, ExprId base, ExprId exponent) {
                                               {0.5, b.unary(Code::sqrt, finite)},
                                               {-0.5, b.unary(Code::rsqrt, finite)}};
   const ExprId usual = b.op(Code::pow, dtype, {base, exponent});
-  ExprId product = b.select(is(exponent, 1), base, usual);
-  for (const auto& [value, power] : powers) product = b.select(is(exponent, value), power, product);
-  ExprId is_product = is(b.unary(Code::abs, exponent), 2);
-  for (double value : {1.0, -1.0, 0.5, -0.5, 3.0, 4.0})
-    is_product = b.logical_or(is_product, is(exponent, value));
-  const ExprId twice = b.add(exponent, exponent);  // whole for all of them, and few others
-  return b.rare(b.compare(Code::eq, twice, b.unary(Code::rint, twice)), usual,
-                b.rare(is_product, usual, product));
+  ExprId full = usual;
+  for (const auto& [value, power] : powers) full = b.select(is(exponent, value), power, full);
+  return b.rare(is_plain(b, exponent), usual, full);
 }
-
 Lane complex_power(ir::Builder& b, Lanes a) {
   ComplexMath math = complex_math(b, a);
   const Dtype dtype = b.dtype(a[0].re);
@@ -217,19 +225,28 @@ std::optional<array> power_of_number(const array& a, double exponent, const S& s
   return std::nullopt;
 }
 
-// Powers of half values are rounded once.
+// The value of a number beside an array of `shape`, where both together have `dtype`.
+std::optional<double> number_beside(const Shape& shape, const array& number, Dtype dtype) {
+  const FullParams* given = full_params(number);
+  if (given == nullptr || given->value.expr != 0 || dtype == Dtype::boolean) return std::nullopt;
+  if (number.ndim() != 0 && number.shape() != shape) return std::nullopt;
+  const Number& n = given->value;
+  if (n.real_imag.imag() != 0) return std::nullopt;
+  const bool is_integral = n.kind == Number::Kind::integer || n.kind == Number::Kind::boolean;
+  return is_integral ? static_cast<double>(n.integer) : n.real_imag.real();
+}
+// Powers of half values are rounded once. exp2 has the bits of pow of 2, but in float64 for its roots.
 array binary_power(const OpRow& row, const array& a, const array& b, const S& s) {
   const Dtype dtype = promote(a.dtype(), b.dtype());
-  const FullParams* given = full_params(b);
-  const bool is_number = given != nullptr && given->value.expr == 0 && dtype != Dtype::boolean &&
-                         (b.ndim() == 0 || b.shape() == a.shape());
-  if (!is_number) return binary(row, a, b, s);
-  const Number& n = given->value;
-  const bool is_integral = n.kind == Number::Kind::integer || n.kind == Number::Kind::boolean;
-  const double exponent = is_integral ? static_cast<double>(n.integer) : n.real_imag.real();
-  if (n.real_imag.imag() != 0) return binary(row, a, b, s);
-  const std::optional<array> power = power_of_number(astype(a, wide_dtype(dtype), s), exponent, s);
-  return power ? as_result(*power, dtype, s) : binary(row, a, b, s);
+  if (const std::optional<double> exponent = number_beside(a.shape(), b, dtype)) {
+    const array wide = astype(a, wide_dtype(dtype), s);
+    const std::optional<array> power = power_of_number(wide, *exponent, s);
+    if (power) return as_result(*power, dtype, s);
+  } else if (is_floating(dtype) && dtype != Dtype::float64 &&
+             number_beside(b.shape(), a, dtype) == 2.0) {
+    return unary(rows::exp2, astype(b, dtype, s), s);
+  }
+  return binary(row, a, b, s);
 }
 
 array logaddexp_diff(const OpCall& c, const array& y, int k, const array& g) {

@@ -18,6 +18,7 @@ from functools import partial
 import cermet.core as mx
 import cermet.nn as nn
 import cermet.optimizers as optim
+import ml_dtypes
 import numpy as np
 import pytest
 from cermet.utils import tree_flatten
@@ -758,3 +759,26 @@ def test_a_power_has_the_same_bits_however_its_exponent_is_given(dtype, n):
     want = np.array(x**n)
     for got in (power(x, n), power(x, exponent), x**each, power(x, each)):
         np.testing.assert_array_equal(np.array(got), want)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_a_power_of_two_has_the_same_bits_however_the_two_is_given(dtype):
+    """A number, an argument of a compiled function, an array."""
+    dtype = getattr(mx, dtype)
+    if dtype.size == 2:
+        x = mx.arange(65536).astype(mx.uint16).view(dtype)
+    else:
+        special = [0.5, -0.5, 1, -1, 2, -2, 3, 4, 0, -0.0, mx.inf, -mx.inf, mx.nan]
+        lowest, highest = (-160, 140) if dtype == mx.float32 else (-1100, 1050)
+        x = mx.concatenate([mx.linspace(lowest, highest, 100_001), mx.array(special)]).astype(dtype)
+    twos = mx.array([2.0, 1.0]).astype(dtype)[:1]
+    powers = [2**x, mx.compile(lambda n, x: n**x)(2, x), twos**x]
+    mx.eval(powers)  # each rounded to its dtype
+    got, *others = (np.array(power.astype(mx.float64)) for power in powers)
+    for other in others:
+        np.testing.assert_array_equal(other, got)
+    info = ml_dtypes.finfo(str(dtype).rpartition(".")[2])
+    with np.errstate(over="ignore"):
+        exact = np.exp2(np.array(x.astype(mx.float64)))
+    exact = np.where(exact > float(info.max), np.where(got < np.inf, got, np.inf), exact)
+    np.testing.assert_allclose(got, exact, rtol=info.eps, atol=float(info.smallest_subnormal))
