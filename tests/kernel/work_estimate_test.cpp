@@ -16,8 +16,10 @@ namespace {
 double estimate(const ir::Kernel& kernel, const std::vector<int64_t>& extents) {
   const auto& chunk = std::get<ir::For>(kernel.body.at(0));
   double items = static_cast<double>(chunk.grid.constant), each = 0;
-  for (const ir::SizeTerm& term : chunk.grid.terms)
-    items *= static_cast<double>((extents[term.axis] + term.tile - 1) / term.tile);
+  for (const ir::SizeTerm& term : chunk.grid.terms) {
+    const int64_t tiles = (extents[term.axis] + term.tile - 1) / term.tile;
+    items *= static_cast<double>(tiles);
+  }
   for (const Work& work : estimate_work(kernel, chunk, 64)) {
     double ns = work.ns;
     for (const WorkTrip& trip : work.trips)
