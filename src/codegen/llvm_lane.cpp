@@ -108,6 +108,11 @@ class LaneLoop {
   Value* sum(Value* x, Value* y) { return is_zero(x) ? y : is_zero(y) ? x : b_.CreateAdd(x, y); }
   Value* difference(Value* x, Value* y) { return is_zero(y) ? x : b_.CreateSub(x, y); }
   bool switched() const { return analysis_.switchable() && !analysis_.nested(); }
+  // Of all vectors, by the one body of a loop with folds.
+  bool loads_masked() const {
+    return switched() && width_ > 1 && !twice() && ops_.features().avx512 &&
+           !analysis_.folds().empty() && !is_cheap();
+  }
   int vectors_at_once() const {
     const int bytes = ops_.features().vector_bytes;
     // Results that the kernel itself needs, such as keys, are short.
@@ -220,6 +225,19 @@ class LaneLoop {
             {e_.dtype_of(ahead.buffer), pointer, step, ahead.at_once ? kIntoL1 : kIntoL2});
         if (ahead.part != Ahead::Part::all) halve(ahead, here, ahead_.back());
       });
+    }
+    if (loads_masked()) find_stream();
+  }
+
+  // Of masked loads not every processor sees where they lead: what comes soon is asked for.
+  void find_stream() {
+    constexpr int64_t kSoon = 2048;  // bytes
+    for (size_t i = 0; i < pointers_.size(); ++i) {
+      const UnitAccess& unit = analysis_.units()[i];
+      if (!unit.loaded || unit.buffer.local) continue;
+      const Dtype dtype = e_.dtype_of(unit.buffer);
+      Value* pointer = element(dtype, pointers_[i], i64(kSoon / unit_bytes(i)));
+      ahead_.push_back({dtype, pointer, nullptr, kIntoL1});
     }
   }
 
