@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "codegen/llvm_emit.h"
+#include "codegen/llvm_prefetch.h"
 #include "kernel/walk.h"
 
 namespace cermet::codegen {
@@ -32,10 +33,9 @@ constexpr int kUnrolledCost = 48;       // ops and accesses that it may have,
 constexpr int kUnrolledCostOf32 = 112;  // ..., where its constants stay in registers: there are 32
 constexpr int kMostInTurn = 8;          // vectors of folds that take turns,
 constexpr int kRoundCost = 5;  // ops and accesses of a step that is made for each turn of a round
-constexpr int kInlineMergeCost = 104;    // ops of merges that are emitted for each pair of vectors
-constexpr int kIntoL1 = 3, kIntoL2 = 2;  // locality of a prefetch
-constexpr int kTwiceCost = 16;           // ops and accesses of a body that is made twice
-constexpr int kPastCost = 11;  // ops, for each line moved, of a loop that waits for memory
+constexpr int kInlineMergeCost = 104;  // ops of merges that are emitted for each pair of vectors
+constexpr int kTwiceCost = 16;         // ops and accesses of a body that is made twice
+constexpr int kPastCost = 11;          // ops, for each line moved, of a loop that waits for memory
 // The processor looks some 200 instructions ahead: of a longer chain it finds too little to do at a time.
 constexpr int kLongChain = 40;
 constexpr int kVectorsAtOnce = 8;   // of 32 registers; of fewer, half as many
@@ -64,7 +64,8 @@ class LaneLoop {
         loop_(loop),
         analysis_(analysis),
         at_once_(vectors_at_once()),
-        width_(analysis.width(ops_.features().vector_bytes) * at_once_) {}
+        width_(analysis.width(ops_.features().vector_bytes) * at_once_),
+        prefetches_(emitter) {}
 
   void emit() {
     begin_ = e_.natural(loop_.begin);
@@ -74,7 +75,7 @@ class LaneLoop {
       count_ = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, count_, none);
     }
     if (switched()) find_pointers();
-    find_ahead();
+    find_fetched();
     if (!analysis_.folds().empty()) return folds();
     find_past();
     past_.empty() ? run_in_parts(i64(0), count_) : past_cache();
@@ -92,19 +93,7 @@ class LaneLoop {
     Values stack;  // of the tree
   };
 
-  struct Fetched {  // for others
-    Dtype dtype;
-    Value* pointer;
-    Value* step;  // null: 1
-    int locality;
-    Value* halvings = nullptr;  // of the distance from element to element; null: none
-  };
-
   Value* i64(int64_t v) { return b_.getInt64(static_cast<uint64_t>(v)); }
-  static bool is_zero(Value* v) {
-    const auto* constant = llvm::dyn_cast<llvm::ConstantInt>(v);
-    return constant != nullptr && constant->isZero();
-  }
   Value* sum(Value* x, Value* y) { return is_zero(x) ? y : is_zero(y) ? x : b_.CreateAdd(x, y); }
   Value* difference(Value* x, Value* y) { return is_zero(y) ? x : b_.CreateSub(x, y); }
   bool switched() const { return analysis_.switchable() && !analysis_.nested(); }
@@ -207,80 +196,14 @@ class LaneLoop {
     e_.loop(from, to, kPart, analysis_.writes(), {}, part, kPartWork);
   }
 
-  // Where the loop's element 0 of what it fetches for others is.
-  void find_ahead() {
-    for (const Ahead& ahead : e_.ahead(loop_)) {
-      const auto made = [&](const IndexTerm& term) { return e_.is_made(term.expr); };
-      if (!std::ranges::all_of(*ahead.index, made)) continue;
-      e_.in_scope({}, [&](Scope&) {
-        e_.bind_axis(ahead.variable, begin_);
-        Value* pointer = e_.address(ahead.buffer, *ahead.index);
-        Value* const here = pointer;
-        if (ahead.next_row != kNone)
-          pointer = b_.CreateGEP(e_.memory_type(ahead.buffer), pointer, rows_ahead(ahead));
-        Value* step = ahead.step == kUnit ? nullptr : e_.stride(ahead.step);
-        if (ahead.next_tile)
-          pointer = b_.CreateGEP(e_.memory_type(ahead.buffer), pointer, scaled(count_, step));
-        ahead_.push_back(
-            {e_.dtype_of(ahead.buffer), pointer, step, ahead.at_once ? kIntoL1 : kIntoL2});
-        if (ahead.part != Ahead::Part::all) halve(ahead, here, ahead_.back());
-      });
-    }
-    if (loads_masked()) find_stream();
-  }
-
-  // Of masked loads not every processor sees where they lead: what comes soon is asked for.
-  void find_stream() {
-    constexpr int64_t kSoon = 2048;  // bytes
+  // For others, and of what it loads itself what comes soon, where the loads are masked.
+  void find_fetched() {
+    prefetches_.find_ahead(loop_, begin_, count_);
+    if (!loads_masked()) return;
     for (size_t i = 0; i < pointers_.size(); ++i) {
       const UnitAccess& unit = analysis_.units()[i];
-      if (!unit.loaded || unit.buffer.local) continue;
-      const Dtype dtype = e_.dtype_of(unit.buffer);
-      Value* pointer = element(dtype, pointers_[i], i64(kSoon / unit_bytes(i)));
-      ahead_.push_back({dtype, pointer, nullptr, kIntoL1});
+      if (unit.loaded && !unit.buffer.local) prefetches_.add_stream(unit.buffer, pointers_[i]);
     }
-  }
-
-  // Half a row over the whole loop. What helps asks for its own row again where rows are short.
-  void halve(const Ahead& ahead, Value* here, Fetched& f) {
-    Value* is_long =
-        b_.CreateICmpSGE(count_, i64(kHalvedRow / static_cast<int64_t>(size_of(f.dtype))));
-    const bool is_second = ahead.part == Ahead::Part::second_half;
-    Value* half = element(f.dtype, f.pointer, is_second ? b_.CreateLShr(count_, i64(1)) : i64(0));
-    f.pointer = b_.CreateSelect(is_long, half, ahead.helps ? here : f.pointer);
-    f.halvings = ahead.helps ? i64(1) : b_.CreateZExt(is_long, b_.getInt64Ty());
-  }
-
-  Value* scaled(Value* elements, Value* step) {
-    return step == nullptr || is_zero(elements) ? elements : b_.CreateMul(elements, step);
-  }
-
-  // Elements from a row to the one that is fetched. Of rows up to kShortRow bytes, half to once kFewBytes.
-  Value* rows_ahead(const Ahead& ahead) {
-    Value* stride = e_.stride(ahead.next_row);
-    Value* usual = b_.CreateMul(stride, i64(ahead.rows));
-    if (!ahead.few_lines) return usual;
-    const int64_t bytes = static_cast<int64_t>(size_of(e_.dtype_of(ahead.buffer)));
-    constexpr int64_t kShortRow = 1024, kFewBytes = 4096;
-    Value* zeros = b_.CreateBinaryIntrinsic(llvm::Intrinsic::ctlz, stride, b_.getFalse());
-    const int64_t most = std::countl_zero(static_cast<uint64_t>(kFewBytes / bytes));
-    Value* rows = b_.CreateSub(zeros, i64(most));
-    Value* is_short = b_.CreateICmpULE(stride, i64(kShortRow / bytes));
-    Value* few = b_.CreateShl(stride, rows);
-    if (ahead.rows > 1) few = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, few, usual);
-    return b_.CreateSelect(is_short, few, usual);
-  }
-
-  void fetch(Value* k) {
-    for (const Fetched& f : ahead_) {
-      Value* at = f.halvings == nullptr || is_zero(k) ? k : b_.CreateLShr(k, f.halvings);
-      prefetch(element(f.dtype, f.pointer, scaled(at, f.step)), f.locality);
-    }
-  }
-  void prefetch(Value* pointer, int locality) {
-    b_.CreateIntrinsic(
-        llvm::Intrinsic::prefetch, {b_.getPtrTy()},
-        {pointer, b_.getInt32(0), b_.getInt32(static_cast<unsigned>(locality)), b_.getInt32(1)});
   }
 
   // Their loads come late in a body of many instructions.
@@ -291,7 +214,7 @@ class LaneLoop {
       const Dtype dtype = e_.dtype_of(analysis_.units()[i].buffer);
       const int64_t line = static_cast<int64_t>(kLineBytes) / unit_bytes(i);
       for (int64_t at = 0; at < width_; at += line)
-        prefetch(element(dtype, pointers_[i], sum(k, i64(at))), kIntoL1);
+        prefetches_.into_l1(element(dtype, pointers_[i], sum(k, i64(at))));
     }
   }
 
@@ -343,7 +266,7 @@ class LaneLoop {
       for (size_t s = 0; s < a.lanes.size(); ++s)
         run.slots.push_back(element(a.fold->states[s].dtype, a.lanes[s], lane));
     }
-    if (lanes.active == nullptr || !lanes.pointers.empty()) fetch(k);
+    if (lanes.active == nullptr || !lanes.pointers.empty()) prefetches_.fetch(k);
     fetch_own(k);
     e_.statements(loop_.body);
   }
@@ -647,7 +570,7 @@ class LaneLoop {
   Values step_in_turn(const Lanes& lanes, const Values& queues) {
     const size_t turns = queues.size() / accumulators_.size();
     e_.bind_axis(loop_.axes[0], lanes.first);
-    fetch(lanes.offset);
+    prefetches_.fetch(lanes.offset);
     for (size_t f = 0; f < accumulators_.size(); ++f)
       e_.fold_run(*accumulators_[f].fold) = {.state = {queues[f * turns]}};
     e_.statements(loop_.body);
@@ -708,7 +631,7 @@ class LaneLoop {
       lanes.pointers.assign(pointers_.begin(), pointers_.end());
       e_.in_scope({.lanes = &lanes}, [&](Scope&) {
         e_.bind_axis(loop_.axes[0], lanes.first);
-        fetch(here);
+        prefetches_.fetch(here);
         size_t at = 0;
         for (const Accumulator& a : accumulators_) {
           Emitter::FoldRun& run = e_.fold_run(*a.fold);
@@ -797,7 +720,7 @@ class LaneLoop {
   Values pointers_;
   std::vector<size_t> past_;  // units that may be stored past the cache
   Values begins_line_;        // i1, for each of them: the elements of a run begin with a line
-  std::vector<Fetched> ahead_;
+  LanePrefetches prefetches_;
   std::vector<Accumulator> accumulators_;
   const std::set<int> kNothing;
 };

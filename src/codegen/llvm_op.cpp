@@ -52,6 +52,11 @@ llvm::Type* with_width(llvm::Type* element, int width) {
   return width == 1 ? element : llvm::FixedVectorType::get(element, width);
 }
 
+bool is_zero(const llvm::Value* value) {
+  const auto* constant = llvm::dyn_cast<llvm::ConstantInt>(value);
+  return constant != nullptr && constant->isZero();
+}
+
 llvm::Type* OpEmitter::register_type(Dtype dtype) const {
   switch (dtype) {
     case Dtype::boolean: return b_.getInt1Ty();

@@ -30,6 +30,7 @@ CpuFeatures features_of(CpuLevel level);
 // The lanes of a vector; 1 for a scalar.
 int width_of(const llvm::Value* value);
 llvm::Type* with_width(llvm::Type* element, int width);
+bool is_zero(const llvm::Value* value);  // the integer constant
 
 class OpEmitter {
  public:

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// The prefetches of a lane loop: of what it fetches for others (prefetch.h), and of its own streams.
+#pragma once
+
+#include <vector>
+
+#include "codegen/llvm_emit.h"
+
+namespace cermet::codegen {
+
+class LanePrefetches {
+ public:
+  explicit LanePrefetches(Emitter& emitter) : e_(emitter), b_(emitter.builder()) {}
+
+  // What is planned for the loop over `count` elements from `begin` on.
+  void find_ahead(const ir::For& loop, llvm::Value* begin, llvm::Value* count);
+  // Of what the loop loads from `first` on what comes soon: not every processor sees where masked loads lead.
+  void add_stream(ir::BufferRef buffer, llvm::Value* first);
+  // At the loop's element k, counted from its begin.
+  void fetch(llvm::Value* k);
+  void into_l1(llvm::Value* pointer);
+
+ private:
+  using Value = llvm::Value;
+
+  struct Fetched {
+    llvm::Type* type;
+    Value* pointer;  // at element 0
+    Value* step;     // null: 1
+    int locality;
+    Value* halvings = nullptr;  // of the distance from element to element; null: none
+  };
+
+  Value* i64(int64_t v) { return b_.getInt64(static_cast<uint64_t>(v)); }
+  int64_t bytes_of(ir::BufferRef buffer) const {
+    return static_cast<int64_t>(size_of(e_.dtype_of(buffer)));
+  }
+  void halve(const Ahead& ahead, Value* count, Value* here, Fetched& f);
+  Value* scaled(Value* elements, Value* step);
+  Value* rows_ahead(const Ahead& ahead);
+  void prefetch(Value* pointer, int locality);
+
+  Emitter& e_;
+  llvm::IRBuilder<>& b_;
+  std::vector<Fetched> fetched_;
+};
+
+}  // namespace cermet::codegen
