@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: MIT
 """What matrix products take by each scheme: counts of what the scheme does, which are those of
 src/schedule/product_costs.cpp, times microseconds of each, fitted to figures of gemm_tune.py
---survey."""
+--survey: those of processors that run vectors of 64 bytes whole ("full"), or half by half
+("half")."""
 
 import json
 import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FIGURES = ROOT / "bench/figures"  # gemm_{dtype}.jsonl
+FIGURES = ROOT / "bench/figures"
+WIDTHS = ("half", "full")
 TABLE = ROOT / "src/schedule/product_costs.inc"
 NOISE = 0.1  # relative; what is slower than the others by more is taken for a disturbance
 
@@ -22,10 +24,10 @@ def work_of(dtype, shape):
     return {scheme: (family, counts) for scheme, family, counts in work}
 
 
-def costs_of(table, dtype, shape):
-    """{scheme: microseconds}"""
+def costs_of(columns, dtype, shape):
+    """{scheme: microseconds}; columns: {column: {what: µs}}"""
     return {
-        scheme: sum(table[dtype][family].get(what, 0) * count for what, count in counts.items())
+        scheme: sum(columns[family].get(what, 0) * count for what, count in counts.items())
         for scheme, (family, counts) in work_of(dtype, shape).items()
     }
 
@@ -63,48 +65,57 @@ def fit(dtype, figures):
 
 def read_figures(path):
     """{(m, n, k, A turned, B turned): {scheme: microseconds}}"""
+    if not path.exists():
+        return {}
     lines = map(json.loads, path.read_text().splitlines())
     return {tuple(line["shape"]): line["us"] for line in lines}
 
 
 def add_figures(path, shape, us):
     """To those of the file; of what it has already, the least is kept."""
-    figures = read_figures(path) if path.exists() else {}
+    figures = read_figures(path)
     known = figures.setdefault(tuple(shape), {})
     known.update({scheme: min(taken, known.get(scheme, taken)) for scheme, taken in us.items()})
     lines = (json.dumps({"shape": shape, "us": us}) for shape, us in figures.items())
     path.write_text("".join(line + "\n" for line in lines))
 
 
-def figures_of(dtype):
-    return read_figures(FIGURES / f"gemm_{dtype}.jsonl")
+def path_of(dtype, width):
+    return FIGURES / f"gemm_{dtype}_{width}.jsonl"
+
+
+def figures_of(dtype, width):
+    return read_figures(path_of(dtype, width))
 
 
 def fit_all():
-    """The table of all dtypes of which there are figures: {dtype: {column: {what: µs}}}."""
-    names = sorted(path.stem.removeprefix("gemm_") for path in FIGURES.glob("gemm_*.jsonl"))
-    return {dtype: fit(dtype, figures_of(dtype)) for dtype in names}
+    """The table of all that there are figures of: {(dtype, width): {column: {what: µs}}}."""
+    of_files = [tuple(path.stem.split("_")[1:]) for path in sorted(FIGURES.glob("gemm_*_*.jsonl"))]
+    return {(dtype, width): fit(dtype, figures_of(dtype, width)) for dtype, width in of_files}
 
 
 def write_table(table):
     lines = ["// SPDX-License-Identifier: MIT", "// Written by bench/gemm_tune.py --fit."]
     lines.append("constexpr Costs kCosts[] = {")
-    for dtype, families in table.items():
+    for (dtype, width), columns in table.items():
         lines.append(f"    {{.dtype = Dtype::{dtype},")
-        for family, each in families.items():
+        lines.append(f"     .full_width = {str(width == 'full').lower()},")
+        for column, each in columns.items():
             terms = [f"         .{what} = {us:g}" for what, us in each.items()]
-            lines += [f"     .{family} = {{", ",\n".join(terms) + "},"]
+            lines += [f"     .{column} = {{", ",\n".join(terms) + "},"]
         lines[-1] = lines[-1][:-1] + "},"
     TABLE.write_text("\n".join([*lines, "};"]) + "\n")
 
 
 def read_table():
-    table, families, each = {}, {}, {}
+    table, dtype, columns, each = {}, "", {}, {}
     for name, value in re.findall(r"\.(\w+) = ([^,}\s]+)", TABLE.read_text()):
         if name == "dtype":
-            families = table.setdefault(value.removeprefix("Dtype::"), {})
+            dtype = value.removeprefix("Dtype::")
+        elif name == "full_width":
+            columns = table.setdefault((dtype, "full" if value == "true" else "half"), {})
         elif value == "{":
-            each = families.setdefault(name, {})
+            each = columns.setdefault(name, {})
         else:
             each[name] = float(value)
     return table

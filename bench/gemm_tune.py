@@ -29,8 +29,9 @@ The noise floor is the same for the free choice beside the same scheme forced, i
 measurement of all shapes and the second one of those that were measured again.
 
 --survey measures for the costs (bench/gemm_costs.py): it adds the least times of each scheme to
-bench/figures/gemm_DTYPE.jsonl, with --again of the shapes that are there; --fit makes the table of
-costs, src/schedule/product_costs.inc, of all these files:
+bench/figures/gemm_DTYPE_full.jsonl, or _half.jsonl where the processor runs vectors of 64 bytes
+half by half, with --again of the shapes that are in either; --fit makes the table of costs,
+src/schedule/product_costs.inc, of all these files:
 
     python bench/gemm_tune.py --survey --dtype float16 --shapes 320 --seed 7
     python bench/gemm_tune.py --survey --dtype float16 --again
@@ -237,8 +238,11 @@ def survey(workers, shape):
     return {scheme: float(f"{seconds * 1e6:.3g}") for scheme, seconds in least.items()}
 
 
-def survey_into(path, workers, shapes):
+def survey_into(workers, shapes, dtype):
     """Adds the figures of each shape that several schemes can make."""
+    import cermet.core as mx
+
+    path = gemm_costs.path_of(dtype, "full" if mx._has_full_width() else "half")
     for shape in shapes:
         us = survey(workers, shape) if min(shape[:2]) > 1 else {}
         if len(us) > 1:
@@ -412,16 +416,16 @@ def main():
     others = PLAIN if arguments.survey else given.split(",") if given else AGAINST[arguments.dtype]
     workers = [Worker(arguments.dtype, s, arguments.use) for s in ["auto", *others]]
     drawn = (arguments.shapes, arguments.seed, arguments.most, arguments.few, arguments.batch)
-    figures = gemm_costs.FIGURES / f"gemm_{arguments.dtype}.jsonl"
     shapes = draw_shapes(*drawn)
     if arguments.again:
-        shapes = [(*shape, 1) for shape in gemm_costs.read_figures(figures)]
+        known = [gemm_costs.figures_of(arguments.dtype, width) for width in gemm_costs.WIDTHS]
+        shapes = [(*shape, 1) for shape in dict.fromkeys([*known[0], *known[1]])]
     last = arguments.first + (arguments.count or len(shapes))
     from tqdm import tqdm
 
     part = tqdm(shapes[arguments.first : last], unit="shape", disable=None)
     if arguments.survey:
-        return survey_into(figures, workers[1:], part)
+        return survey_into(workers[1:], part, arguments.dtype)
     rows = []
     for shape in part:
         rows.append(Row(workers, shape, arguments.once))

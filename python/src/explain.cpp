@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // explain: what a call would run, as objects, a table and JSON.
 #include "bind.h"
+#include "codegen/target.h"
 #include "compile.h"
 #include "kernel/text.h"
 #include "schedule/product_costs.h"
@@ -112,9 +113,11 @@ nb::list product_work(PyDtype dtype, int64_t m, int64_t n, int64_t k, bool a_alo
 }
 
 std::string product_scheme(PyDtype dtype, int64_t m, int64_t n, int64_t k, bool a_along_k,
-                           bool b_along_k, int vector_bytes, bool dots, bool tiles) {
+                           bool b_along_k, int vector_bytes, bool full_width, bool dots,
+                           bool tiles) {
   ir::TargetFacts facts;
   facts.vector_bytes = vector_bytes;
+  facts.full_width = full_width;
   facts.dot_bf16 = dots;
   facts.amx_bf16 = facts.amx_int8 = tiles;
   const schedule::ProductShape product = product_of(dtype, m, n, k, a_along_k, b_along_k);
@@ -169,9 +172,12 @@ void init_explain(nb::module_& m) {
         "[(scheme, column of the table of costs, {what: how often})] of a product of two arrays.");
   m.def("_product_scheme", &product_scheme, nb::arg("dtype"), nb::arg("m"), nb::arg("n"),
         nb::arg("k"), nb::arg("a_along_k"), nb::arg("b_along_k"), nb::arg("vector_bytes"),
-        nb::arg("dots"), nb::arg("tiles"),
-        "The scheme of a product of two arrays on a processor with vectors of that size, with dot "
-        "instructions for bfloat16, with tile instructions.");
+        nb::arg("full_width"), nb::arg("dots"), nb::arg("tiles"),
+        "The scheme of a product of two arrays on a processor with vectors of that size, that runs "
+        "64 bytes whole, with dot instructions for bfloat16, with tile instructions.");
+  m.def(
+      "_has_full_width", [] { return cpu_target().facts().full_width; },
+      "Whether this processor runs vectors of 64 bytes, whole.");
 }
 
 }  // namespace cermet::python

@@ -57,6 +57,21 @@ bool is_intel() {
 // Zen 4, half as fast on Intel's Sapphire and Emerald Rapids, whose tiles are meant for it.
 bool outruns_fma() { return !is_intel(); }
 
+// Whether arithmetic on 64 bytes is run whole, not half by half: by Intel's processors but the small ones, and by
+// AMD's that say so, as from Zen 5 on. Where a hypervisor hides what they say, their family tells.
+bool runs_64_bytes_whole() {
+  constexpr unsigned kWidths = 0x8000001a, kFp256 = 1 << 2, kFp512 = 1 << 3, kZen5 = 0x1a;
+  __builtin_cpu_init();
+  if (is_intel())
+    return !__builtin_cpu_is("icelake-client") && !__builtin_cpu_is("tigerlake") &&
+           !__builtin_cpu_is("rocketlake") && !__builtin_cpu_is("alderlake");
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__builtin_cpu_is("amd") || __get_cpuid(1, &a, &b, &c, &d) == 0) return false;
+  const unsigned family = (a >> 8 & 0xf) + (a >> 20 & 0xff);
+  if (__get_cpuid(kWidths, &a, &b, &c, &d) != 0 && (a & kFp256) != 0) return (a & kFp512) != 0;
+  return family >= kZen5;
+}
+
 bool emulates_amx() { return env::cpu_features() == "amx_emulated"; }
 
 int64_t cache_bytes(int name, int64_t fallback) {
@@ -108,6 +123,7 @@ ir::TargetFacts cpu_facts(CpuLevel level) {
   ir::TargetFacts facts;
   facts.name = "cpu";
   facts.vector_bytes = level >= CpuLevel::avx512 ? 64 : level >= CpuLevel::avx2 ? 32 : 16;
+  facts.full_width = level >= CpuLevel::avx512 && runs_64_bytes_whole();
   facts.fma = level >= CpuLevel::avx2 || level == CpuLevel::neon;
   facts.dot_bf16 = level >= CpuLevel::avx512_bf16 && outruns_fma();
   facts.scales = level >= CpuLevel::avx512;

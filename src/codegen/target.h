@@ -3,6 +3,8 @@
 // The host's features are asked at run time and capped by CERMET_CPU_FEATURES.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,10 +17,17 @@ namespace cermet {
 // not run.
 enum class CpuLevel : int8_t { neon = -1, generic, avx2, avx512, avx512_bf16, avx512_fp16, amx };
 
-// A part of what an item costs: ns · Π min(extent(axis), most).
+// A part of what an item costs: ns · Π times. Of an axis, points, or blocks of them: those of `tile` points, the
+// last by its share, but from `first` points on one at least.
 struct WorkTrip {
   ir::AxisId axis = ir::kNone;
   int64_t most = INT64_MAX;
+  int64_t tile = 1, first = 1;
+  double times(int64_t extent) const {
+    const int64_t points = std::min(extent, most);
+    const double blocks = static_cast<double>(points) / static_cast<double>(tile);
+    return points >= first ? std::max(blocks, 1.0) : blocks;
+  }
 };
 struct Work {
   double ns = 0;

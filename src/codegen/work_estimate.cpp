@@ -97,14 +97,15 @@ class Estimator {
   }
 
   static void add(const WorkTrip& trip, double& factor, std::vector<WorkTrip>& trips) {
-    if (trip.axis == kNone) factor *= static_cast<double>(trip.most);
+    if (trip.axis == kNone) factor *= trip.times(trip.most);
     else trips.push_back(trip);
   }
 
   void inner(const For& loop, double factor, std::vector<WorkTrip> trips) {
     const ExprId end = end_of_all(loop.end);
-    factor *= share_of(end);
-    add(trip_of(end), factor, trips);
+    WorkTrip trip = trip_of(end);
+    divide(end, trip);
+    add(trip, factor, trips);
     if (loop.kind != ForKind::lane) return body(loop.body, factor, trips);
     const LaneAnalysis analysis(kernel_, loop);
     const auto is_loop = [](const Stmt& stmt) { return std::holds_alternative<For>(stmt); };
@@ -145,11 +146,12 @@ class Estimator {
   }
 
   // A constant by which what the end is made of is divided, as a number of blocks is.
-  std::optional<uint64_t> divisor_of(const Expr& e) const {
+  std::optional<int64_t> divisor_of(const Expr& e) const {
     if (e.kind != ExprKind::op || e.code != Code::div) return std::nullopt;
     const Expr& by = kernel_[e.operands[1]];
-    if (by.kind != ExprKind::constant || by.bits < 2) return std::nullopt;
-    return by.bits;
+    const auto divisor = static_cast<int64_t>(by.bits);
+    if (by.kind != ExprKind::constant || divisor < 2) return std::nullopt;
+    return divisor;
   }
 
   // f(operand) for each that an end is made of: of a select the choices.
@@ -159,19 +161,32 @@ class Estimator {
     for (size_t i = e.code == Code::select ? 1 : 0; i < e.operands.size(); ++i) f(e.operands[i]);
   }
 
+  // What is added to others, if less than that.
+  int64_t added_below(ExprId id, int64_t most) const {
+    const Expr& e = kernel_[id];
+    if (e.kind == ExprKind::ref && lets_.contains(e.id)) return added_below(lets_.at(e.id), most);
+    if (e.kind == ExprKind::constant && static_cast<int64_t>(e.bits) < most)
+      return static_cast<int64_t>(e.bits);
+    if (e.kind != ExprKind::op || e.code != Code::add) return 0;
+    return std::max(added_below(e.operands[0], most), added_below(e.operands[1], most));
+  }
+
   // Where a number of blocks is what is counted, and not what a block's number is made of.
-  double share_of(ExprId end) {
-    double share = 1;
+  void divide(ExprId end, WorkTrip& trip) const {
     std::set<ExprId> seen;
     const std::function<void(ExprId)> look = [&](ExprId id) {
       if (!seen.insert(id).second) return;
       const Expr& e = kernel_[id];
       if (e.kind == ExprKind::ref && lets_.contains(e.id)) look(lets_.at(e.id));
-      if (const auto by = divisor_of(e)) share /= static_cast<double>(*by);
-      else if (e.code != Code::rem && e.code != Code::mul) for_each_part(e, look);
+      if (const auto by = divisor_of(e)) {
+        trip.tile = std::min(trip.tile, INT64_MAX / *by) * *by;
+        trip.first = std::max(trip.first, *by - added_below(e.operands[0], *by));
+      } else if (e.code != Code::rem && e.code != Code::mul) {
+        for_each_part(e, look);
+      }
     };
     look(end);
-    return share;
+    if (trip.axis == kNone) trip.first = INT64_MAX;  // of an unknown number
   }
 
   // A loop that runs once or not at all.
@@ -188,24 +203,25 @@ class Estimator {
     if (is_flag(end)) return {kNone, 1};
     WorkTrip trip;
     AxisId of_place = kNone;  // of where the loop begins, which is a block's number times its size
-    uint64_t constant = 0;
+    int64_t constant = 0;
     std::set<std::pair<ExprId, bool>> seen;
-    const std::function<void(ExprId, uint64_t, bool)> look = [&](ExprId id, uint64_t least,
-                                                                 bool in_place) {
+    const std::function<void(ExprId, int64_t, bool)> look = [&](ExprId id, int64_t least,
+                                                                bool in_place) {
       const Expr& e = kernel_[id];
       if (e.kind != ExprKind::constant && !seen.insert({id, in_place}).second) return;
       if (e.kind == ExprKind::ref && lets_.contains(e.id)) look(lets_.at(e.id), least, in_place);
       AxisId& axis = in_place ? of_place : trip.axis;
       if (e.kind == ExprKind::extent && axis == kNone) axis = e.id;
-      if (e.kind == ExprKind::constant && static_cast<int64_t>(e.bits) > 0 && e.bits >= least)
-        constant = std::max(constant, e.bits);
+      if (const auto bits = static_cast<int64_t>(e.bits);
+          e.kind == ExprKind::constant && bits >= least)
+        constant = std::max(constant, bits);
       if (const auto by = divisor_of(e)) return look(e.operands[0], *by, in_place);
       const bool is_number = e.code == Code::mul || e.code == Code::rem || e.code == Code::div;
       for_each_part(e, [&](ExprId part) { look(part, least, in_place || is_number); });
     };
     look(end, 2, false);
     if (trip.axis == kNone) trip.axis = of_place;
-    if (constant > 1) trip.most = static_cast<int64_t>(constant);
+    if (constant > 1) trip.most = constant;
     else if (trip.axis == kNone) trip.most = kUnknownTrips;
     return trip;
   }

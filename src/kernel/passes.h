@@ -14,16 +14,17 @@ namespace cermet::ir {
 
 // What lowering must know of a target; codegen/target.h gives one row for each.
 struct TargetFacts {
-  std::string name;        // "cpu" or "cuda"
-  int vector_bytes = 16;   // width of one vector register
-  bool fma = false;        // fused multiply-add in one instruction
-  bool dot_bf16 = false;   // a dot instruction for bfloat16, and faster than fma
-  bool dot_int8 = false;   // a dot instruction for uint8 by int8
-  bool dot_int16 = false;  // the same for int16
-  bool amx_bf16 = false;   // tile instructions for bfloat16, or code that stands for them
-  bool amx_int8 = false;   // the same for int8 and uint8
-  bool scales = false;     // scale2 by a floor, and fract, in one instruction each
-  bool polls = false;      // items are long: their loops ask whether to stop (runtime/loader.h)
+  std::string name;         // "cpu" or "cuda"
+  int vector_bytes = 16;    // width of one vector register
+  bool full_width = false;  // arithmetic on 64 bytes takes no longer than on 32
+  bool fma = false;         // fused multiply-add in one instruction
+  bool dot_bf16 = false;    // a dot instruction for bfloat16, and faster than fma
+  bool dot_int8 = false;    // a dot instruction for uint8 by int8
+  bool dot_int16 = false;   // the same for int16
+  bool amx_bf16 = false;    // tile instructions for bfloat16, or code that stands for them
+  bool amx_int8 = false;    // the same for int8 and uint8
+  bool scales = false;      // scale2 by a floor, and fract, in one instruction each
+  bool polls = false;       // items are long: their loops ask whether to stop (runtime/loader.h)
   int64_t l1_bytes = 32 << 10;
   int64_t l2_bytes = 1 << 20;
   uint64_t native_math = 0;  // bit (code - Code::exp) set: that math code needs no expansion

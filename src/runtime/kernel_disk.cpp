@@ -24,7 +24,7 @@ constexpr uint64_t kStoresPerTrim = 256;
 // A file's time tells when it was last used, to so many seconds.
 constexpr time_t kUseSeconds = 24 * 60 * 60;
 
-constexpr char kMagic[8] = {'c', 'e', 'r', 'm', 'e', 't', 'k', '4'};
+constexpr char kMagic[8] = {'c', 'e', 'r', 'm', 'e', 't', 'k', '5'};
 
 // Fields one after another, numbers as 64-bit words, texts and lists with their length before them.
 class Writer {
@@ -72,6 +72,8 @@ class Writer {
       for (const WorkTrip& trip : work.trips) {
         number(static_cast<uint64_t>(trip.axis));
         number(static_cast<uint64_t>(trip.most));
+        number(static_cast<uint64_t>(trip.tile));
+        number(static_cast<uint64_t>(trip.first));
       }
     }
     number(entry.spans ? 1 : 0);
@@ -140,7 +142,8 @@ class Reader {
       Work work{.ns = real(), .trips = {}};
       work.trips = list<WorkTrip>([&] {
         const auto axis = as<ir::AxisId>();
-        return WorkTrip{axis, as<int64_t>()};
+        const auto most = as<int64_t>(), tile = std::max<int64_t>(as<int64_t>(), 1);
+        return WorkTrip{.axis = axis, .most = most, .tile = tile, .first = as<int64_t>()};
       });
       return work;
     });

@@ -84,8 +84,7 @@ double item_cost(const EntryPoint& entry, std::span<const int64_t> extents) {
   double total = 0;
   for (const Work& work : entry.work) {
     double ns = work.ns;
-    for (const WorkTrip& trip : work.trips)
-      ns *= static_cast<double>(std::min(extents[trip.axis], trip.most));
+    for (const WorkTrip& trip : work.trips) ns *= trip.times(extents[trip.axis]);
     total += ns;
   }
   return total;

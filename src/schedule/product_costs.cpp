@@ -47,6 +47,7 @@ Named named(const PanelWork& work) { return {CERMET_PANEL_WORK(X)}; }
 
 struct Costs {
   Dtype dtype;  // of operands and result
+  bool full_width;
   PanelWork panels_across = {}, panels_along = {};
   TileWork tiles_in_place = {}, tiles_packed = {};
 };
@@ -244,7 +245,9 @@ bool is_counted(const ProductShape& p) {
 const Costs* costs_of(const ProductShape& p, const ir::TargetFacts& facts) {
   if (facts.vector_bytes != 64 || facts.amx_bf16 || !is_counted(p)) return nullptr;
   if (p.dtype == Dtype::bfloat16 && !facts.dot_bf16) return nullptr;
-  const auto* found = std::ranges::find(kCosts, p.dtype, &Costs::dtype);
+  const auto* found = std::ranges::find_if(kCosts, [&](const Costs& costs) {
+    return costs.dtype == p.dtype && costs.full_width == facts.full_width;
+  });
   return found == std::end(kCosts) ? nullptr : found;
 }
 

@@ -22,8 +22,7 @@ double estimate(const ir::Kernel& kernel, const std::vector<int64_t>& extents) {
   }
   for (const Work& work : estimate_work(kernel, chunk, 64)) {
     double ns = work.ns;
-    for (const WorkTrip& trip : work.trips)
-      ns *= static_cast<double>(std::min(extents[trip.axis], trip.most));
+    for (const WorkTrip& trip : work.trips) ns *= trip.times(extents[trip.axis]);
     each += ns;
   }
   return items * each;
@@ -76,6 +75,14 @@ TEST(WorkEstimate, SmallProducts) {
   }
 }
 
+// The last block along each axis is a small part of one: counted whole, all three would make it 3 times the work.
+TEST(WorkEstimate, PartsOfBlocks) {
+  const ir::TargetFacts target = {.name = "cpu", .vector_bytes = 64, .fma = true};
+  const ir::GemmCase product({.m = 400, .n = 400, .k = 400});
+  const ir::Kernel tiled = ir::tile(product.kernel, target);
+  EXPECT_LT(estimate(tiled, {400, 400, 400}), 2 * 0.0125 * 400 * 400 * 400);
+}
+
 // Of 3 rows there are no 16 in a block, however many columns there are.
 TEST(WorkEstimate, BlocksOfAnAxisAreNotLongerThanIt) {
   const char* strided = R"(kernel "strided" {
@@ -91,6 +98,25 @@ TEST(WorkEstimate, BlocksOfAnAxisAreNotLongerThanIt) {
   EXPECT_LT(estimate(strided, {3, 1000}), 0.3 * estimate(strided, {16, 1000}));
 }
 
+// Short rows take no part in what is done with whole blocks of 2048.
+TEST(WorkEstimate, ShortRowsOfAScan) {
+  const char* scan = R"(kernel "scan" {
+  param p0 float32 in
+  param p1 float32 out
+  axis a0 "i0"
+  axis a1 "i1"
+  strides 2
+  value v0 float32
+  for stage (a0, a1) {
+    fold v0 over (a1) each serial {
+      float32 init float32(-0) step add(state(0, float32), load(p0[a0*s0 + a1])) merge add(state(0, float32), other(0, float32))
+    }
+    store p1[a0*s1 + a1] = v0
+  }
+})";
+  EXPECT_LT(estimate(scan, {300, 60}), 0.1 * estimate(scan, {300, 2048}));
+}
+
 // Pieces of a sum are items: each costs its part, whatever the number of rows.
 TEST(WorkEstimate, PiecesOfOneBlock) {
   const ir::TargetFacts target = {.name = "cpu", .vector_bytes = 64, .fma = true};
@@ -99,6 +125,7 @@ TEST(WorkEstimate, PiecesOfOneBlock) {
         {.m = 8, .n = 8, .k = 8, .a_transposed = packed, .scheme = ir::Scheme::fma_split_k});
     const ir::Kernel tiled = ir::tile(product.kernel, target);
     for (const int64_t m : {8, 64, 200}) {
+      EXPECT_GT(estimate(tiled, {m, 48, 5}), 0.0125 * static_cast<double>(m * 48 * 5));
       for (const int64_t k : {2048, 32768}) {
         const double ns = estimate(tiled, {m, 48, k});
         const double multiplied = 0.0125 * static_cast<double>(m * 48 * k);

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: MIT
+"""The choice among the schemes of a product by their costs (src/schedule/product_costs.cpp), for
+processors that are given."""
+
+import math
+import pathlib
+import random
+import sys
+
+import numpy as np
+import pytest
+from own_process import run
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+import cermet.core as mx  # noqa: E402
+import gemm_costs  # noqa: E402
+
+TABLE = gemm_costs.read_table()
+WIDTHS = {"half": False, "full": True}
+
+
+def chosen(case, dtype, width="half", vector_bytes=64, tiles=False):
+    m, n, k, a_turned, b_turned = case
+    sizes = (m, n, k, not a_turned, b_turned)
+    facts = {"vector_bytes": vector_bytes, "full_width": WIDTHS[width], "tiles": tiles}
+    return mx._product_scheme(getattr(mx, dtype), *sizes, **facts, dots=not tiles)
+
+
+def is_by_cost(case):
+    return math.prod(case[:3]) >= 1 << 17
+
+
+def drawn(count, wanted=is_by_cost, most=11, seed=5):
+    rng, cases = random.Random(seed), []
+    while len(cases) < count:
+        m, n, k = (round(2 ** rng.uniform(1, most)) for _ in range(3))
+        case = (m, n, k, rng.random() < 0.5, rng.random() < 0.5)
+        if wanted(case):
+            cases.append(case)
+    return cases
+
+
+def test_both_widths_have_costs_of_the_same_dtypes():
+    dtypes = ["bfloat16", "float16", "float32"]
+    assert sorted(TABLE) == sorted((dtype, width) for dtype in dtypes for width in WIDTHS)
+
+
+@pytest.mark.parametrize(("dtype", "width"), TABLE)
+def test_the_table_is_that_of_the_figures(dtype, width):
+    figures = gemm_costs.figures_of(dtype, width)
+    fitted = gemm_costs.fit(dtype, figures)
+    for case in list(figures)[::7]:
+        costs = gemm_costs.costs_of(TABLE[dtype, width], dtype, case)
+        assert gemm_costs.costs_of(fitted, dtype, case) == pytest.approx(costs, rel=0.01), case
+
+
+@pytest.mark.parametrize(("dtype", "width"), TABLE)
+def test_nothing_large_costs_much_more_than_the_least(dtype, width):
+    by_cost = {case: chosen(case, dtype, width) for case in drawn(200)}
+    assert len(set(by_cost.values())) >= 4
+    for case, scheme in by_cost.items():
+        costs = gemm_costs.costs_of(TABLE[dtype, width], dtype, case)
+        assert 0.949 * costs[scheme] <= min(costs.values()), case
+
+
+@pytest.mark.parametrize(("dtype", "width"), TABLE)
+def test_the_figures_bear_the_choice_out(dtype, width):
+    """By measured times: what is chosen is mostly the fastest, or near it."""
+    figures = gemm_costs.figures_of(dtype, width)
+    slower = []
+    for case, us in figures.items():
+        if is_by_cost(case) and math.prod(case[:3]) < 1 << 25:
+            slower.append(us[chosen(case, dtype, width)] / min(us.values()))
+    assert len(slower) > 60
+    assert sum(map(math.log, slower)) < math.log(1.06) * len(slower)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_the_width_matters_where_costs_decide_alone(dtype):
+    def differ(cases, **facts):
+        return [c for c in cases if len({chosen(c, dtype, w, **facts) for w in WIDTHS}) > 1]
+
+    large = drawn(200)
+    assert len(differ(large)) > 10
+    assert differ(large, tiles=True) == differ(large, vector_bytes=32) == []
+    assert differ(drawn(200, lambda case: not is_by_cost(case))) == []
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_what_is_chosen_can_make_the_product(dtype, width):
+    """Whatever its size. Beside a B that lies along k both kinds of panels are one."""
+    for case in drawn(300, lambda case: True, 13):
+        work = gemm_costs.work_of(dtype, case)
+        assert chosen(case, dtype, width).replace("panel_long", "panel") in work, case
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_what_the_host_chooses_gives_the_product(dtype):
+    """Of small integers, whose sums are exact."""
+    rng = np.random.default_rng(0)
+    cases = drawn(30, lambda case: 1 << 17 <= math.prod(case[:3]) < 1 << 22)
+    for m, n, k, a_turned, b_turned in cases:
+        x, y = rng.integers(-4, 5, (m, k)), rng.integers(-4, 5, (k, n))
+        a, b = (
+            mx.array((v.T if turned else v).astype(np.float32)).astype(getattr(mx, dtype))
+            for v, turned in ((x, a_turned), (y, b_turned))
+        )
+        got = (a.T if a_turned else a) @ (b.T if b_turned else b)
+        expected = mx.array((x @ y).astype(np.float32)).astype(got.dtype)
+        assert mx.array_equal(got, expected), (m, n, k, a_turned, b_turned)
+
+
+@pytest.mark.parametrize("features", ["generic", "avx2"])
+def test_shorter_vectors_have_no_full_width(features):
+    script = "import cermet.core as mx; print(mx._has_full_width())"
+    assert run(script, CERMET_CPU_FEATURES=features).strip() == "False"
+
+
+def test_small_products_do_not_pack_whole():
+    cases = {
+        ("float16", 25, 90, 25, False, True): "fma_local",
+        ("float16", 5, 587, 27, False, True): "fma_local",
+        ("float16", 300, 60, 4, False, True): "fma",
+        ("float16", 9, 76, 160, True, True): "panel_four",
+        ("bfloat16", 34, 33, 27, True, True): "fma_local",
+        ("bfloat16", 34, 33, 27, False, True): "fma",  # A is read in place
+        ("float32", 34, 33, 27, False, True): "fma",
+        ("float32", 15, 14, 303, False, True): "panel",
+        ("float16", 15, 14, 303, False, True): "panel",
+        ("bfloat16", 15, 14, 303, False, True): "panel",
+    }
+    assert {case: chosen(case[1:], case[0]) for case in cases} == cases
+    # In shorter vectors, or where there are tile instructions, float16 has no such rows.
+    for other in ({"vector_bytes": 32}, {"tiles": True}):
+        assert chosen((25, 90, 25, False, True), "float16", **other) == "fma"
+
+
+def test_work_is_counted():
+    """Of 12 x 32 times 32 x 130 in float32, by hand: two tiles of 6 rows by three of 64 columns;
+    three panels of 4 rows or two of 8, that take B by 64 or 32 columns."""
+    case = (12, 130, 32, False, False)
+    work = gemm_costs.work_of("float32", case)
+    assert list(work) == ["fma", "fma_local", "panel", "panel_long", "panel_four"]  # k is short
+    tiles, counts = work["fma"]
+    assert tiles == "tiles_in_place"
+    assert counts["tile"] == 6 and counts["tile_k"] == 6 * 32 and counts["pack_across"] == 130 * 32
+    panels, counts = work["panel"]
+    assert panels == "panels_across"
+    assert counts["tile_k_8"] == 2 * 4 * 32 and counts["rest_8"] == 2 * 1 * 2
+    counts = work["panel_four"][1]
+    assert counts["tile_k_4"] == 3 * 2 * 32 and counts["rest_4"] == 3 * 1 * 2
+    assert counts.get("whole", 0) == 0  # B is packed by the items, as A is read in place
+    packed = gemm_costs.work_of("float16", case)
+    assert packed["fma"][1]["whole"] == 1 and packed["fma_local"][1]["whole"] == 0
+    work = gemm_costs.work_of("float32", (12, 130, 1025, False, False))
+    assert work["fma_split_k"][1]["add"] == 3 * 12 * 130
+
+
+def test_a_sum_of_pieces_has_the_same_bits_on_any_number_of_threads():
+    """One block of results: its pieces are shared out."""
+    script = """
+import cermet.core as mx
+
+for m, n, k in [(32, 32, 8192), (6, 60, 5000), (48, 48, 1025), (200, 100, 3000)]:
+    for turned in (False, True):
+        for dtype in (mx.float32, mx.bfloat16, mx.float16):
+            a = mx.random.normal((k, m) if turned else (m, k), key=mx.random.key(1)).astype(dtype)
+            b = mx.random.normal((k, n), key=mx.random.key(2)).astype(dtype)
+            for _ in range(4):
+                c = (a.T if turned else a) @ b
+                mx.eval(c)
+            print(c.astype(mx.float32).view(mx.int32).sum().item())
+"""
+    printed = {run(script, CERMET_MATMUL_SCHEME="fma_split_k", CERMET_NUM_THREADS=n) for n in "123"}
+    assert len(printed) == 1
