@@ -120,8 +120,12 @@ std::vector<BufferRef> ProgramRun::take_back() {
   return buffers;
 }
 
+// A tiny input, a random key say, stays: while nothing is lost, a run may be cut short at any time.
 inline void ProgramRun::drop(int value) {
-  lost_ |= memory_[value].given;
+  constexpr int64_t kTinyBytes = 1 << 10;
+  const Memory& memory = memory_[value];
+  if (memory.given && !memory.spent && memory.buffer->size() <= kTinyBytes) return;
+  lost_ |= memory.given;
   memory_[value] = Memory();
 }
 
@@ -243,6 +247,7 @@ inline void ProgramRun::overwrite(int value, int output) {
   memory_[value].buffer->new_version();
   memory_[output] = memory_[value];
   memory_[output].given = false;
+  memory_[value].spent = memory_[value].given;
   overwrites_ = true;
   must_end_ |= lost_ || memory_[value].given;
 }

@@ -54,6 +54,7 @@ class ProgramRun {
     int64_t offset = 0;  // of its layout, in elements
     bool owned = false;  // made here, or donated: may be overwritten when it dies
     bool given = false;  // donated
+    bool spent = false;  // given, and overwritten
   };
 
   using Step = Steps::Step;
