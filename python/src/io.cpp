@@ -157,7 +157,16 @@ void save_archive(const char* op, nb::handle file, nb::args args, nb::kwargs kwa
 
 nb::dict to_dict(const io::NamedArrays& arrays) {
   nb::dict dict;
-  for (const auto& [name, a] : arrays) dict[name.c_str()] = nb::cast(a);
+  for (const auto& [name, a] : arrays) {
+    const auto size = static_cast<Py_ssize_t>(name.size());
+    const nb::object text = nb::steal(PyUnicode_DecodeUTF8(name.data(), size, nullptr));
+    if (!text.is_valid()) {
+      PyErr_Clear();
+      fail(ErrorKind::value, "load", "the name of array {} is not UTF-8; write the file anew",
+           nb::len(dict));
+    }
+    dict[text] = nb::cast(a);
+  }
   return dict;
 }
 

@@ -109,10 +109,7 @@ CpuLevel cpu_level() {
     const bool takes_tiles = cap.empty() || wanted == static_cast<int>(CpuLevel::amx);
     if (host == CpuLevel::amx && !(takes_tiles && may_use_tiles())) host = CpuLevel::avx512_fp16;
     if (cap.empty() || emulates_amx()) return host;
-    CERMET_CHECK(wanted <= static_cast<int>(host), value, "env",
-                 "CERMET_CPU_FEATURES={} is more than this processor has; use {} or less", cap,
-                 kLevelNames[static_cast<size_t>(host)]);
-    return static_cast<CpuLevel>(wanted);
+    return std::min(host, static_cast<CpuLevel>(wanted));
   }();
   return level;
 }

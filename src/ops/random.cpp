@@ -217,6 +217,12 @@ static void check_key(const char* op, const array& key) {
                "the key has shape {}; it must be (2,), as random.key() gives", key.shape());
 }
 
+// Of a draw; bits are drawn by words of four bytes at least.
+static void check_draw(const char* op, const Shape& shape, Dtype dtype, const array& key) {
+  check_key(op, key);
+  check_size(op, shape, size_of(dtype) < 4 ? Dtype::uint32 : dtype);
+}
+
 array key(uint64_t seed) {
   const uint32_t halves[] = {static_cast<uint32_t>(seed >> 32), static_cast<uint32_t>(seed)};
   return array::from_data(halves, {2}, Dtype::uint32);
@@ -231,7 +237,7 @@ array bits(const Shape& shape, int width, const array& key, const S& s) {
 }
 
 array split(const array& key, const Dim& num, const S& s) {
-  check_key("split", key);
+  check_draw("split", {num, 2}, Dtype::uint32, key);
   return bits({num, 2}, 4, key, s);
 }
 
@@ -244,7 +250,7 @@ std::vector<array> split_pair(const array& key, const S& s) {
 array uniform(const array& low, const array& high, const Shape& shape, Dtype dtype,
               const array& key, const S& s) {
   check_floating("uniform", dtype);
-  check_key("uniform", key);
+  check_draw("uniform", shape, dtype, key);
   check_covers("uniform", shape, broadcast_shapes("uniform", low.shape(), high.shape()));
   return between(unit_uniform(shape, dtype, key, s), astype(low, dtype, s), astype(high, dtype, s),
                  s);
@@ -254,7 +260,7 @@ array normal(const Shape& shape, Dtype dtype, const std::optional<array>& loc,
              const std::optional<array>& scale, const array& key, const S& s) {
   CERMET_CHECK(is_inexact(dtype), dtype, "normal",
                "dtype {} is given; it takes floating and complex dtypes", dtype);
-  check_key("normal", key);
+  check_draw("normal", shape, dtype, key);
   const array x = is_complex(dtype) ? complex_normal(shape, dtype, key, s)
                                     : standard_normal(shape, dtype, key, s);
   return scaled(x, loc, scale, s);
@@ -262,8 +268,8 @@ array normal(const Shape& shape, Dtype dtype, const std::optional<array>& loc,
 
 array bernoulli(const array& p, const std::optional<Shape>& shape, const array& key, const S& s) {
   check_floating("bernoulli", p.dtype());
-  check_key("bernoulli", key);
   const Shape result = shape.value_or(p.shape());
+  check_draw("bernoulli", result, Dtype::boolean, key);
   check_covers("bernoulli", result, p.shape());
   return is_below(result, p, key, s);
 }
@@ -272,7 +278,7 @@ array randint(const array& low, const array& high, const Shape& shape, Dtype dty
               const array& key, const S& s) {
   CERMET_CHECK(!is_inexact(dtype), dtype, "randint",
                "dtype {} is given; it takes integers and bool", dtype);
-  check_key("randint", key);
+  check_draw("randint", shape, dtype, key);
   check_covers("randint", shape, broadcast_shapes("randint", low.shape(), high.shape()));
   const array from = astype(low, Dtype::float32, s);
   const array to =
@@ -301,11 +307,15 @@ array categorical(const array& logits, int64_t axis, const std::optional<Shape>&
                "both shape and num_samples are given; give one of them");
   check_key("categorical", key);
   const int along = normalize_axis("categorical", axis, logits.ndim());
+  CERMET_CHECK(!is_zero(logits.shape().dim(along)), value, "categorical",
+               "logits of shape {} have no classes along axis {}; give at least one",
+               logits.shape(), along);
   Shape rest = logits.shape();
   rest.erase(along);
   if (shape) check_covers("categorical", *shape, rest);
   Shape result = shape.value_or(rest);
   if (num_samples) result.push_back(*num_samples);
+  check_size("categorical", result, Dtype::uint32);
   if (same_size(rest.count(), 1) && result.ndim() > 0 && !is_complex(logits.dtype()))
     return by_inversion(logits, result, key, s);
   Shape noise = logits.shape();
@@ -325,9 +335,9 @@ array categorical(const array& logits, int64_t axis, const std::optional<Shape>&
 array truncated_normal(const array& lower, const array& upper, const std::optional<Shape>& shape,
                        Dtype dtype, const array& key, const S& s) {
   check_floating("truncated_normal", dtype);
-  check_key("truncated_normal", key);
   const Shape arguments = broadcast_shapes("truncated_normal", lower.shape(), upper.shape());
   const Shape result = shape.value_or(arguments);
+  check_draw("truncated_normal", result, dtype, key);
   check_covers("truncated_normal", result, arguments);
   const Dtype wide = dtype == Dtype::float64 ? dtype : Dtype::float32;
   const array root = constant(std::numbers::sqrt2, wide, s);
@@ -341,7 +351,7 @@ array truncated_normal(const array& lower, const array& upper, const std::option
 
 array gumbel(const Shape& shape, Dtype dtype, const array& key, const S& s) {
   check_floating("gumbel", dtype);
-  check_key("gumbel", key);
+  check_draw("gumbel", shape, dtype, key);
   const Dtype wide = dtype == Dtype::float64 ? dtype : Dtype::float32;
   const array u = unit_uniform(shape, wide, key, s);
   return astype(negative(log(negative(log(u, s), s), s), s), dtype, s);
@@ -350,7 +360,7 @@ array gumbel(const Shape& shape, Dtype dtype, const array& key, const S& s) {
 array laplace(const Shape& shape, Dtype dtype, double loc, double scale, const array& key,
               const S& s) {
   check_floating("laplace", dtype);
-  check_key("laplace", key);
+  check_draw("laplace", shape, dtype, key);
   const Dtype wide = dtype == Dtype::float64 ? dtype : Dtype::float32;
   const array x = astype(symmetric_uniform(shape, key, s), wide, s);
   const array sample = multiply(sign(x, s), log1p(negative(abs(x, s), s), s), s);

@@ -172,8 +172,11 @@ def cut(data):
     del data[-30:]
 
 
-# The directory has 51 bytes before the 22 of the end: its mark, and at 16 the member's check sum.
-@pytest.mark.parametrize("damage", [cut, flip(0), flip(100), flip(200), flip(-73), flip(-57)])
+# The directory has 51 bytes before the 22 of the end: its mark, at 16 the member's check sum, at 46
+# its name.
+@pytest.mark.parametrize(
+    "damage", [cut, flip(0), flip(100), flip(200), flip(-73), flip(-57), flip(-27)]
+)
 def test_damaged_archives(damage):
     with pytest.raises(ValueError, match=r"\[load\]"):
         npz_with(damage)
