@@ -21,6 +21,13 @@ namespace {
 struct DivisionRange {
   int bits, digits;       // of the format, of its significand's fraction
   int divisor, dividend;  // exponents up to which, either way, all steps are exact
+
+  // Of the dividends' sizes, as integers.
+  uint64_t least() const {
+    const int bias = (1 << (bits - digits - 2)) - 1;
+    return static_cast<uint64_t>(bias - dividend) << digits;
+  }
+  uint64_t span() const { return static_cast<uint64_t>(2 * dividend) << digits; }
 };
 
 DivisionRange range_of(llvm::Type* type) {
@@ -58,6 +65,11 @@ Divisor Emitter::divisor(ExprId id) {
     Value* error = b_.CreateIntrinsic(llvm::Intrinsic::fma, {number->getType()},
                                       {b_.CreateFNeg(inverse), number, limit(0)});
     made.second = ops_.splat(b_.CreateFMul(error, inverse), width);
+    const DivisionRange range = range_of(number->getType());
+    llvm::Type* integer = b_.getIntNTy(static_cast<unsigned>(range.bits));
+    const auto whole = [&](uint64_t bits) { return llvm::ConstantInt::get(integer, bits); };
+    made.least = ops_.splat(
+        b_.CreateSelect(fit, whole(range.least()), whole(uint64_t{1} << (range.bits - 1))), width);
     return ops_.splat(inverse, width);
   });
   made.inverse = inverse;
@@ -78,21 +90,19 @@ llvm::Value* Emitter::quotient(const Expr& e, Value* x, const Divisor& divisor) 
   Value* excess = fma(near, divisor.value, b_.CreateFNeg(x));
   Value* fast = fma(b_.CreateFNeg(excess), divisor.inverse, near);
   const DivisionRange range = range_of(x->getType()->getScalarType());
-  const int width = width_of(x), bias = (1 << (range.bits - range.digits - 2)) - 1;
+  const int width = width_of(x);
   llvm::Type* integer = with_width(b_.getIntNTy(static_cast<unsigned>(range.bits)), width);
   const auto whole = [&](uint64_t bits) { return llvm::ConstantInt::get(integer, bits); };
-  const uint64_t least = static_cast<uint64_t>(bias - range.dividend) << range.digits;
-  const uint64_t span = static_cast<uint64_t>(2 * range.dividend) << range.digits;
   Value* size =
       b_.CreateAnd(b_.CreateBitCast(x, integer), whole(~uint64_t{0} >> (65 - range.bits)));
-  Value* out = b_.CreateICmpUGT(b_.CreateSub(size, whole(least)), whole(span));
+  Value* out = b_.CreateICmpUGT(b_.CreateSub(size, divisor.least), whole(range.span()));
   llvm::BasicBlock* before = b_.GetInsertBlock();
   llvm::BasicBlock* cold = block("unfit");
   llvm::BasicBlock* zeros = block("zeros");
   llvm::BasicBlock* divide = block("divide");
   llvm::BasicBlock* join = block("join");
   llvm::MDNode* weights = llvm::MDBuilder(b_.getContext()).createBranchWeights(1, 1 << 20);
-  b_.CreateCondBr(b_.CreateOr(ops_.any_lane(out), divisor.unfit), cold, join, weights);
+  b_.CreateCondBr(ops_.any_lane(out), cold, join, weights);
   b_.SetInsertPoint(cold);
   Value* some = b_.CreateICmpNE(size, whole(0));
   b_.CreateCondBr(b_.CreateOr(ops_.any_lane(b_.CreateAnd(out, some)), divisor.unfit), divide, zeros,

@@ -27,11 +27,11 @@ using namespace ir;
 
 namespace {
 
-constexpr int64_t kGroup = 64;          // elements of one round of the unrolled fold loop
-constexpr int kUnrolledCost = 48;       // ops and accesses that it may have,
-constexpr int kUnrolledCostOf32 = 112;  // ..., where its constants stay in registers: there are 32
-constexpr int kMostInTurn = 8;          // vectors of folds that take turns,
-constexpr int kRoundCost = 5;  // ops and accesses of a step that is made for each turn of a round
+constexpr int64_t kGroup = 64;           // elements of one round of the unrolled fold loop
+constexpr int kUnrolledCost = 48;        // ops and accesses that it may have,
+constexpr int kUnrolledCostOf32 = 112;   // ..., where its constants stay in registers: there are 32
+constexpr int kMostInTurn = 8;           // vectors of folds that take turns,
+constexpr int kRoundWork = 10;           // of a step that is made for each turn of a round
 constexpr int kInlineMergeCost = 104;    // ops of merges that are emitted for each pair of vectors
 constexpr int kIntoL1 = 3, kIntoL2 = 2;  // locality of a prefetch
 constexpr int kTwiceCost = 16;           // ops and accesses of a body that is made twice
@@ -580,7 +580,7 @@ class LaneLoop {
            });
   }
 
-  bool goes_round() const { return analysis_.cost() <= kRoundCost; }
+  bool goes_round() const { return analysis_.work() <= kRoundWork; }
 
   Values block_in_turn(Value* from, Value* to, Value* last) {
     const auto turns = static_cast<size_t>(accumulators_[0].order.lanes / width_);

@@ -41,6 +41,7 @@ struct Divisor {
   llvm::Value* second = nullptr;   // ... and what that leaves
   llvm::Value* nothing = nullptr;  // 0 / value
   llvm::Value* unfit = nullptr;    // i1: nothing is divided by it in the fast way
+  llvm::Value* least = nullptr;    // size from which on dividends are fit; unfit: above all
 };
 
 struct Scope {

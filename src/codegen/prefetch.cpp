@@ -16,7 +16,9 @@ using namespace ir;
 namespace {
 
 constexpr int64_t kRowsAhead = 4;  // some hundred cycles
+constexpr int kLine = 64;          // bytes
 constexpr int kLineWork = 16;      // ops and accesses, about, while a line comes from memory
+constexpr int kLeastRoom = 10;     // the same, where more lines come at a time
 
 class Planner {
  public:
@@ -69,13 +71,22 @@ class Planner {
     const For* loop;
     LaneAnalysis analysis;
   };
+  struct Wanted {  // rows of an array
+    BufferRef buffer;
+    const Index* index;
+    int32_t stride;  // number, from row to row
+    size_t loader;   // pass
+  };
 
   void place_loads(const For& row, const std::vector<const For*>& loops) {
     passes_.clear();
+    wanted_.clear();
     fetched_.clear();
+    kept_for_.clear();
     for (const For* loop : loops) passes_.push_back({loop, LaneAnalysis(kernel_, *loop)});
     // What is loaded last first: its loader, where it is the best but for that, is then left to others.
     for (size_t i = passes_.size(); i-- > 0;) place_loads(row, i);
+    for (const Wanted& wanted : wanted_) place_row(wanted);
     if (fetched_.size() == 1) share(fetched_[0]);
   }
 
@@ -98,11 +109,22 @@ class Planner {
         fetch_rows(*loop, unit.buffer, *unit.index, *stride, kUnit);
         continue;
       }
-      const size_t by = fetcher(pass);
-      std::vector<Ahead>& ahead = ahead_[passes_[by].loop];
-      ahead.push_back({unit.buffer, unit.index, loop->axes[0], by < pass ? kNone : *stride});
-      fetched_.push_back({by, pass, ahead.size() - 1});
+      wanted_.push_back({unit.buffer, unit.index, *stride, pass});
     }
+  }
+
+  // Processors drop what they are asked to fetch too fast. Where a pass with much work loads it, which has few
+  // loads in hand, that costs most: the pass that fetches it fetches nothing else. A pass with little work
+  // waits less; of several arrays, those that it would be fetched too fast for are left to it.
+  void place_row(const Wanted& wanted) {
+    const bool waits = line_work(wanted.loader, wanted) >= kLineWork;
+    const std::optional<size_t> by = fetcher(wanted, waits);
+    if (!by) return;
+    if (waits) kept_for_.insert(*by);
+    std::vector<Ahead>& ahead = ahead_[passes_[*by].loop];
+    ahead.push_back({wanted.buffer, wanted.index, passes_[wanted.loader].loop->axes[0],
+                     *by < wanted.loader ? kNone : wanted.stride});
+    fetched_.push_back({*by, wanted.loader, ahead.size() - 1});
   }
 
   // Loops without folds take a part of the row each, as those of a concatenation do.
@@ -290,20 +312,34 @@ class Planner {
     return (e.code == Code::rem || e.code == Code::add) && counts_rows(e.operands[0], variable);
   }
 
-  // The pass with the most work for each array that it fetches. The loader has its own to wait for, but is
-  // better than one with little work: memory takes few requests at once. Of those, stores take many.
-  size_t fetcher(size_t loader) const {
+  // The pass with the most room for one more array, if that is enough.
+  std::optional<size_t> fetcher(const Wanted& wanted, bool waits) const {
+    std::optional<size_t> best;
+    for (size_t i = 0; i < passes_.size(); ++i) {
+      if (!waits && kept_for_.contains(i)) continue;
+      const double own = best ? room(i, wanted) - room(*best, wanted) : 1;
+      if (own > 0 || (own == 0 && *best == wanted.loader)) best = i;
+    }
+    const bool alone = wanted_.size() == 1;
+    if (best && (waits || alone || room(*best, wanted) >= kLeastRoom)) return best;
+    return std::nullopt;
+  }
+
+  // The work of the pass for each line that it fetches, with one more array. The loader has its own to wait for,
+  // but is better than one with little work: memory takes few requests at once. Of those, stores take many.
+  double room(size_t pass, const Wanted& wanted) const {
     constexpr int kWait = 2;  // about what the work must be beyond
-    const auto room = [&](size_t i) {
-      const auto found = ahead_.find(passes_[i].loop);
-      const size_t arrays = found == ahead_.end() ? 1 : 1 + found->second.size();
-      const int work = passes_[i].analysis.work() - (i == loader ? kWait : 0);
-      return work / static_cast<double>(stores(passes_[i]) ? 2 * arrays + 1 : arrays);
-    };
-    size_t best = loader == 0 ? 1 : 0;
-    for (size_t i = 0; i < passes_.size(); ++i)
-      if (room(i) > room(best)) best = i;
-    return best;
+    const auto found = ahead_.find(passes_[pass].loop);
+    const size_t arrays = found == ahead_.end() ? 1 : 1 + found->second.size();
+    const double work = line_work(pass, wanted) - (pass == wanted.loader ? kWait : 0);
+    return work / static_cast<double>(stores(passes_[pass]) ? 2 * arrays + 1 : arrays);
+  }
+
+  // The work of a pass for each line of the array.
+  double line_work(size_t pass, const Wanted& wanted) const {
+    const LaneAnalysis& analysis = passes_[pass].analysis;
+    const auto bytes = static_cast<double>(size_of(kernel_.params[wanted.buffer.id].dtype));
+    return analysis.work() * kLine / (bytes * analysis.width(kLine));
   }
 
   static bool stores(const Pass& pass) {
@@ -335,7 +371,9 @@ class Planner {
   const Kernel& kernel_;
   std::vector<ExprId> lets_;
   std::vector<Pass> passes_;
+  std::vector<Wanted> wanted_;
   std::vector<Fetch> fetched_;  // whole rows, by one pass for others
+  std::set<size_t> kept_for_;   // passes that fetch what is waited for
   std::vector<Inner> inner_;
   std::vector<AxisId> around_;   // of the row in hand
   std::set<AxisId> multiplied_;  // of loops that hold a template

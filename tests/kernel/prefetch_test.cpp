@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <string>
 
 #include "codegen/target.h"
 #include "kernel/passes.h"
@@ -97,6 +98,30 @@ constexpr const char* kNormGradient = R"(kernel "norm_gradient" {
   }
 })";
 
+// A sum of squares, then much work on what is loaded only now, then little.
+constexpr const char* kLateGradient = R"(kernel "late_gradient" {
+  param p0 float32 in
+  param p1 float32 in
+  param p2 float32 out
+  axis a0 "rows"
+  axis a1 "columns"
+  strides 3
+  value v0 float32
+  value v1 float32
+  for stage (a0, a1) {
+    %0 = load(p0[a0*s0 + a1])
+    %1 = add(state(0, float32), other(0, float32))
+    fold v0 over (a1) last lanes {
+      float32 init float32(-0) step add(state(0, float32), mul(%0, %0)) merge %1
+    }
+    %2 = mul(div(load(p1[a0*s1 + a1]), v0), div(%0, v0))
+    fold v1 over (a1) last lanes {
+      float32 init float32(-0) step add(state(0, float32), %2) merge %1
+    }
+    store p2[a0*s2 + a1] = mul(%0, v1)
+  }
+})";
+
 std::vector<const ir::For*> loops_of(const ir::For& chunk) {
   std::vector<const ir::For*> loops;
   for (const ir::Stmt& stmt : chunk.body)
@@ -122,9 +147,25 @@ TEST(Prefetch, PassesWithLittleWorkFetchHalfEach) {
   }
 }
 
+// What would be asked for too fast is not fetched: two arrays at a time keep the memory busy.
+TEST(Prefetch, NoneOfSeveralArraysWithoutWorkForIt) {
+  const Kernel tiled = ir::lower(ir::parse(kNormGradient), cpu_facts(CpuLevel::avx512));
+  const auto& chunk = std::get<ir::For>(tiled.body.at(0));
+  ASSERT_EQ(loops_of(chunk).size(), 2);
+  EXPECT_TRUE(codegen::fetched_ahead(tiled, chunk).empty());
+}
+
 // What is stored takes the place of what could be fetched: the last pass has more work, but fetches one array alone.
 TEST(Prefetch, APassThatStoresFetchesLess) {
-  const Kernel tiled = ir::lower(ir::parse(kNormGradient), cpu_facts(CpuLevel::avx512));
+  std::string text = kNormGradient;
+  const auto with_divisions = [&](const std::string& part, int count) {
+    std::string divided = part;
+    for (int i = 0; i < count; ++i) divided.insert(0, "div(").append(", %1)");
+    text.replace(text.find(part), part.size(), divided);
+  };
+  with_divisions("mul(%0, %1)", 2);
+  with_divisions("mul(%1, %3)", 4);
+  const Kernel tiled = ir::lower(ir::parse(text), cpu_facts(CpuLevel::avx512));
   const auto& chunk = std::get<ir::For>(tiled.body.at(0));
   const std::vector<const ir::For*> loops = loops_of(chunk);
   ASSERT_EQ(loops.size(), 2);
@@ -137,6 +178,19 @@ TEST(Prefetch, APassThatStoresFetchesLess) {
     fetched.insert(ahead.at(loop)[0].buffer.id);
   }
   EXPECT_EQ(fetched, (std::set<int32_t>{0, 1}));
+}
+
+// What a pass with much work loads first is fetched by a pass that fetches nothing else.
+TEST(Prefetch, WhatIsWaitedForIsFetchedAlone) {
+  const Kernel tiled = ir::lower(ir::parse(kLateGradient), cpu_facts(CpuLevel::avx512));
+  const auto& chunk = std::get<ir::For>(tiled.body.at(0));
+  const std::vector<const ir::For*> loops = loops_of(chunk);
+  ASSERT_EQ(loops.size(), 3);
+  const auto ahead = codegen::fetched_ahead(tiled, chunk);
+  ASSERT_EQ(ahead.size(), 1);
+  ASSERT_EQ(ahead.at(loops[1]).size(), 1);
+  EXPECT_EQ(ahead.at(loops[1])[0].buffer.id, 1);
+  EXPECT_EQ(ahead.at(loops[1])[0].next_row, 1);
 }
 
 TEST(Prefetch, BothPassesWithMuchWorkFetch) {
