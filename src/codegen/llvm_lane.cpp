@@ -27,14 +27,14 @@ using namespace ir;
 
 namespace {
 
-constexpr int64_t kGroup = 64;           // elements of one round of the unrolled fold loop
-constexpr int kUnrolledCost = 48;        // ops and accesses that it may have,
-constexpr int kUnrolledCostOf32 = 112;   // ..., where its constants stay in registers: there are 32
-constexpr int kMostInTurn = 8;           // vectors of folds that take turns,
-constexpr int kRoundWork = 10;           // of a step that is made for each turn of a round
-constexpr int kInlineMergeCost = 104;    // ops of merges that are emitted for each pair of vectors
-constexpr int kIntoL1 = 3, kIntoL2 = 2;  // locality of a prefetch
-constexpr int kTwiceCost = 16;           // ops and accesses of a body that is made twice
+constexpr int64_t kGroup = 64;          // elements of one round of the unrolled fold loop
+constexpr int kUnrolledCost = 48;       // ops and accesses that it may have,
+constexpr int kUnrolledCostOf32 = 112;  // ..., where its constants stay in registers: there are 32
+constexpr int kMostInTurn = 8;          // vectors of folds that take turns,
+constexpr int kRoundWork = 10;          // of a step that is made for each turn of a round
+constexpr int kInlineMergeCost = 104;   // ops of merges that are emitted for each pair of vectors
+constexpr unsigned kIntoL1 = 3, kIntoL2 = 2;  // locality of a prefetch
+constexpr int kTwiceCost = 16;                // ops and accesses of a body that is made twice
 constexpr int kPastCost = 11;  // ops, for each line moved, of a loop that waits for memory
 // The processor looks some 200 instructions ahead: of a longer chain it finds too little to do at a time.
 constexpr int kLongChain = 40;
@@ -96,7 +96,7 @@ class LaneLoop {
     Dtype dtype;
     Value* pointer;
     Value* step;  // null: 1
-    int locality;
+    unsigned locality;
     Value* halvings = nullptr;  // of the distance from element to element; null: none
   };
 
@@ -216,17 +216,18 @@ class LaneLoop {
         Value* step = ahead.step == kUnit ? nullptr : e_.stride(ahead.step);
         if (ahead.next_tile)
           pointer = b_.CreateGEP(e_.memory_type(ahead.buffer), pointer, scaled(count_, step));
-        ahead_.push_back(
-            {e_.dtype_of(ahead.buffer), pointer, step, ahead.at_once ? kIntoL1 : kIntoL2});
-        if (ahead.part != Ahead::Part::all) halve(ahead, here, ahead_.back());
+        const Dtype dtype = e_.dtype_of(ahead.buffer);
+        const int64_t bytes = static_cast<int64_t>(size_of(dtype));
+        Value* is_long = b_.CreateICmpSGE(count_, i64(kHalvedRow / bytes));
+        if (ahead.short_rows) pointer = b_.CreateSelect(is_long, here, pointer);
+        ahead_.push_back({dtype, pointer, step, ahead.at_once ? kIntoL1 : kIntoL2});
+        if (ahead.part != Ahead::Part::all) halve(ahead, here, is_long, ahead_.back());
       });
     }
   }
 
   // Half a row over the whole loop. What helps asks for its own row again where rows are short.
-  void halve(const Ahead& ahead, Value* here, Fetched& f) {
-    Value* is_long =
-        b_.CreateICmpSGE(count_, i64(kHalvedRow / static_cast<int64_t>(size_of(f.dtype))));
+  void halve(const Ahead& ahead, Value* here, Value* is_long, Fetched& f) {
     const bool is_second = ahead.part == Ahead::Part::second_half;
     Value* half = element(f.dtype, f.pointer, is_second ? b_.CreateLShr(count_, i64(1)) : i64(0));
     f.pointer = b_.CreateSelect(is_long, half, ahead.helps ? here : f.pointer);
@@ -259,10 +260,9 @@ class LaneLoop {
       prefetch(element(f.dtype, f.pointer, scaled(at, f.step)), f.locality);
     }
   }
-  void prefetch(Value* pointer, int locality) {
-    b_.CreateIntrinsic(
-        llvm::Intrinsic::prefetch, {b_.getPtrTy()},
-        {pointer, b_.getInt32(0), b_.getInt32(static_cast<unsigned>(locality)), b_.getInt32(1)});
+  void prefetch(Value* pointer, unsigned locality) {
+    b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()},
+                       {pointer, b_.getInt32(0), b_.getInt32(locality), b_.getInt32(1)});
   }
 
   // Their loads come late in a body of many instructions.
@@ -604,7 +604,6 @@ class LaneLoop {
 
   // `round` vectors at a time; 0: one, under a mask.
   Values steps_in_turn(Value* from, Value* to, int round, const Values& queues) {
-    Value* width = i64(width_);
     const auto steps = [&](Value* k, const Values& in) {
       Lanes whole = lanes_at(k);
       e_.current()->lanes = &whole;
@@ -615,7 +614,8 @@ class LaneLoop {
         lanes.masked = round == 0;
         lanes.once = round == 0 && !goes_round();
         if (round == 0) {
-          lanes.count = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, b_.CreateSub(to, k), width);
+          lanes.count =
+              b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, b_.CreateSub(to, k), i64(width_));
           lanes.active = first_lanes(lanes.count);
         }
         e_.in_scope({.lanes = &lanes}, [&](Scope&) { now = step_in_turn(lanes, now); });

@@ -115,16 +115,22 @@ class Planner {
 
   // Processors drop what they are asked to fetch too fast. Where a pass with much work loads it, which has few
   // loads in hand, that costs most: the pass that fetches it fetches nothing else. A pass with little work
-  // waits less; of several arrays, those that it would be fetched too fast for are left to it.
+  // waits less; of several arrays, long rows of those that it would be fetched too fast for are left to it.
   void place_row(const Wanted& wanted) {
     const bool waits = line_work(wanted.loader, wanted) >= kLineWork;
     const std::optional<size_t> by = fetcher(wanted, waits);
     if (!by) return;
     if (waits) kept_for_.insert(*by);
+    const bool all = waits || wanted_.size() == 1 || room(*by, wanted) >= kLeastRoom;
+    const bool this_row = *by < wanted.loader;
+    if (!all && this_row) return;
     std::vector<Ahead>& ahead = ahead_[passes_[*by].loop];
-    ahead.push_back({wanted.buffer, wanted.index, passes_[wanted.loader].loop->axes[0],
-                     *by < wanted.loader ? kNone : wanted.stride});
-    fetched_.push_back({*by, wanted.loader, ahead.size() - 1});
+    if (all) fetched_.push_back({*by, wanted.loader, ahead.size()});
+    ahead.push_back({.buffer = wanted.buffer,
+                     .index = wanted.index,
+                     .variable = passes_[wanted.loader].loop->axes[0],
+                     .next_row = this_row ? kNone : wanted.stride,
+                     .short_rows = !all});
   }
 
   // Loops without folds take a part of the row each, as those of a concatenation do.
@@ -312,7 +318,7 @@ class Planner {
     return (e.code == Code::rem || e.code == Code::add) && counts_rows(e.operands[0], variable);
   }
 
-  // The pass with the most room for one more array, if that is enough.
+  // The pass with the most room for one more array, of those that may.
   std::optional<size_t> fetcher(const Wanted& wanted, bool waits) const {
     std::optional<size_t> best;
     for (size_t i = 0; i < passes_.size(); ++i) {
@@ -320,9 +326,7 @@ class Planner {
       const double own = best ? room(i, wanted) - room(*best, wanted) : 1;
       if (own > 0 || (own == 0 && *best == wanted.loader)) best = i;
     }
-    const bool alone = wanted_.size() == 1;
-    if (best && (waits || alone || room(*best, wanted) >= kLeastRoom)) return best;
-    return std::nullopt;
+    return best;
   }
 
   // The work of the pass for each line that it fetches, with one more array. The loader has its own to wait for,

@@ -3,7 +3,7 @@
 // another: the first that loads an array waits for memory, the others find it in the cache and
 // leave the memory idle. So each array is fetched by the loop with the most work for it: by one before
 // that which loads it first, or for the next row. Where no loop has work enough, an array that is alone is
-// fetched all the same, half of a long row by another loop, but those of several are not. Of a row that is
+// fetched all the same, half of a long row by another loop, but long rows of several are not. Of a row that is
 // made tile by tile, the loop that loads a tile fetches the next one, which comes while the others work; so
 // does a loop that is alone, or it fetches the next row, or a tile of it, where the row is short or far away.
 // Items of a row each fetch rows a few cache lines on, if rows are so short that a few are all that the
@@ -35,6 +35,7 @@ struct Ahead {
   bool at_once = false;            // into L1
   Part part = Part::all;           // of rows from kHalvedRow on; of shorter ones all or,
   bool helps = false;              // ... for another loop, nothing
+  bool short_rows = false;         // of rows from kHalvedRow on nothing
 };
 
 // By lane loop of the chunk loop.

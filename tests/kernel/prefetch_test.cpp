@@ -148,11 +148,12 @@ TEST(Prefetch, PassesWithLittleWorkFetchHalfEach) {
 }
 
 // What would be asked for too fast is not fetched: two arrays at a time keep the memory busy.
-TEST(Prefetch, NoneOfSeveralArraysWithoutWorkForIt) {
+TEST(Prefetch, NoLongRowsOfSeveralArraysWithoutWorkForThem) {
   const Kernel tiled = ir::lower(ir::parse(kNormGradient), cpu_facts(CpuLevel::avx512));
   const auto& chunk = std::get<ir::For>(tiled.body.at(0));
   ASSERT_EQ(loops_of(chunk).size(), 2);
-  EXPECT_TRUE(codegen::fetched_ahead(tiled, chunk).empty());
+  for (const auto& [loop, ahead] : codegen::fetched_ahead(tiled, chunk))
+    for (const codegen::Ahead& a : ahead) EXPECT_TRUE(a.short_rows);
 }
 
 // What is stored takes the place of what could be fetched: the last pass has more work, but fetches one array alone.
@@ -175,6 +176,7 @@ TEST(Prefetch, APassThatStoresFetchesLess) {
   for (const ir::For* loop : loops) {
     ASSERT_EQ(ahead.at(loop).size(), 1);
     EXPECT_EQ(ahead.at(loop)[0].next_row, ahead.at(loop)[0].buffer.id);  // by its own stride
+    EXPECT_FALSE(ahead.at(loop)[0].short_rows);
     fetched.insert(ahead.at(loop)[0].buffer.id);
   }
   EXPECT_EQ(fetched, (std::set<int32_t>{0, 1}));
@@ -187,10 +189,11 @@ TEST(Prefetch, WhatIsWaitedForIsFetchedAlone) {
   const std::vector<const ir::For*> loops = loops_of(chunk);
   ASSERT_EQ(loops.size(), 3);
   const auto ahead = codegen::fetched_ahead(tiled, chunk);
-  ASSERT_EQ(ahead.size(), 1);
   ASSERT_EQ(ahead.at(loops[1]).size(), 1);
   EXPECT_EQ(ahead.at(loops[1])[0].buffer.id, 1);
   EXPECT_EQ(ahead.at(loops[1])[0].next_row, 1);
+  for (const auto& [loop, fetched] : ahead)
+    for (const codegen::Ahead& a : fetched) EXPECT_EQ(a.short_rows, loop != loops[1]);
 }
 
 TEST(Prefetch, BothPassesWithMuchWorkFetch) {
