@@ -32,10 +32,10 @@ constexpr int64_t kGroup = 64;          // elements of one round of the unrolled
 constexpr int kUnrolledCost = 48;       // ops and accesses that it may have,
 constexpr int kUnrolledCostOf32 = 112;  // ..., where its constants stay in registers: there are 32
 constexpr int kMostInTurn = 8;          // vectors of folds that take turns,
-constexpr int kRoundCost = 5;  // ops and accesses of a step that is made for each turn of a round
-constexpr int kInlineMergeCost = 104;  // ops of merges that are emitted for each pair of vectors
-constexpr int kTwiceCost = 16;         // ops and accesses of a body that is made twice
-constexpr int kPastCost = 11;          // ops, for each line moved, of a loop that waits for memory
+constexpr int kRoundWork = 10;          // of a step that is made for each turn of a round
+constexpr int kInlineMergeCost = 104;   // ops of merges that are emitted for each pair of vectors
+constexpr int kTwiceCost = 16;          // ops and accesses of a body that is made twice
+constexpr int kPastCost = 11;           // ops, for each line moved, of a loop that waits for memory
 // The processor looks some 200 instructions ahead: of a longer chain it finds too little to do at a time.
 constexpr int kLongChain = 40;
 constexpr int kVectorsAtOnce = 8;   // of 32 registers; of fewer, half as many
@@ -521,7 +521,7 @@ class LaneLoop {
            });
   }
 
-  bool goes_round() const { return analysis_.cost() <= kRoundCost; }
+  bool goes_round() const { return analysis_.work() <= kRoundWork; }
 
   Values block_in_turn(Value* from, Value* to, Value* last) {
     const auto turns = static_cast<size_t>(accumulators_[0].order.lanes / width_);

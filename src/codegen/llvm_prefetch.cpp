@@ -12,7 +12,7 @@ using namespace ir;
 
 namespace {
 
-constexpr int kIntoL1 = 3, kIntoL2 = 2;  // locality of a prefetch
+constexpr unsigned kIntoL1 = 3, kIntoL2 = 2;  // locality of a prefetch
 
 }  // namespace
 
@@ -81,10 +81,9 @@ llvm::Value* LanePrefetches::rows_ahead(const Ahead& ahead) {
   return b_.CreateSelect(is_short, few, usual);
 }
 
-void LanePrefetches::prefetch(Value* pointer, int locality) {
-  b_.CreateIntrinsic(
-      llvm::Intrinsic::prefetch, {b_.getPtrTy()},
-      {pointer, b_.getInt32(0), b_.getInt32(static_cast<unsigned>(locality)), b_.getInt32(1)});
+void LanePrefetches::prefetch(Value* pointer, unsigned locality) {
+  b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()},
+                     {pointer, b_.getInt32(0), b_.getInt32(locality), b_.getInt32(1)});
 }
 
 }  // namespace cermet::codegen

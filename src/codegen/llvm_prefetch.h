@@ -27,7 +27,7 @@ class LanePrefetches {
     llvm::Type* type;
     Value* pointer;  // at element 0
     Value* step;     // null: 1
-    int locality;
+    unsigned locality;
     Value* halvings = nullptr;  // of the distance from element to element; null: none
   };
 
@@ -38,7 +38,7 @@ class LanePrefetches {
   void halve(const Ahead& ahead, Value* count, Value* here, Fetched& f);
   Value* scaled(Value* elements, Value* step);
   Value* rows_ahead(const Ahead& ahead);
-  void prefetch(Value* pointer, int locality);
+  void prefetch(Value* pointer, unsigned locality);
 
   Emitter& e_;
   llvm::IRBuilder<>& b_;
