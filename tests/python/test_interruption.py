@@ -558,6 +558,7 @@ def test_a_handler_may_run_kernels_amid_an_item():
     )
 
 
+@pytest.mark.timing
 def test_a_tiny_input_keeps_nobody_waiting():
     """A random key, read by the first of several long kernels; the others write in place."""
     script = """
