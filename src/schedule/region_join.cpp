@@ -126,6 +126,7 @@ RegionCutter::Refusal RegionCutter::add_scan(Id id, int into, const Coords& at) 
   const std::vector<AxisId> axes = r_.axes.normalize(r.axes), row = r_.axes.normalize(r.row_axes),
                             before = r_.axes.normalize(r.scan_axes);
   if (!before.empty() && before != scanned) return Border::layout;
+  if (!before.empty() && scans_one_large_row(r_.axes, axes, scanned)) return Border::opaque_op;
   if (!r.column_axes.empty() || (!row.empty() && row != scanned)) return Border::layout;
   if (!holds_in_order(axes, scanned)) return Border::layout;
   r.scan_axes = scanned;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "schedule/recompute.h"
+
 namespace cermet::schedule {
 
 bool contains(const std::vector<AxisId>& set, AxisId axis) {
@@ -67,6 +69,14 @@ bool holds_in_order(const std::vector<AxisId>& all, const std::vector<AxisId>& s
   return found == some;
 }
 
+bool scans_one_large_row(const AxisTable& axes, const std::vector<AxisId>& all,
+                         const std::vector<AxisId>& scanned) {
+  constexpr double kLargeElements = static_cast<double>(kLargeBytes) / 4;
+  double elements = 1;
+  for (AxisId axis : all) elements *= static_cast<double>(axes.size(axis));
+  return without(all, scanned).empty() && elements >= kLargeElements;
+}
+
 // Scans are along one axis, which is that of the row folds if there are any. Where it has become several,
 // they are walked in their order.
 static bool scans_fit(const AxisTable& axes, const Region& a, const Region& b,
@@ -76,6 +86,7 @@ static bool scans_fit(const AxisTable& axes, const Region& a, const Region& b,
   if (scan_a.empty() && scan_b.empty()) return true;
   if (!scan_a.empty() && !scan_b.empty() && scan_a != scan_b) return false;
   const auto& scan = scan_a.empty() ? scan_b : scan_a;
+  if (!scan_a.empty() && !scan_b.empty() && scans_one_large_row(axes, all, scan)) return false;
   return column.empty() && (row.empty() || row == scan) && holds_in_order(all, scan);
 }
 

@@ -14,6 +14,9 @@ std::vector<AxisId> without(const std::vector<AxisId>& a, const std::vector<Axis
 bool ends_with(const std::vector<AxisId>& a, const std::vector<AxisId>& tail);
 // `some` are in `all`, one after the other as there.
 bool holds_in_order(const std::vector<AxisId>& all, const std::vector<AxisId>& some);
+// A region that scans all it has at once, which is large: of several scans it would hold each but the last whole.
+bool scans_one_large_row(const AxisTable& axes, const std::vector<AxisId>& all,
+                         const std::vector<AxisId>& scanned);
 std::vector<int64_t> sizes_of(const AxisTable& table, const std::vector<AxisId>& axes);
 
 // The region's axes stay in the order of the dims: the new one comes before those of the dims behind it.

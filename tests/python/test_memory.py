@@ -49,7 +49,7 @@ def tree_sum(values):
     return values[0]
 
 
-@pytest.mark.parametrize("made", ["uniform", "matmul"])
+@pytest.mark.parametrize("made", ["uniform", "matmul", "cumsum", "logcumsumexp"])
 def test_a_sum_as_a_tree(made):
     """Depth first, a tree of 64 leaves needs one value for each of its 6 levels, and two more."""
     w = normal(SIZE, SIZE)
@@ -57,6 +57,9 @@ def test_a_sum_as_a_tree(made):
     mx.eval(w, x)
     if made == "matmul":
         total = tree_sum([(x * (i + 1)) @ w for i in range(64)])
+    elif made != "uniform":
+        scan = getattr(mx, made)
+        total = tree_sum([scan(x * (i + 1)) for i in range(64)])
     else:
         keys = [mx.random.key(i) for i in range(64)]
         total = tree_sum([mx.random.uniform(shape=(ROWS, SIZE), key=key) for key in keys])
