@@ -74,7 +74,7 @@ class RegionCutter {
   Refusal find_one_use(Id id, int into, bool& stored, const Use*& one);
   Refusal use_refused(Id id, int into, const Use& use, const Coords& at, bool stored);
   bool fits_operand(Id id, int into);
-  static bool is_wide(const Region& r);
+  bool is_wide(const Region& r, const Coords& at) const;
   int large_inputs(const PlanNode& n) const;
   bool store_fits(int into, const Coords& at);
   Refusal add_member(Id id, const Use& use);

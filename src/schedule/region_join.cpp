@@ -11,6 +11,7 @@ namespace cermet::schedule {
 
 namespace {
 
+constexpr int kMaxLargeFolds = 2 * kMaxLargeReads;  // of a region made of two
 constexpr int kMaxFoldDistance = 4;  // element-wise ops between a fold and where rows meet
 
 }  // namespace
@@ -60,7 +61,7 @@ RegionCutter::Refusal RegionCutter::use_refused(Id id, int into, const Use& use,
   if (!is_affine(at) || reversed_axis(n) >= 0) return Border::layout;
   if (use.operand && (stored || !map)) return Border::opaque_op;
   if (use.operand && !fits_operand(id, into)) return Border::recompute_cost;
-  if (map && is_wide(region(into)) && large_inputs(n) >= 2) return Border::argument_limit;
+  if (map && is_wide(region(into), at) && large_inputs(n) >= 2) return Border::argument_limit;
   if (use.masked && (stored || !map)) return Border::layout;
   if ((stored || !map) && !covers_once(r_.axes, at, shape(id))) return Border::recompute_cost;
   if (stored && !store_fits(into, at)) return Border::size_class;
@@ -75,14 +76,22 @@ bool RegionCutter::fits_operand(Id id, int into) {
   return bytes(id) < kLargeBytes || !needs_costly(r_.graph, id, kMaxOperandOps, in_memory);
 }
 
-bool RegionCutter::is_wide(const Region& r) {
-  return r.large_reads >= kMaxLargeReads && r.stored.size() == 1 && r.column_axes.empty() &&
+// Many large values are held until the region makes the one that it stores: those that it reads, and column
+// folds that are used after the columns.
+bool RegionCutter::is_wide(const Region& r, const Coords& at) const {
+  const std::vector<AxisId> column = r_.axes.normalize(r.column_axes);
+  const bool in_columns =
+      std::ranges::any_of(axes_of(at), [&](AxisId axis) { return contains(column, axis); });
+  return r.large_reads + r.large_folds >= kMaxLargeReads && r.stored.size() == 1 && !in_columns &&
          (r.row_axes.empty() || r.contract >= 0);
 }
 
+// Constants take no memory, and a broadcast no more than what it spreads.
 int RegionCutter::large_inputs(const PlanNode& n) const {
-  return static_cast<int>(std::count_if(n.inputs.begin(), n.inputs.end(), [&](Id input) {
-    return !node(input).leaf && bytes(input) >= kLargeBytes;
+  return static_cast<int>(std::ranges::count_if(n.inputs, [&](Id input) {
+    const PlanNode& from = node(input);
+    if (from.leaf || from.inputs.empty()) return false;
+    return bytes(is_spread(input) ? from.inputs[0] : input) >= kLargeBytes;
   }));
 }
 
@@ -249,6 +258,7 @@ RegionCutter::Refusal RegionCutter::add_fold(Id id, int into, const Coords& at) 
   }
   r.members.push_back({id, at, {in}});
   r.ops += 2;
+  r.large_folds += !r.column_axes.empty() && bytes(id) >= kLargeBytes;
   uses_[n.inputs[0]].push_back({into, in});
   return std::nullopt;
 }
@@ -279,6 +289,7 @@ bool RegionCutter::try_merge(Id id, int a, int b) {
   const Region& rb = region(b);
   if (ra.contract >= 0 || rb.contract >= 0 || ra.update >= 0 || rb.update >= 0) return false;
   if (ra.ops + rb.ops > max_ops_ || ra.arguments + rb.arguments > kMaxRegionArguments) return false;
+  if (ra.large_folds + rb.large_folds > kMaxLargeFolds) return false;
   if (depends(a, b) || depends(b, a)) return false;
   const auto mark = r_.axes.mark();
   const Use *ua = use_in(id, a), *ub = use_in(id, b);
@@ -327,6 +338,7 @@ void RegionCutter::merge(int a, int b) {
   ra.ops += rb.ops;
   ra.arguments += rb.arguments;
   ra.large_reads += rb.large_reads;
+  ra.large_folds += rb.large_folds;
   for (Id id : rb.stored) r_.stored_by[id] = a;
   rb = Region();
   r_.merged_into[b] = a;

@@ -47,7 +47,8 @@ struct Region {
   std::vector<AxisId> scan_axes;  // scanned; innermost, unless there are no row and column axes
   int ops = 0;
   int arguments = 0;       // buffers; the numbers are at most a few for each op
-  int large_reads = 0;     // large values that it reads of other regions
+  int large_reads = 0;     // large values that it reads of other regions ...
+  int large_folds = 0;     // ... and that it folds over its columns
   std::vector<Id> after;   // values that must be made before it runs
   std::vector<int> reads;  // regions whose values it reads (normalise with Regions::find)
   Border border = Border::output;

@@ -49,20 +49,23 @@ def tree_sum(values):
     return values[0]
 
 
-@pytest.mark.parametrize("made", ["uniform", "matmul", "cumsum", "logcumsumexp"])
+LEAVES = {
+    "uniform": lambda w, x, i: mx.random.uniform(shape=x.shape, key=mx.random.key(i)),
+    "matmul": lambda w, x, i: (x * (i + 1)) @ w,
+    "cumsum": lambda w, x, i: mx.cumsum(x * (i + 1)),
+    "logcumsumexp": lambda w, x, i: mx.logcumsumexp(x * (i + 1)),
+    "sum of planes": lambda w, x, i: mx.sum(x.reshape(4, -1, SIZE) * (i + 1), axis=0),
+    "sum of a broadcast": lambda w, x, i: mx.sum(mx.broadcast_to(x * i, (4, *x.shape)), axis=0),
+}
+
+
+@pytest.mark.parametrize("made", LEAVES)
 def test_a_sum_as_a_tree(made):
     """Depth first, a tree of 64 leaves needs one value for each of its 6 levels, and two more."""
     w = normal(SIZE, SIZE)
-    x = normal(ROWS, SIZE)
+    x = normal(4 * ROWS if made == "sum of planes" else ROWS, SIZE)
     mx.eval(w, x)
-    if made == "matmul":
-        total = tree_sum([(x * (i + 1)) @ w for i in range(64)])
-    elif made != "uniform":
-        scan = getattr(mx, made)
-        total = tree_sum([scan(x * (i + 1)) for i in range(64)])
-    else:
-        keys = [mx.random.key(i) for i in range(64)]
-        total = tree_sum([mx.random.uniform(shape=(ROWS, SIZE), key=key) for key in keys])
+    total = tree_sum([LEAVES[made](w, x, i) for i in range(64)])
     peak, _ = peak_of(total)
     assert peak <= 9 * VALUE + MIB, f"{peak / VALUE:.1f} values"
 
