@@ -44,20 +44,34 @@ void set_answer(PyObject* function, PyObject* const* args, size_t count, PyObjec
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(answer.ptr())), answer.ptr());
 }
 
-// An argument that no array can be made of is an error of the call, not of array(). Errors of functions that
-// are called in turn have been through Python.
-bool is_of_argument(nb::handle function, const nb::python_error& error) {
+// What errors call it: reading and writing elements are indexing.
+std::string told_name(nb::handle function) {
+  std::string name = text_of(function.attr("__name__"));
+  return name == "__getitem__" || name == "__setitem__" ? "index" : name;
+}
+
+// An error of the call that names another function of ours, which this one is made of or which an argument goes
+// through. Errors of functions that are called in turn have been through Python; what an evaluation finds
+// names the op that it belongs to.
+bool names_another(nb::handle function, const nb::python_error& error) {
   if (error.traceback().is_valid() || PyType_Check(function.ptr()) != 0) return false;
-  if (text_of(function.attr("__name__")) == "__init__") return false;
-  return text_of(error.value()).starts_with("[array] ");
+  const std::string name = told_name(function), text = text_of(error.value());
+  if (text.starts_with("[array] ")) return name != "__init__";
+  const size_t end = text.find(']');
+  if (!text.starts_with("[") || end == std::string::npos || name.starts_with("__")) return false;
+  const nb::module_ core = nb::module_::import_("cermet.core");
+  const nb::handle kinds[] = {PyExc_ValueError, PyExc_TypeError, PyExc_OverflowError,
+                              core.attr("AxisError")};
+  const std::string named = text.substr(1, end - 1);
+  return std::ranges::any_of(kinds, [&](nb::handle kind) { return error.type().is(kind); }) &&
+         (nb::hasattr(core, named.c_str()) || named == "shape" || named == "index" ||
+          named == "cast");
 }
 
 void set_named(nb::handle function, nb::python_error& error) {
-  const std::string name = text_of(function.attr("__name__"));
-  const bool assigns = name == "__setitem__";
-  const std::string text = text_of(error.value()).substr(std::string_view("[array]").size());
-  const nb::object told =
-      error.type()(nb::str(fmt::format("[{}]{}", assigns ? "index" : name, text).c_str()));
+  const std::string text = text_of(error.value());
+  const nb::object told = error.type()(
+      nb::str(fmt::format("[{}]{}", told_name(function), text.substr(text.find(']') + 1)).c_str()));
   PyErr_SetObject(error.type().ptr(), told.ptr());
 }
 
@@ -67,7 +81,7 @@ void set_named(nb::handle function, nb::python_error& error) {
   nb::python_error error;
   try {
     if (is_refusal(function, error)) set_answer(function, args, nargs & kCountMask, names);
-    else if (is_of_argument(function, error)) set_named(function, error);
+    else if (names_another(function, error)) set_named(function, error);
     else error.restore();
   } catch (const std::exception&) {
     error.restore();  // what nanobind said is better than why it cannot be said better

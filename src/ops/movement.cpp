@@ -400,15 +400,19 @@ array moveaxis(const array& a, int64_t source, int64_t destination, const S& s) 
   return transpose_by(a, std::move(axes), s);
 }
 
+void rules::check_broadcast_to(const Shape& from, const Shape& shape) {
+  const char* op = "broadcast_to";
+  const bool fits = from.ndim() <= shape.ndim() && broadcast_shapes(op, from, shape) == shape;
+  CERMET_CHECK(
+      fits, value, op,
+      "shape {} cannot become {}; counted from the last axis, its sizes must be equal or 1", from,
+      shape);
+}
+
 array broadcast_to(const array& a, const Shape& shape, const S& s) {
   if (a.shape() == shape) return a;
   check_size("broadcast_to", shape, a.dtype());
-  const bool fits =
-      a.ndim() <= shape.ndim() && broadcast_shapes("broadcast_to", a.shape(), shape) == shape;
-  CERMET_CHECK(
-      fits, value, "broadcast_to",
-      "shape {} cannot become {}; counted from the last axis, its sizes must be equal or 1",
-      a.shape(), shape);
+  rules::check_broadcast_to(a.shape(), shape);
   return make_node(rows::broadcast_to, pack(a), ShapeParams{shape}, s);
 }
 

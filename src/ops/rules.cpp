@@ -117,6 +117,7 @@ array binary_in(const OpRow& row, const array& a, const array& b, Dtype dtype, c
     return make_node(row, pack(fit(a, a.shape(), dtype, s), fit(b, a.shape(), dtype, s)),
                      NoParams{}, s);
   const Shape shape = broadcast_shapes(row.name, a.shape(), b.shape());
+  check_size(row.name, shape, dtype);
   return make_node(row, pack(fit(a, shape, dtype, s), fit(b, shape, dtype, s)), NoParams{}, s);
 }
 
@@ -146,7 +147,10 @@ const FullParams* full_params(const array& a) {
 array fit(const array& a, const Shape& shape, Dtype dtype, const S& s) {
   const bool has_shape = a.shape() == shape;
   if (has_shape && a.dtype() == dtype) return a;
-  if (const FullParams* params = full_params(a)) return full(shape, params->value, dtype, s);
+  if (const FullParams* params = full_params(a)) {
+    if (!has_shape) check_broadcast_to(a.shape(), shape);
+    return full(shape, params->value, dtype, s);
+  }
   array cast = astype(a, dtype, s);
   return has_shape ? cast : broadcast_to(cast, shape, s);
 }

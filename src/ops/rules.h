@@ -91,6 +91,8 @@ array unary(const OpRow& row, const array& a, const S& s);
 array unary_inexact(const OpRow& row, const array& a, const S& s);
 array binary(const OpRow& row, const array& a, const array& b, const S& s);
 array binary_inexact(const OpRow& row, const array& a, const array& b, const S& s);
+// Raises [broadcast_to] unless an array of the one shape can be broadcast to the other.
+void check_broadcast_to(const Shape& from, const Shape& shape);
 // `a` in the given dtype and shape; a full array is built anew instead of being cast and broadcast.
 array fit(const array& a, const Shape& shape, Dtype dtype, const S& s);
 // Half types compute in float32.

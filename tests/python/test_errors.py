@@ -30,6 +30,10 @@ ERRORS = [
     (f"mx.tile({X}, (2**62, 4))", OverflowError, [str(2**62)]),
     (f"mx.concatenate([mx.zeros((2**40, 0))] * 3 + [{X}])", ValueError, ["(2, 3)"]),
     (f"mx.reshape({X}, (-1, -(2**63)))", ValueError, ["negative"]),
+    ("mx.linspace(0, 1, 2**63 - 1)", OverflowError, [str(2**63 - 1)]),
+    (f"mx.put_along_axis({X}, mx.array([[0]]), mx.zeros((3, 2)), 0)", ValueError, ["(3, 2)"]),
+    ("mx.identity(-1)", ValueError, ["-1"]),
+    (f"mx.trace({X}, 0, 5)", ValueError, ["5"]),
     (f"mx.reshape({X}, (-1, 2**40, 2**40))", OverflowError, ["1099511627776"]),
     (f"mx.transpose({X}, (0, 0))", ValueError, ["0"]),
     (f"mx.squeeze({X}, 0)", ValueError, ["2"]),
@@ -169,6 +173,9 @@ def test_messages(code, kind, values):
     assert re.match(r"\[\w+\] \S.*; \S", text, re.DOTALL), text
     for value in values:
         assert value in text, text
+    called = re.match(r"mx\.(?:random\.|fast\.)?([a-z]\w*)\([^()]*(?:\([^()]*\)[^()]*)*\)$", code)
+    if called and kind in (ValueError, TypeError, OverflowError) and called[1] != "array":
+        assert text.startswith(f"[{called[1]}]"), text
 
 
 # Calls that no signature takes: by type, number, name or size of an argument.
