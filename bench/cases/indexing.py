@@ -10,10 +10,13 @@ ONE = 4 * SIDE * SIDE
 ELEMENTS = 1 << 24
 
 
-def gather(lib):
-    table, rows = lib.normal(TABLE, DIMS), lib.distinct(ROWS, TABLE)
-    f = lib.call(lambda table, rows: table[rows])
-    return lambda: f(table, rows)
+def gather(count, size, dims):
+    def build(lib):
+        table, rows = lib.normal(size, dims), lib.distinct(count, size)
+        f = lib.call(lambda table, rows: table[rows])
+        return lambda: f(table, rows)
+
+    return build
 
 
 def scatter_add(lib):
@@ -86,7 +89,7 @@ def mask_select(lib):
 
 MOVED_ROWS = 4 * ROWS * DIMS
 for name, shape, build, moved, peers in (
-    ("gather of rows", (ROWS, TABLE, DIMS), gather, 2 * MOVED_ROWS, ARRAY_PEERS),
+    ("gather of rows", (ROWS, TABLE, DIMS), gather(ROWS, TABLE, DIMS), 2 * MOVED_ROWS, ARRAY_PEERS),
     ("scatter-add, donated", (ROWS, TABLE, DIMS), scatter_add, 3 * MOVED_ROWS, ARRAY_PEERS),
     ("transposing copy", (SIDE, SIDE), transposing_copy, 2 * ONE, ARRAY_PEERS),
     ("concatenate, axis 0", (SIDE, SIDE), concatenate(0), 2 * ONE, ARRAY_PEERS),
@@ -95,6 +98,9 @@ for name, shape, build, moved, peers in (
 ):
     waits = build is not scatter_add
     add(Case(name, shape, build, Share(0.70, "copy"), bytes=moved, peers=peers, waits=waits))
+for dims in (16, 64):
+    shape = ELEMENTS // dims, 2 * ELEMENTS // dims, dims
+    add(Case("gather of short rows", shape, gather(*shape), Faster(), peers=ARRAY_PEERS))
 for places, row in ((256, ()), (65536, ()), (1 << 22, ()), (65536, (64,))):
     add(
         Case(

@@ -245,6 +245,15 @@ llvm::Value* Emitter::elements_of(const For& loop) {
   return product;
 }
 
+llvm::Value* Emitter::rows_end(const For& loop) {
+  if (loop.kind == ForKind::chunk) return function_->getArg(2);
+  const Expr& end = kernel_[behind(loop.end)];
+  if (end.kind == ExprKind::op && end.code == Code::min)
+    for (ExprId most : end.operands)
+      if (kernel_[most].kind == ExprKind::extent) return natural(most);
+  return natural(loop.end);
+}
+
 bool Emitter::is_made(ExprId id) const {
   const Expr& e = kernel_[id];
   if (e.kind == ExprKind::ref && values_[e.id].scope == nullptr) return false;

@@ -55,6 +55,9 @@ class Emitter {
   // Iterations of an inner loop in all rounds of the loops around it and in all items; points of the chunk loop.
   llvm::Value* elements_of(const ir::For& loop);
   const std::vector<Ahead>& ahead(const ir::For& loop) { return ahead_[&loop]; }
+  llvm::Value* axis(ir::AxisId id) { return axes_[id].values[0]; }  // where the code at hand is
+  // The end of a loop whose rounds are rows, or that of all rows, where the loop goes over a tile of them.
+  llvm::Value* rows_end(const ir::For& loop);
   bool is_made(ir::ExprId id) const;         // every value in it is defined
   bool is_read(ir::BufferRef buffer) const;  // somewhere in the kernel
   const ir::For& chunk() const { return *chunk_; }

@@ -18,6 +18,10 @@ constexpr unsigned kIntoL1 = 3, kIntoL2 = 2;  // locality of a prefetch
 
 void LanePrefetches::find_ahead(const For& loop, Value* begin, Value* count) {
   for (const Ahead& ahead : e_.ahead(loop)) {
+    if (ahead.picked != nullptr) {
+      find_picked(ahead, loop, begin, count);
+      continue;
+    }
     const auto made = [&](const IndexTerm& term) { return e_.is_made(term.expr); };
     if (!std::ranges::all_of(*ahead.index, made)) continue;
     e_.in_scope({}, [&](Scope&) {
@@ -32,6 +36,67 @@ void LanePrefetches::find_ahead(const For& loop, Value* begin, Value* count) {
       if (ahead.part != Ahead::Part::all) halve(ahead, count, here, fetched_.back());
     });
   }
+}
+
+// Of a row that is picked by number: the next one, or of short rows so many on as lie in a page, up to the last.
+// Of few rows a number takes as long to look up as its row.
+void LanePrefetches::find_picked(const Ahead& ahead, const For& loop, Value* begin, Value* count) {
+  constexpr int64_t kFewBytes = 4096, kMostShift = 5, kManyBytes = 1 << 17;
+  const AxisId axis = ahead.picked->axes[0];
+  const int64_t bytes = bytes_of(ahead.buffer);
+  e_.in_scope({}, [&](Scope&) {
+    e_.bind_axis(ahead.variable, begin);
+    Value* here = e_.address(ahead.buffer, *ahead.index);
+    Value* many = b_.CreateICmpSGE(e_.elements_of(loop), i64(kManyBytes / bytes));
+    const auto find = [&]() -> Values {
+      const auto zeros = std::countl_zero(static_cast<uint64_t>(kFewBytes / bytes));
+      Value* shift = b_.CreateBinaryIntrinsic(llvm::Intrinsic::ctlz, count, b_.getFalse());
+      shift = b_.CreateBinaryIntrinsic(llvm::Intrinsic::usub_sat, shift, i64(zeros));
+      shift = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, shift, i64(kMostShift));
+      Value* later = b_.CreateAdd(e_.axis(axis), b_.CreateShl(i64(1), shift));
+      Value* last = b_.CreateSub(e_.rows_end(*ahead.picked), i64(1));
+      later = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, later, last);
+      std::map<ExprId, Value*> made;
+      return {address_in({axis, later, made}, ahead.buffer, *ahead.index)};
+    };
+    Value* pointer = e_.when(many, {here}, find)[0];
+    Value* step = ahead.step == kUnit ? nullptr : e_.stride(ahead.step);
+    fetched_.push_back({e_.memory_type(ahead.buffer), pointer, step, kIntoL1});
+  });
+}
+
+llvm::Value* LanePrefetches::address_in(const Round& round, BufferRef buffer, const Index& index) {
+  Value* pointer = e_.element_zero(buffer);
+  for (const IndexTerm& term : index) {
+    Value* offset = value_in(round, term.expr);
+    if (term.stride != kUnit) offset = b_.CreateMul(offset, e_.stride(term.stride));
+    pointer = b_.CreateGEP(e_.memory_type(buffer), pointer, offset);
+  }
+  return pointer;
+}
+
+// What the expression, of those that Planner::look_up takes, is in another round.
+llvm::Value* LanePrefetches::value_in(const Round& round, ExprId id) {
+  if (const auto found = round.made.find(id); found != round.made.end()) return found->second;
+  const Expr& e = e_.kernel()[id];
+  Value* value = nullptr;
+  if (e.kind == ExprKind::axis && e.id == round.axis) {
+    value = round.at;
+  } else if (e.kind == ExprKind::ref) {
+    value = value_in(round, e_.behind(id));
+  } else if (e.kind == ExprKind::load) {
+    Value* pointer = address_in(round, e.buffer, e.index);
+    value = e_.ops().from_memory(e.dtype, b_.CreateLoad(e_.memory_type(e.buffer), pointer));
+  } else if (e.kind == ExprKind::op) {
+    Values operands;
+    for (ExprId operand : e.operands) operands.push_back(value_in(round, operand));
+    const Dtype from = e_.kernel()[e.operands[e.code == Code::select ? 1 : 0]].dtype;
+    value = e_.ops().op(e.code, e.dtype, from, operands);
+  } else {
+    value = e_.natural(id);
+  }
+  round.made[id] = value;
+  return value;
 }
 
 void LanePrefetches::add_stream(BufferRef buffer, Value* first) {

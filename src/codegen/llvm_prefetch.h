@@ -2,6 +2,7 @@
 // The prefetches of a lane loop: of what it fetches for others (prefetch.h), and of its own streams.
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "codegen/llvm_emit.h"
@@ -31,10 +32,20 @@ class LanePrefetches {
     Value* halvings = nullptr;  // of the distance from element to element; null: none
   };
 
+  // Of a loop, in which its axis is `at`.
+  struct Round {
+    ir::AxisId axis;
+    Value* at;
+    std::map<ir::ExprId, Value*>& made;
+  };
+
   Value* i64(int64_t v) { return b_.getInt64(static_cast<uint64_t>(v)); }
   int64_t bytes_of(ir::BufferRef buffer) const {
     return static_cast<int64_t>(size_of(e_.dtype_of(buffer)));
   }
+  void find_picked(const Ahead& ahead, const ir::For& loop, Value* begin, Value* count);
+  Value* address_in(const Round& round, ir::BufferRef buffer, const ir::Index& index);
+  Value* value_in(const Round& round, ir::ExprId id);
   void halve(const Ahead& ahead, Value* count, Value* here, Fetched& f);
   Value* scaled(Value* elements, Value* step);
   Value* rows_ahead(const Ahead& ahead);

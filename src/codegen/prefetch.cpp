@@ -15,8 +15,9 @@ using namespace ir;
 
 namespace {
 
-constexpr int64_t kRowsAhead = 4;  // some hundred cycles
-constexpr int kLineWork = 16;      // ops and accesses, about, while a line comes from memory
+constexpr int64_t kRowsAhead = 4;     // some hundred cycles
+constexpr int kLineWork = 16;         // ops and accesses, about, while a line comes from memory
+constexpr size_t kMostLookedUp = 32;  // expressions that are made again for another row
 
 class Planner {
  public:
@@ -93,6 +94,10 @@ class Planner {
         continue;
       }
       const std::optional<int32_t> stride = row_stride(row.axes[0], pass, *unit.index);
+      if (!stride && is_picked(row, *unit.index)) {
+        fetch_picked(row, *loop, unit.buffer, *unit.index);
+        continue;
+      }
       if (!stride) continue;
       if (are_parts()) {
         fetch_rows(*loop, unit.buffer, *unit.index, *stride, kUnit);
@@ -126,6 +131,17 @@ class Planner {
                              .step = step,
                              .few_lines = true,
                              .at_once = are_parts()});
+  }
+
+  void fetch_picked(const For& row, const For& loop, BufferRef buffer, const Index& index,
+                    int32_t step = kUnit) {
+    ahead_[&loop].push_back({.buffer = buffer,
+                             .index = &index,
+                             .variable = loop.axes[0],
+                             .next_row = kNone,
+                             .step = step,
+                             .at_once = true,
+                             .picked = &row});
   }
 
   // Lanes that step along chains.
@@ -181,6 +197,7 @@ class Planner {
     else if (stride) fetch_rows(loop, buffer, index, *stride, step);
     else if (const auto many = rows_stride(row.axes[0], index))
       fetch_rows(loop, buffer, index, many->stride, step, many->rows);
+    else if (is_picked(row, index)) fetch_picked(row, loop, buffer, index, step);
   }
 
   void place_item(const For& row, const For& loop) {
@@ -197,6 +214,7 @@ class Planner {
                                  .next_row = *stride,
                                  .rows = 0,
                                  .few_lines = true});
+      else if (is_picked(row, *unit.index)) fetch_picked(row, loop, unit.buffer, *unit.index);
     }
   }
 
@@ -288,6 +306,43 @@ class Planner {
     if (e.kind != ExprKind::op) return false;
     if (e.code == Code::add && counts_rows(e.operands[1], variable)) return true;
     return (e.code == Code::rem || e.code == Code::add) && counts_rows(e.operands[0], variable);
+  }
+
+  // What is loaded tells where the row lies; it can be looked up for another row: there is no mask,
+  // no result of a loop and nothing that is written.
+  bool is_picked(const For& row, const Index& index) const {
+    if (row.kind == ForKind::chunk && row.axes.size() > 1) return false;
+    std::set<ExprId> found;
+    for (const IndexTerm& term : index)
+      if (!look_up(term.expr, found)) return false;
+    const auto is_load = [&](ExprId id) { return kernel_[id].kind == ExprKind::load; };
+    const auto is_row = [&](ExprId id) {
+      return kernel_[id].kind == ExprKind::axis && kernel_[id].id == row.axes[0];
+    };
+    return std::ranges::any_of(found, is_load) && std::ranges::any_of(found, is_row);
+  }
+  bool look_up(ExprId id, std::set<ExprId>& found) const {
+    if (!found.insert(id).second) return true;
+    if (found.size() > kMostLookedUp) return false;
+    const Expr& e = kernel_[id];
+    switch (e.kind) {
+      case ExprKind::constant:
+      case ExprKind::scalar:
+      case ExprKind::axis:
+      case ExprKind::extent:
+      case ExprKind::stride: return true;
+      case ExprKind::ref: return lets_[e.id] != kNone && look_up(lets_[e.id], found);
+      case ExprKind::op: break;
+      case ExprKind::load:
+        if (e.operands[0] != kNone || e.buffer.local ||
+            kernel_.params[e.buffer.id].access != ir::Access::in)
+          return false;
+        break;
+      default: return false;
+    }
+    bool can = true;
+    for_each_operand(e, [&](ExprId operand) { can = can && look_up(operand, found); });
+    return can;
   }
 
   // The pass with the most work for each array that it fetches. The loader has its own to wait for, but is

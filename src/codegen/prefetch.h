@@ -8,7 +8,7 @@
 // fetches the next row, or a tile of it, where the row is short or far away. Items of a row each fetch
 // rows a few cache lines on, if rows are so short that a few are all that the processor has in hand. The tiles
 // of a transpose have rows too short and far apart for the processor to see: each loop fetches for the next
-// tile.
+// tile. Rows that are picked by number lie anywhere: the number of one further on is looked up.
 #pragma once
 
 #include <map>
@@ -24,17 +24,18 @@ struct Ahead {
   enum class Part : uint8_t { all, first_half, second_half };
 
   ir::BufferRef buffer;
-  const ir::Index* index;          // of the load
-  ir::AxisId variable;             // of the loop that loads
-  int32_t next_row;                // number of the stride to the row wanted; kNone: it is this row
-  int64_t rows = 1;                // how many such rows on that is
-  bool next_tile = false;          // wanted is what follows the elements of `loads`
-  const ir::For* loads = nullptr;  // of `variable`, for a loop of chains; else the loop itself
-  int32_t step = ir::kUnit;        // number of the stride from element to element
-  bool few_lines = false;          // of short rows it is as many on as lie in a few lines
-  bool at_once = false;            // into L1
-  Part part = Part::all;           // of rows from kHalvedRow on; of shorter ones all or,
-  bool helps = false;              // ... for another loop, nothing
+  const ir::Index* index;           // of the load
+  ir::AxisId variable;              // of the loop that loads
+  int32_t next_row;                 // number of the stride to the row wanted; kNone: it is this row
+  int64_t rows = 1;                 // how many such rows on that is
+  bool next_tile = false;           // wanted is what follows the elements of `loads`
+  const ir::For* loads = nullptr;   // of `variable`, for a loop of chains; else the loop itself
+  int32_t step = ir::kUnit;         // number of the stride from element to element
+  bool few_lines = false;           // of short rows it is as many on as lie in a few lines
+  bool at_once = false;             // into L1
+  Part part = Part::all;            // of rows from kHalvedRow on; of shorter ones all or,
+  bool helps = false;               // ... for another loop, nothing
+  const ir::For* picked = nullptr;  // wanted is where the index leads in a later round of this loop
 };
 
 // By lane loop of the chunk loop.
