@@ -133,8 +133,11 @@ class Planner {
                              .at_once = are_parts()});
   }
 
+  // Not for updates, whose rounds are so short that the processor sees several at once.
   void fetch_picked(const For& row, const For& loop, BufferRef buffer, const Index& index,
                     int32_t step = kUnit) {
+    const auto updates = [](const Stmt& stmt) { return std::holds_alternative<Update>(stmt); };
+    if (std::ranges::any_of(loop.body, updates)) return;
     ahead_[&loop].push_back({.buffer = buffer,
                              .index = &index,
                              .variable = loop.axes[0],
@@ -309,19 +312,20 @@ class Planner {
   }
 
   // What is loaded tells where the row lies; it can be looked up for another row: there is no mask,
-  // no result of a loop and nothing that is written.
+  // no result of a loop and nothing that the rows write.
   bool is_picked(const For& row, const Index& index) const {
     if (row.kind == ForKind::chunk && row.axes.size() > 1) return false;
     std::set<ExprId> found;
+    const std::set<int> written = written_buffers(kernel_, row.body);
     for (const IndexTerm& term : index)
-      if (!look_up(term.expr, found)) return false;
+      if (!look_up(term.expr, written, found)) return false;
     const auto is_load = [&](ExprId id) { return kernel_[id].kind == ExprKind::load; };
     const auto is_row = [&](ExprId id) {
       return kernel_[id].kind == ExprKind::axis && kernel_[id].id == row.axes[0];
     };
     return std::ranges::any_of(found, is_load) && std::ranges::any_of(found, is_row);
   }
-  bool look_up(ExprId id, std::set<ExprId>& found) const {
+  bool look_up(ExprId id, const std::set<int>& written, std::set<ExprId>& found) const {
     if (!found.insert(id).second) return true;
     if (found.size() > kMostLookedUp) return false;
     const Expr& e = kernel_[id];
@@ -331,17 +335,16 @@ class Planner {
       case ExprKind::axis:
       case ExprKind::extent:
       case ExprKind::stride: return true;
-      case ExprKind::ref: return lets_[e.id] != kNone && look_up(lets_[e.id], found);
+      case ExprKind::ref: return lets_[e.id] != kNone && look_up(lets_[e.id], written, found);
       case ExprKind::op: break;
       case ExprKind::load:
-        if (e.operands[0] != kNone || e.buffer.local ||
-            kernel_.params[e.buffer.id].access != ir::Access::in)
+        if (e.operands[0] != kNone || written.contains(buffer_number(kernel_, e.buffer)))
           return false;
         break;
       default: return false;
     }
     bool can = true;
-    for_each_operand(e, [&](ExprId operand) { can = can && look_up(operand, found); });
+    for_each_operand(e, [&](ExprId operand) { can = can && look_up(operand, written, found); });
     return can;
   }
 
