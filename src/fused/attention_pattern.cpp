@@ -356,7 +356,9 @@ class Matcher {
       return is(node, rows::exp) && exponent(node->inputs[0]);
     }
     if (is(node, rows::softmax))
-      return is_over_keys(*node, found_.behind) && scores_of(node->inputs[0]);
+      return is_over_keys(*node, found_.behind) &&
+             (tries([&] { return shifted_by(node->inputs[0], rows::max); }) ||
+              scores_of(node->inputs[0]));
     if (is(node, rows::divide)) return quotient_of(node->inputs[0], node->inputs[1], nullptr);
     if (is(node, rows::multiply))
       return std::ranges::any_of(std::array{0, 1}, [&](size_t side) {
