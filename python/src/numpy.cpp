@@ -61,6 +61,7 @@ const char* format_of(Dtype dtype) {
   return "B";
 }
 
+// `format`: null where none is asked for.
 int fill_buffer(PyObject* owner, const array& a, const char* format, Py_buffer* view, int flags) {
   const bool packed = is_contiguous(a.shape(), a.node()->layout);
   const bool wants_strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES;
@@ -89,7 +90,7 @@ int fill_buffer(PyObject* owner, const array& a, const char* format, Py_buffer* 
   view->len = static_cast<Py_ssize_t>(a.nbytes());
   view->readonly = read_only ? 1 : 0;
   view->itemsize = bytes;
-  view->format = (flags & PyBUF_FORMAT) != 0 ? const_cast<char*>(format) : nullptr;
+  view->format = const_cast<char*>(format);
   view->ndim = a.ndim();
   view->shape = (flags & PyBUF_ND) != 0 ? exported->shape.data() : nullptr;
   view->strides = wants_strides ? exported->strides.data() : nullptr;
@@ -146,14 +147,17 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
     error.restore();
     return -1;
   }
-  return guarded([&] { return fill_buffer(self, *a, format_of(a->dtype()), view, flags); });
+  return guarded([&] {
+    const char* format = (flags & PyBUF_FORMAT) != 0 ? format_of(a->dtype()) : nullptr;
+    return fill_buffer(self, *a, format, view, flags);
+  });
 }
 
 int get_bits_buffer(PyObject* self, Py_buffer* view, int flags) {
   view->obj = nullptr;
   return guarded([&] {
     const array a = nb::cast<BitsView&>(nb::handle(self)).a;
-    return fill_buffer(self, a, "H", view, flags);
+    return fill_buffer(self, a, (flags & PyBUF_FORMAT) != 0 ? "H" : nullptr, view, flags);
   });
 }
 

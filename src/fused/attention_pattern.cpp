@@ -356,7 +356,9 @@ class Matcher {
       return is(node, rows::exp) && exponent(node->inputs[0]);
     }
     if (is(node, rows::softmax))
-      return is_over_keys(*node, found_.behind) && scores_of(node->inputs[0]);
+      return is_over_keys(*node, found_.behind) &&
+             (tries([&] { return shifted_by(node->inputs[0], rows::max); }) ||
+              scores_of(node->inputs[0]));
     if (is(node, rows::divide)) return quotient_of(node->inputs[0], node->inputs[1], nullptr);
     if (is(node, rows::multiply))
       return std::ranges::any_of(std::array{0, 1}, [&](size_t side) {
@@ -364,7 +366,26 @@ class Matcher {
           return quotient_of(node->inputs[side], node->inputs[1 - side], &rows::reciprocal);
         });
       });
-    return is(node, rows::exp) && shifted_by(node->inputs[0], rows::logsumexp);
+    return is(node, rows::exp) &&
+           (tries([&] { return shifted_by(node->inputs[0], rows::logsumexp); }) ||
+            shifted_by_log_of_sum(node->inputs[0]));
+  }
+
+  // x - log(sum(exp(x))), where x may be less its largest
+  bool shifted_by_log_of_sum(const NodeRef& node) {
+    if (!is(node, rows::subtract)) return false;
+    const NodeRef &x = node->inputs[0], &shift = node->inputs[1];
+    NodeRef e = shift;
+    for (int left = 8; left > 0 && !is(e, rows::exp) && !e->inputs.empty(); --left)
+      e = e->inputs[0];
+    if (!is(e, rows::exp) || e->inputs[0] != x ||
+        !is_fold(shift, rows::sum, *e, found_.behind, found_.behind, &rows::log))
+      return false;
+    enter(*node);
+    enter(*x);
+    const bool fits = exponent(x);
+    found_.is_shifted = true;
+    return fits;
   }
 
   static bool is_over_keys(const Node& reduction, int behind) {

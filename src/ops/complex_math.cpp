@@ -80,8 +80,25 @@ Lane ComplexMath::expm1(Lane a) {
   return {re, exp(a).im};
 }
 
+// The parts' squares to twice the digits, so that what 1 leaves of their sum has all of its own.
+ComplexMath::E ComplexMath::norm_less_one(Lane a) {
+  const E x = magnitude(a.re), y = magnitude(a.im);
+  const E large = b_.max(x, y), small = b_.min(x, y);
+  const E p = b_.mul(large, large), q = b_.mul(small, small);
+  const E squares_rest = b_.add(b_.fma(large, large, neg(p)), b_.fma(small, small, neg(q)));
+  const E first = b_.sub(p, constant(1));
+  const E sum = b_.add(first, q);
+  const E added = b_.sub(sum, first);
+  const E sum_rest = b_.add(b_.sub(first, b_.sub(sum, added)), b_.sub(q, added));
+  return b_.add(sum, b_.add(sum_rest, squares_rest));
+}
+
 Lane ComplexMath::log(Lane a) {
-  return {call(Code::log, abs(a)), b_.op(Code::atan2, dtype_, {a.im, a.re})};
+  const E beyond = norm_less_one(a);
+  const E near = b_.mul(constant(0.5), call(Code::log1p, beyond));
+  const E is_near = b_.compare(Code::lt, magnitude(beyond), constant(0.5));
+  return {b_.select(is_near, near, call(Code::log, abs(a))),
+          b_.op(Code::atan2, dtype_, {a.im, a.re})};
 }
 
 Lane ComplexMath::log1p(Lane a) {

@@ -103,6 +103,32 @@ array other_factors(const Places& places) {
   return select(is_zero, of_zero, of_nonzero);
 }
 
+// --- ties of extremes ---
+
+// As of maximum(target, max of the updates): updates go before what was there, and share a place.
+array is_extremum(const Places& places, const array& y) {
+  return places.update() == places.read(y);
+}
+
+// How many updates are the extremum of each place.
+array extrema_of(const Places& places, const array& y) {
+  return places.write(zeros(places.target().shape(), Dtype::int32),
+                      astype(is_extremum(places, y), Dtype::int32), ScatterReduce::add);
+}
+
+array of_target(const Places& places, const array& y, const array& g) {
+  const array is_left = logical_and(places.target() == y, extrema_of(places, y) == 0);
+  return select(is_left, g, full_like(g, 0));
+}
+
+array of_updates(const Places& places, const array& y, const array& v) {
+  array kept = select(is_extremum(places, y), v, full_like(v, 0));
+  if (!places.can_repeat()) return kept;
+  const array count =
+      maximum(places.read(extrema_of(places, y)), full({}, number(int64_t{1}), Dtype::int32));
+  return kept / astype(count, real_of(v.dtype()));
+}
+
 // The derivative with respect to the target keeps its shape both ways.
 array through_target(const Places& places, const array& y, const array& g, bool is_adjoint) {
   const array& u = places.update();
@@ -111,7 +137,7 @@ array through_target(const Places& places, const array& y, const array& g, bool 
     case ScatterReduce::add: return g;
     case ScatterReduce::multiply:
       return places.write(g, is_adjoint ? conjugate_if_complex(u) : u, ScatterReduce::multiply);
-    default: return select(places.target() == y, g, full_like(g, 0));
+    default: return of_target(places, y, g);
   }
 }
 
@@ -124,7 +150,7 @@ array update_vjp(const Places& places, const array& y, const array& g) {
                  : there;
     case ScatterReduce::add: return there;
     case ScatterReduce::multiply: return there * conjugate_if_complex(other_factors(places));
-    default: return select(places.update() == places.read(y), there, full_like(there, 0));
+    default: return of_updates(places, y, there);
   }
 }
 
@@ -135,10 +161,7 @@ array update_jvp(const Places& places, const array& y, const array& t) {
     case ScatterReduce::add: return places.write(none, t, ScatterReduce::add);
     case ScatterReduce::multiply:
       return places.write(none, t * other_factors(places), ScatterReduce::add);
-    default: {
-      const array kept = select(places.update() == places.read(y), t, full_like(t, 0));
-      return places.write(none, kept, ScatterReduce::add);
-    }
+    default: return places.write(none, of_updates(places, y, t), ScatterReduce::add);
   }
 }
 

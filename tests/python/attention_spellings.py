@@ -76,6 +76,22 @@ def spelled_logsumexp(q, k, v):
     return mx.exp(scores - mx.logsumexp(scores, axis=-1, keepdims=True)) @ v
 
 
+def spelled_log_softmax(q, k, v):
+    scores = q @ swap(k) * SCALE
+    scores = scores - scores.max(-1, keepdims=True)
+    return mx.exp(scores - mx.log(mx.exp(scores).sum(-1, keepdims=True))) @ v
+
+
+def spelled_log_softmax_without_largest(q, k, v):
+    scores = mx.where(mx.array(CAUSAL), q @ swap(k) * SCALE, -mx.inf)
+    return mx.exp(scores - mx.log(mx.exp(scores).sum(-1))[..., None]) @ v
+
+
+def shifted_twice(q, k, v):
+    scores = q @ swap(k) * SCALE
+    return mx.softmax(scores - mx.max(scores, axis=-1, keepdims=True), axis=-1) @ v
+
+
 def einsum(q, k, v):
     weights = mx.softmax(mx.einsum("bhqd,bhkd->bhqk", q, k) * SCALE, axis=-1)
     return mx.einsum("bhqk,bhkd->bhqd", weights, v)
@@ -590,6 +606,9 @@ SPELLINGS = [
     (spelled_softmax, same, H, "float32"),
     (spelled_softmax_without_keepdims, same, H, "float32"),
     (spelled_logsumexp, same, H, "float32"),
+    (spelled_log_softmax, same, H, "float32"),
+    (spelled_log_softmax_without_largest, hidden(CAUSAL), H, "float32"),
+    (shifted_twice, same, H, "float32"),
     (einsum, same, H, "float32"),
     (split_heads, same, H, "float32"),
     (joined_heads, same, H, "float32"),

@@ -36,6 +36,8 @@ AROUND = (
     """mx.grad(lambda w: mx.checkpoint(lambda x: x * w)(mx.array(3.0)))(mx.array(2.0)).item()"""
 )
 
+TIES = """mx.grad(lambda v: mx.zeros(2).at[mx.array([0, 0])].maximum(v).sum())(
+    mx.ones(2)).tolist()"""
 SECOND_OF_ABS = """abs(mx.grad(mx.grad(lambda a: mx.abs(a + 1j)))(mx.array(0.5)).item() -
     1.25**-1.5) < 1e-6"""
 ROPE = """abs(mx.fast.rope(mx.array([[[1.0, 0]]], mx.float64), 2, traditional=False, base=1.0,
@@ -226,6 +228,7 @@ ROWS = [
     ),
     ("derivatives of `sign`", SECOND_OF_ABS, True, False),
     ("gradients of assignments", assigned_twice, [0, 10, 20], [10, 10, 20]),
+    ("gradients of `x.at[i].maximum(v)`", TIES, [0.5, 0.5], [1, 1]),
     ("float64 with complex", "(mx.array(0.1, mx.float64) + 1j).itemsize", 16, 8),
     ("`fast.rope` of", ROPE, True, False),
     (

@@ -462,6 +462,26 @@ def test_gradient_through_indexing():
     np.testing.assert_array_equal(np.array(mx.grad(loss)(mx.array(x))), want)
 
 
+@pytest.mark.parametrize("name, sign", [("maximum", 1.0), ("minimum", -1.0)])
+@pytest.mark.parametrize(
+    "places", [mx.array([0, 0, 1, 3]), np.s_[:4], (mx.array([1, 1, 0, 1]),), mx.array([2, 2, 2, 2])]
+)
+def test_ties_of_extremes_share_the_derivative(name, sign, places):
+    """Where all that is equal moves alike, the extremum moves as much."""
+    x = sign * mx.array([3.0, 1.0, 3.0, 5.0, 3.0])
+    u = sign * mx.array([3.0, 3.0, 3.0, 3.0])
+
+    def f(x, u):
+        return getattr(x.at[places], name)(u)
+
+    ones = [mx.ones_like(x), mx.ones_like(u)]
+    assert mx.jvp(f, [x, u], ones)[1][0].tolist() == [1.0] * 5
+    of_x, of_u = mx.grad(lambda x, u: f(x, u).sum(), argnums=(0, 1))(x, u)
+    assert of_x.sum().item() + of_u.sum().item() == pytest.approx(5.0)
+    assert mx.jvp(f, [x, u], [ones[0], 0 * u])[1][0].tolist() == of_x.tolist()
+    assert set(of_x.tolist()) == {0.0, 1.0}  # an update goes before what was there
+
+
 @pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide", "maximum", "minimum"])
 @pytest.mark.parametrize("shape", [(9,), (5, 300), (7, 3, 40)])
 def test_complex_numbers_at_repeated_indices(rng, name, shape):

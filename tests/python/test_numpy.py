@@ -180,6 +180,8 @@ def test_memoryview():
         assert m.itemsize == np.dtype(dtype).itemsize
     with pytest.raises(BufferError, match="bfloat16; use numpy.asarray"):
         memoryview(mx.zeros((2,), mx.bfloat16))
+    half = mx.ones((2,), mx.bfloat16)
+    assert hashlib.sha256(half).digest() == hashlib.sha256(bytes(half)).digest()  # asks for none
     a = mx.arange(6)
     count = sys.getrefcount(a)
     m = memoryview(a)

@@ -279,6 +279,34 @@ def test_unary(rng, name):
         assert theirs in (None, "refused" if ours_alone else NAMES[got.dtype]), f"{name}({dtype})"
 
 
+# Where functions are 0, 1 or turn.
+POINTS = [0, 1, -1, 1j, -1j, 2, -2, 0.6 + 0.8j, -0.5 + 0.866j, PI / 2, PI, 1j * PI / 2, 1j * PI]
+
+
+@pytest.mark.parametrize("name", family("unary"))
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_complex_unary_near_points(rng, name, dtype):
+    """The error is small beside the result, however small that is."""
+    steps = 10.0 ** -rng.uniform(0, 7 if dtype == "complex64" else 14, (len(POINTS), 500))
+    turns = np.exp(1j * rng.uniform(0, 2 * np.pi, steps.shape))
+    z = (np.array(POINTS, np.complex128)[:, None] + steps * turns).astype(dtype)
+    row = TABLE[name]
+    if dtype not in dtypes_of(row) or row["max_ulp"] == 0:
+        return  # refused, or exact
+    f = complex_log1p if name == "log1p" else UNARY[name]
+    with np.errstate(all="ignore"):
+        want = f(z.astype(np.clongdouble))
+        error = np.abs(to_numpy(getattr(mx, name)(mx.asarray(z))) - want) / np.abs(want)
+    assert np.max(error[np.isfinite(want)]) <= 8 * np.finfo(dtype).eps
+
+
+def complex_log1p(z):
+    """NumPy's is log(1 + z), which loses the digits of a small z."""
+    size = np.log1p(z.real * (2 + z.real) + z.imag**2) / 2
+    size = np.where(np.abs(1 + z) < 0.5, np.log(np.abs(1 + z)), size)
+    return size + 1j * np.arctan2(z.imag, 1 + z.real)
+
+
 COMPLEX_HERE = {"expm1"}  # the wheel refuses complex arguments, NumPy takes them
 
 
