@@ -77,15 +77,17 @@ bool is_of_bytes(nb::handle object, size_t itemsize) {
   return object.attr("dtype").attr("itemsize").equal(nb::int_(itemsize));
 }
 
-// Objects whose elements have no buffer, or whose memory is gone, say so by ValueError.
+// Objects whose elements have no buffer, or whose memory is gone, say so by ValueError; numbers of other
+// libraries by TypeError.
 [[noreturn]] void refuse_buffer(nb::handle object) {
   nb::python_error error;
-  if (!error.matches(PyExc_ValueError)) {
+  const bool is_type = error.matches(PyExc_TypeError);
+  if (!is_type && !error.matches(PyExc_ValueError)) {
     error.restore();
     nb::raise_python_error();
   }
-  fail(ErrorKind::value, "array", "{} gives no buffer ({}); give numbers", type_of(object),
-       nb::str(error.value()).c_str());
+  fail(is_type ? ErrorKind::type : ErrorKind::value, "array",
+       "{} gives no buffer ({}); give numbers", type_of(object), nb::str(error.value()).c_str());
 }
 
 // Without an owner.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "ops/complex_math.h"
 
+#include <cmath>
 #include <limits>
 
 namespace cermet::rules {
@@ -65,11 +66,20 @@ Lane ComplexMath::sqrt(Lane a) {
   return {b_.select(is_right, root, other), with_sign(b_.select(is_right, other, root), a.im)};
 }
 
+// The product may be finite where the function is not: far out, where it grows by e^40 in 40, it is taken
+// 40 nearer.
+ComplexMath::E ComplexMath::growing(Code code, E x, E factor) {
+  const E distance = code == Code::exp ? x : magnitude(x);
+  const E is_far = b_.compare(Code::lt, constant(dtype_ == Dtype::float32 ? 88 : 709), distance);
+  const E nearer = b_.sub(x, with_sign(constant(40), x));
+  const E product = b_.mul(call(code, b_.select(is_far, nearer, x)), factor);
+  return b_.select(is_far, b_.mul(product, constant(std::exp(40.0))), product);
+}
+
 Lane ComplexMath::exp(Lane a) {
-  const E size = call(Code::exp, a.re);
-  const E im = b_.mul(size, call(Code::sin, a.im));
+  const E im = growing(Code::exp, a.re, call(Code::sin, a.im));
   const E is_real = b_.compare(Code::eq, a.im, constant(0));  // inf * 0 would be NaN
-  return {b_.mul(size, call(Code::cos, a.im)), b_.select(is_real, a.im, im)};
+  return {growing(Code::exp, a.re, call(Code::cos, a.im)), b_.select(is_real, a.im, im)};
 }
 
 Lane ComplexMath::expm1(Lane a) {
@@ -77,7 +87,8 @@ Lane ComplexMath::expm1(Lane a) {
   const E half = call(Code::sin, b_.mul(constant(0.5), a.im));
   const E re = b_.sub(b_.mul(call(Code::expm1, a.re), call(Code::cos, a.im)),
                       b_.mul(constant(2), b_.mul(half, half)));
-  return {re, exp(a).im};
+  const Lane whole = exp(a);
+  return {b_.select(b_.compare(Code::lt, constant(80), a.re), whole.re, re), whole.im};
 }
 
 // The parts' squares to twice the digits, so that what 1 leaves of their sum has all of its own.
@@ -125,13 +136,13 @@ Lane ComplexMath::pow(Lane a, Lane b) {
 }
 
 Lane ComplexMath::sinh(Lane a) {
-  return {b_.mul(call(Code::sinh, a.re), call(Code::cos, a.im)),
-          b_.mul(call(Code::cosh, a.re), call(Code::sin, a.im))};
+  return {growing(Code::sinh, a.re, call(Code::cos, a.im)),
+          growing(Code::cosh, a.re, call(Code::sin, a.im))};
 }
 
 Lane ComplexMath::cosh(Lane a) {
-  return {b_.mul(call(Code::cosh, a.re), call(Code::cos, a.im)),
-          b_.mul(call(Code::sinh, a.re), call(Code::sin, a.im))};
+  return {growing(Code::cosh, a.re, call(Code::cos, a.im)),
+          growing(Code::sinh, a.re, call(Code::sin, a.im))};
 }
 
 Lane ComplexMath::tanh(Lane a) {

@@ -52,6 +52,7 @@ class ComplexMath {
   E neg(E a) { return b_.unary(ir::Code::neg, a); }
   E call(ir::Code code, E a) { return b_.unary(code, a); }
   E magnitude(E a) { return b_.unary(ir::Code::abs, a); }
+  E growing(ir::Code code, E x, E factor);                // code(x) factor; of exp, sinh, cosh
   E norm_less_one(Lane a);                                // |a|² - 1
   E with_sign(E size, E sign);                            // |size| with the sign of `sign`
   Lane turned(Lane a) { return {neg(a.im), a.re}; }       // i a

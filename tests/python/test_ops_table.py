@@ -300,6 +300,22 @@ def test_complex_unary_near_points(rng, name, dtype):
     assert np.max(error[np.isfinite(want)]) <= 8 * np.finfo(dtype).eps
 
 
+@pytest.mark.parametrize("name", ["exp", "expm1", "sinh", "cosh", "sin", "cos"])
+@pytest.mark.parametrize("dtype, limit", [("complex64", 88), ("complex128", 709)])
+def test_a_part_is_finite_beside_one_that_overflows(rng, name, dtype, limit):
+    signs = rng.choice([-1, 1], (2, 500)) if name[:3] != "exp" else np.ones((2, 500))
+    sizes = signs[0] * (limit + rng.uniform(-2, 8, 500))
+    turns = signs[1] * (rng.choice([0, PI / 2, PI], 500) + 10.0 ** -rng.uniform(0, 4, 500))
+    z = (turns + 1j * sizes if name in ("sin", "cos") else sizes + 1j * turns).astype(dtype)
+    got, want = to_numpy(getattr(mx, name)(mx.asarray(z))), UNARY[name](z.astype(np.clongdouble))
+    largest = LONG(np.finfo(dtype).max)
+    for part, right in ((got.real, want.real), (got.imag, want.imag)):
+        fits = np.abs(right) < largest
+        assert 100 < fits.sum() < 500
+        np.testing.assert_allclose(part[fits], right[fits], rtol=16 * np.finfo(dtype).eps)
+        assert np.isinf(part[np.abs(right) > 1.001 * largest]).all()
+
+
 def complex_log1p(z):
     """NumPy's is log(1 + z), which loses the digits of a small z."""
     size = np.log1p(z.real * (2 + z.real) + z.imag**2) / 2
