@@ -128,6 +128,7 @@ FAMILIES = (
     "norms",
     "reductions",
     "scans",
+    "short_rows",
     "gemm",
     "matvec",
     "attention",

@@ -207,6 +207,14 @@ class Emitter {
   int64_t work_between_polls(const ir::For& loop) const;   // 0: there are none
   std::optional<int64_t> most_beyond(ir::ExprId begin, ir::ExprId end) const;
   void fold_step(const ir::Fold& fold);
+  // States in slots, an array each.
+  llvm::Type* slot_type(llvm::Type* type);
+  Values get(const Values& slots, Value* number, const Values& like);
+  void put(const Values& slots, Value* number, const Values& values);
+  Values inits_of(const ir::Fold& fold);
+  void apart(const ir::For& loop, const std::vector<const ir::Fold*>& folds,
+             const std::set<int>& writes, Value* begin, Value* end);
+  void merge_apart(const ir::Fold& fold, const Values& slots, const Values& like, Value* count);
   void merge(const ir::Merge& merge);
   Values one_block(const ir::For& loop, const std::vector<const ir::Fold*>& folds,
                    const Values& inits, const std::set<int>& writes, Value* begin, Value* end);

@@ -6,6 +6,7 @@
 #include <llvm/IR/Intrinsics.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "base/error.h"
 #include "codegen/llvm_emit.h"
@@ -85,25 +86,45 @@ Values Emitter::states(const std::vector<FoldState>& list, Part part, const Valu
   return values;
 }
 
+// i1 has no layout of its own in memory that vectors share.
+llvm::Type* Emitter::slot_type(llvm::Type* type) {
+  if (!type->getScalarType()->isIntegerTy(1)) return type;
+  return type->getWithNewType(b_.getInt8Ty());
+}
+
 Values Emitter::tree_stack(const Values& like) {
   Values stack;
-  for (Value* value : like) {
-    llvm::Type* type = value->getType();
-    // i1 has no layout of its own in memory that vectors share.
-    if (type->getScalarType()->isIntegerTy(1)) type = with_width(b_.getInt8Ty(), width_of(value));
-    stack.push_back(ops_.slot(type, kTreeLevels));
-  }
+  for (Value* value : like) stack.push_back(ops_.slot(slot_type(value->getType()), kTreeLevels));
   return stack;
+}
+
+namespace {
+
+llvm::Type* element_of(llvm::Value* slot) {
+  return llvm::cast<llvm::AllocaInst>(slot)->getAllocatedType()->getArrayElementType();
+}
+
+}  // namespace
+
+Values Emitter::get(const Values& slots, Value* number, const Values& like) {
+  Values values;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    llvm::Type* type = element_of(slots[i]);
+    Value* stored = b_.CreateLoad(type, b_.CreateGEP(type, slots[i], number));
+    values.push_back(b_.CreateTruncOrBitCast(stored, like[i]->getType()));
+  }
+  return values;
+}
+
+void Emitter::put(const Values& slots, Value* number, const Values& values) {
+  for (size_t i = 0; i < slots.size(); ++i) {
+    llvm::Type* type = element_of(slots[i]);
+    b_.CreateStore(b_.CreateZExtOrBitCast(values[i], type), b_.CreateGEP(type, slots[i], number));
+  }
 }
 
 Values Emitter::tree_push(const std::vector<FoldState>& list, const Values& stack, Values value,
                           Value* number, Value* last) {
-  const auto slot_type = [&](size_t i) {
-    return llvm::cast<llvm::AllocaInst>(stack[i])->getAllocatedType()->getArrayElementType();
-  };
-  const auto entry = [&](size_t i, Value* level) {
-    return b_.CreateGEP(slot_type(i), stack[i], level);
-  };
   Value* one = b_.getInt64(1);
   Value* trailing = b_.CreateAnd(number, b_.CreateNot(b_.CreateAdd(number, one)));
   Value* wanted = b_.CreateSelect(last, number, trailing);
@@ -117,11 +138,7 @@ Values Emitter::tree_push(const std::vector<FoldState>& list, const Values& stac
   llvm::BasicBlock* latch = nullptr;
   in_scope({.kind = ScopeKind::loop, .preheader = before, .writes = &kNothing}, [&](Scope& scope) {
     Value* level = b_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, bits, b_.getTrue());
-    Values left;
-    for (size_t i = 0; i < value.size(); ++i) {
-      Value* stored = b_.CreateLoad(slot_type(i), entry(i, level));
-      left.push_back(b_.CreateTruncOrBitCast(stored, value[i]->getType()));
-    }
+    const Values left = get(stack, level, value);
     merged = states(list, Part::merge, &left, &right);
     Value* rest = b_.CreateAnd(bits, b_.CreateSub(bits, one));
     latch = b_.GetInsertBlock();
@@ -144,8 +161,7 @@ Values Emitter::tree_push(const std::vector<FoldState>& list, const Values& stac
   }
   Value* level =
       b_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, b_.CreateNot(number), b_.getTrue());
-  for (size_t i = 0; i < value.size(); ++i)
-    b_.CreateStore(b_.CreateZExtOrBitCast(whole[i], slot_type(i)), entry(i, level));
+  put(stack, level, whole);
   return whole;
 }
 
@@ -242,15 +258,13 @@ void Emitter::serial_loop(const For& loop) {
     this->loop(begin, end, loop.step, writes, {}, round, work_between_polls(loop));
     return;
   }
+  if (folds[0]->order == Order::lanes) return apart(loop, folds, writes, begin, end);
   std::vector<Values> inits, stacks;
   Values results;
   for (const Fold* fold : folds) {
-    CERMET_INTERNAL_CHECK(fold->order == Order::serial, "a fold by lanes in a serial loop of {}",
+    CERMET_INTERNAL_CHECK(fold->order == Order::serial, "folds of both orders in a loop of {}",
                           kernel_.name);
-    Values init = states(fold->states, Part::init);
-    const Lanes* l = lanes();
-    const bool varying = l != nullptr && l->analysis->varies(fold->value);
-    for (Value*& value : init) value = varying ? ops_.splat(value, l->width) : value;
+    Values init = inits_of(*fold);
     stacks.push_back(fold->emit == Emit::last ? tree_stack(init) : Values());
     results.append(init.begin(), init.end());
     inits.push_back(std::move(init));
@@ -273,6 +287,61 @@ void Emitter::serial_loop(const For& loop) {
     if (fold->emit == Emit::last) define(fold->value, Values(&results[at], &results[at] + n));
     at += n;
   }
+}
+
+// The initial states of a fold in a serial loop.
+Values Emitter::inits_of(const Fold& fold) {
+  Values init = states(fold.states, Part::init);
+  const Lanes* l = lanes();
+  const bool varying = l != nullptr && l->analysis->varies(fold.value);
+  for (Value*& value : init) value = varying ? ops_.splat(value, l->width) : value;
+  return init;
+}
+
+// Of no more elements than lanes each is stepped from the initial states; those that there are merge by
+// halving, as the others are neutral.
+void Emitter::apart(const For& loop, const std::vector<const Fold*>& folds,
+                    const std::set<int>& writes, Value* begin, Value* end) {
+  std::vector<Values> inits, slots;
+  for (const Fold* fold : folds) {
+    inits.push_back(inits_of(*fold));
+    slots.emplace_back();
+    for (Value* init : inits.back()) {
+      const auto count = static_cast<uint64_t>(lane_order(fold->states).lanes);
+      slots.back().push_back(ops_.slot(slot_type(init->getType()), count));
+    }
+    put(slots.back(), b_.getInt64(0), inits.back());  // of no elements
+  }
+  this->loop(begin, end, loop.step, writes, {}, [&](Value* k, const Values&) -> Values {
+    for (size_t f = 0; f < folds.size(); ++f) folds_[folds[f]] = {.state = inits[f]};
+    bind_axis(loop.axes[0], k);
+    statements(loop.body);
+    for (size_t f = 0; f < folds.size(); ++f)
+      put(slots[f], b_.CreateSub(k, begin), folds_[folds[f]].state);
+    return {};
+  });
+  Value* count = b_.CreateSub(end, begin);
+  for (size_t f = 0; f < folds.size(); ++f) {
+    merge_apart(*folds[f], slots[f], inits[f], count);
+    define(folds[f]->value, get(slots[f], b_.getInt64(0), inits[f]));
+  }
+}
+
+void Emitter::merge_apart(const Fold& fold, const Values& slots, const Values& like, Value* count) {
+  const auto lanes = static_cast<uint64_t>(lane_order(fold.states).lanes);
+  const auto levels = static_cast<uint64_t>(std::countr_zero(lanes));
+  this->loop(
+      b_.getInt64(0), b_.getInt64(levels), 1, kNothing, {}, [&](Value* level, const Values&) {
+        Value* half = b_.CreateLShr(b_.getInt64(lanes / 2), level);
+        Value* pairs =
+            b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateSub(count, half), half);
+        this->loop(b_.getInt64(0), pairs, 1, kNothing, {}, [&](Value* l, const Values&) -> Values {
+          const Values left = get(slots, l, like), right = get(slots, b_.CreateAdd(l, half), like);
+          put(slots, l, states(fold.states, Part::merge, &left, &right));
+          return {};
+        });
+        return Values();
+      });
 }
 
 // A loop that is known to be one block at most: states are results.

@@ -282,6 +282,12 @@ class LaneLoop {
     }
   }
 
+  // Known to be whole vectors.
+  bool is_whole(Value* to) const {
+    const auto* count = llvm::dyn_cast<llvm::ConstantInt>(to);
+    return to == count_ && count != nullptr && count->getSExtValue() % width_ == 0;
+  }
+
   // A second body is cheaper than leading the first one elsewhere.
   bool twice() const {
     if (analysis_.has_pairs()) return true;  // these are quick without masks only
@@ -309,7 +315,7 @@ class LaneLoop {
       body(lanes, k);
       return {};
     });
-    if (width_ == 1) return;
+    if (width_ == 1 || is_whole(to)) return;
     e_.loop(full, to, width_, analysis_.writes(), {}, [&](Value* k, const Values&) -> Values {
       Lanes lanes = lanes_at(k);
       lanes.count = b_.CreateSub(to, k);

@@ -88,6 +88,10 @@ class Estimator {
       const TurnMicro m = TurnMicro::of(micro);
       return {1, {m.rows, m.columns}};
     }
+    if (micro.kind == MicroKind::rows) {
+      const RowsMicro m = RowsMicro::of(micro);
+      return {1, {m.rows, m.columns}};
+    }
     if (micro.kind == MicroKind::pack) {
       const PackMicro m = PackMicro::of(micro);
       return {1, {m.rows, m.columns}};

@@ -152,13 +152,15 @@ struct MoveLowering {
 };
 // A fold of one input over axes: states over the element and its position in the folded range.
 struct FoldLowering {
+  // Whether the input is there, and if so whether as rows: many that follow each other, contiguous along the
+  // last axis.
+  enum class Input : uint8_t { made, there, in_rows };
   std::vector<ir::FoldState> (*states)(LowerContext&, const NodeView&, Lane element,
                                        ir::ExprId position);
   Lane (*finish)(LowerContext&, const NodeView&, std::span<const ir::ExprId> states);
   Axes (*axes)(const NodeView&);  // folded axes of the input
-  // The graph of a fold of a few elements, which a vector of results is made by at once; in_memory: the
-  // input is there. The same bits.
-  std::optional<array> (*few_elements)(const OpCall&, bool in_memory) = nullptr;
+  // The graph of a fold of a few elements, which a vector of results is made by at once. The same bits.
+  std::optional<array> (*few_elements)(const OpCall&, Input input) = nullptr;
 };
 // The running fold of its inputs, which have one shape, along the axis of AxisParams; its flag: from the
 // end. The result at a position folds all elements up to it.

@@ -59,8 +59,8 @@ ParamId Builder::status() {
   return static_cast<ParamId>(kernel_.params.size()) - 1;
 }
 
-AxisId Builder::axis(std::string name, bool has_extent) {
-  kernel_.axes.push_back({std::move(name), has_extent});
+AxisId Builder::axis(std::string name, bool has_extent, int64_t most) {
+  kernel_.axes.push_back({std::move(name), has_extent, most});
   return static_cast<AxisId>(kernel_.axes.size()) - 1;
 }
 

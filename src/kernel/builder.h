@@ -17,7 +17,7 @@ class Builder {
   ParamId buffer(Dtype dtype, Access access, std::string name = "");
   ParamId scalar(Dtype dtype, std::string name = "");
   ParamId status();  // the one Status parameter, made at first use
-  AxisId axis(std::string name = "", bool has_extent = true);
+  AxisId axis(std::string name = "", bool has_extent = true, int64_t most = 0);
   int32_t stride() { return kernel_.stride_count++; }
   ValueId value(std::vector<Dtype> dtypes, std::string name = "");
   LocalId local(Dtype dtype, Size size, LocalScope scope);

@@ -296,6 +296,7 @@ void Evaluator::micro(const Micro& s) {
     case MicroKind::gemm: return gemm(GemmMicro::of(s));
     case MicroKind::transpose: return transpose(TransposeMicro::of(s));
     case MicroKind::turn: return turn(TurnMicro::of(s));
+    case MicroKind::rows: return rows(RowsMicro::of(s));
     case MicroKind::pack: return pack(PackMicro::of(s));
     case MicroKind::panel_n:
     case MicroKind::panel_k: return panel(PanelMicro::of(s));
@@ -436,6 +437,25 @@ void Evaluator::turn(const TurnMicro& m) {
     for (int64_t j = 0; j < columns; ++j)
       write(m.to, number(m.to_at) + j * number(m.to_row) + i,
             read(m.from, number(m.from_at) + i * number(m.from_row) + j));
+}
+
+void Evaluator::rows(const RowsMicro& m) {
+  const auto number = [&](ExprId id) { return static_cast<int64_t>(cells_[id]); };
+  const int64_t rows = number(m.rows), columns = number(m.columns), at = number(m.at);
+  const int64_t piece = piece_of(kernel_.locals[m.local.id].dtype);
+  CERMET_INTERNAL_CHECK(rows >= 1 && rows <= m.pitch, "kernel '{}' moves {} rows of {}",
+                        kernel_.name, rows, m.pitch);
+  for (int64_t j = 0; j < round_up(columns, piece); ++j)
+    for (int64_t i = 0; i < (m.out ? rows : m.pitch); ++i) {
+      const int64_t inside = j * m.pitch + i,
+                    outside = at + std::min(i, rows - 1) * number(m.row) + j;
+      if (m.out) {
+        const uint64_t cell = read(m.local, inside);
+        if (j < columns) write(m.array, outside, cell);
+      } else {
+        write(m.local, inside, j < columns ? read(m.array, outside) : undefined(m.local));
+      }
+    }
 }
 
 void Evaluator::pack(const PackMicro& m) {

@@ -97,6 +97,7 @@ class Evaluator {
   uint64_t tile_sum(const TileGemmMicro& m, int64_t a, int64_t b, uint64_t start) const;
   void transpose(const TransposeMicro& m);
   void turn(const TurnMicro& m);
+  void rows(const RowsMicro& m);
   void pack(const PackMicro& m);
   void panel(const PanelMicro& m);
   void constants();

@@ -41,12 +41,12 @@
 // point; runs merge by the pairwise tree, and the buffer's element takes what they give. Indices are
 // within 0 .. extent(elements); codes are add, mul, min and max, of complex numbers add.
 //
-// Meaning after `tile`. Loops run as written; a Let is per iteration. A Fold in a lane loop steps at
-// each iteration in `lanes` order over the loop's range, in a serial loop in `serial` order; its value
-// exists after the loop, a scan's in it. Merge(value, states, from, at, count, stride) is the pairwise
-// tree over the stored states from[at + i · stride], i < count, one Local for each state (init if count
-// is 0). Iterations of a chunk loop are independent; `item` runs over the caller's [begin, end) within
-// 0 .. grid. One of two variables is no loop: it runs once for each [first, past) that callers divide
+// Meaning after `tile`. Loops run as written; a Let is per iteration. A Fold in a lane loop steps at each iteration
+// in `lanes` order over the loop's range, in a serial loop in `serial` order or, within a lane loop and of no more
+// steps than there are lanes, in `lanes` order; its value exists after the loop, a scan's in it. Merge(value, states,
+// from, at, count, stride) is the pairwise tree over the stored states from[at + i · stride], i < count, one Local for
+// each state (init if count is 0). Iterations of a chunk loop are independent; `item` runs over the caller's
+// [begin, end) within 0 .. grid. One of two variables is no loop: it runs once for each [first, past) that callers divide
 // 0 .. grid into; how they do must not matter. With turns of n items they divide 0 .. n, and each share takes
 // its part of the turns in order, a few at a time: from `first` in the first of these to `past` in the last.
 // A Local is undefined until it is stored, one of scope thread anew in each item of a chunk loop. A Barrier
@@ -56,11 +56,10 @@
 // and stores; complex values are pairs of real ones. bool is 0 or 1. Signed overflow wraps. Integer
 // division truncates; x / 0 = 0 and x % 0 = 0; INT_MIN / -1 = INT_MIN, remainder 0. Shifts and
 // rotl use the count modulo the width; shr of a signed value is arithmetic. Floating ops are IEEE-754, round to nearest
-// even, no contraction; min and max give NaN if either is NaN, and -0 < +0. Casts: float to integer
-// truncates, NaN gives 0, out of range saturates; to bool is x != 0; integers wrap.
-// Casts of half types go to and from float32 only. rem of floats is C's fmod. eq .. le give bool; eq
-// with NaN is false, ne true. Which NaN an operation gives is left open. Rare(p, fast, slow) is
-// p ? slow : fast, p being expected false in every lane. A load or store whose mask is false touches
+// even, no contraction; min and max give NaN if either is NaN, and -0 < +0. Casts: float to integer truncates, NaN
+// gives 0, out of range saturates; to bool is x != 0; integers wrap. Casts of half types go to and from float32 only.
+// rem of floats is C's fmod. eq .. le give bool; eq with NaN is false, ne true. Which NaN an operation gives is left
+// open. Rare(p, fast, slow) is p ? slow : fast, p being expected false in every lane. A load or store whose mask is false touches
 // no memory; the load then gives its else, or 0 without one. A Contract casts A and B to acc; the
 // order of its sum, and fma in it, are free.
 #pragma once
@@ -127,6 +126,7 @@ struct Param {
 struct Axis {
   std::string name;
   bool has_extent = true;  // false: a loop variable made by `tile`; it has no word in the record
+  int64_t most = 0;        // elements at most; 0: nothing is known
 };
 
 // A buffer of a statement or load: a parameter, or a Local of the tiled form.
@@ -195,7 +195,7 @@ enum class Order : uint8_t { lanes, serial };
 enum class Emit : uint8_t { last, each };
 enum class ForKind : uint8_t { stage, chunk, serial, lane, block, thread };
 enum class LocalScope : uint8_t { kernel, thread };
-enum class MicroKind : uint8_t { gemm, transpose, turn, pack, panel_n, panel_k, tile_gemm };
+enum class MicroKind : uint8_t { gemm, transpose, turn, rows, pack, panel_n, panel_k, tile_gemm };
 
 struct FoldState {
   Dtype dtype;

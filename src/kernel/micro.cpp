@@ -18,6 +18,7 @@ Counts counts_of(MicroKind kind) {
     case MicroKind::gemm: return {6, 3, 8};
     case MicroKind::transpose: return {4, 2, 4};
     case MicroKind::turn: return {0, 2, 7};
+    case MicroKind::rows: return {2, 2, 5};
     case MicroKind::pack: return {2, 2, 5};
     case MicroKind::panel_n:
     case MicroKind::panel_k: return {1, 3, 7};
@@ -61,6 +62,15 @@ Micro TurnMicro::micro() const {
 TurnMicro TurnMicro::of(const Micro& m) {
   const auto& [b, e] = std::tie(m.buffers, m.operands);
   return {b[0], b[1], e[0], e[1], e[2], e[3], e[4], e[5], e[6]};
+}
+
+Micro RowsMicro::micro() const {
+  return {MicroKind::rows, {pitch, out ? 1 : 0}, {local, array}, {rows, columns, at, row, left}};
+}
+
+RowsMicro RowsMicro::of(const Micro& m) {
+  const auto& [k, b, e] = std::tie(m.constants, m.buffers, m.operands);
+  return {k[1] != 0, k[0], b[0], b[1], e[0], e[1], e[2], e[3], e[4]};
 }
 
 Micro PackMicro::micro() const {
@@ -136,6 +146,7 @@ std::string fault_of_groups(const Micro& micro, int64_t group) {
     case MicroKind::pack: distances = {micro.constants[1]}; break;
     case MicroKind::tile_gemm: distances = {micro.constants[3], micro.constants[4]}; break;
     case MicroKind::turn:
+    case MicroKind::rows:
     case MicroKind::panel_n:
     case MicroKind::panel_k: break;
   }
@@ -162,6 +173,15 @@ std::string fault_of_turn(const Kernel& kernel, const TurnMicro& m) {
   return to.dtype != from.dtype ? "what is turned keeps its dtype" : "";
 }
 
+std::string fault_of_rows(const Kernel& kernel, const RowsMicro& m) {
+  if (!m.local.local || m.array.local) return "rows go between an array and a local";
+  if (m.pitch < 1 || m.pitch % kShortRows != 0) return "columns at a distance of whole vectors";
+  const Param& array = kernel.params[m.array.id];
+  if (array.access != (m.out ? Access::out : Access::in))
+    return "rows come from a buffer `in` and go to one `out`";
+  return array.dtype != kernel.locals[m.local.id].dtype ? "rows keep their dtype" : "";
+}
+
 }  // namespace
 
 std::string fault_of(const Kernel& kernel, const Micro& micro) {
@@ -172,6 +192,7 @@ std::string fault_of(const Kernel& kernel, const Micro& micro) {
   for (ExprId id : micro.operands)
     if (kernel.exprs[id].dtype != Dtype::int64) return "a micro's operands are int64";
   if (micro.kind == MicroKind::turn) return fault_of_turn(kernel, TurnMicro::of(micro));
+  if (micro.kind == MicroKind::rows) return fault_of_rows(kernel, RowsMicro::of(micro));
   const bool gemm = micro.kind == MicroKind::gemm;
   // The zero point of a product stands last.
   if (std::ranges::any_of(std::span(micro.constants).first(counts.constants - (gemm ? 1 : 0)),

@@ -68,6 +68,29 @@ struct TurnMicro {
   static TurnMicro of(const Micro& micro);
 };
 
+// Between short rows of an array, a parameter, and columns of a Local of its dtype, `pitch` apart, a multiple of
+// kShortRows; p = piece_of(dtype). For i < rows, where rows is 1 to pitch, j < columns:
+//   in    local[j·pitch + i] = array[at + i·row + j], and for i from rows to pitch what it is of the last row. The
+//         columns up to a multiple of p are left undefined. `left` elements from `at` on may be read.
+//   out   array[at + i·row + j] = local[j·pitch + i]. The columns up to a multiple of p are read.
+// Columns are kShortColumns at most.
+inline constexpr int64_t kShortRows = 64, kShortColumns = 64;
+inline constexpr int64_t kFewElements =
+    48;  // of a row, beyond which only what is dear in a vector of them pays
+inline int64_t piece_of(Dtype dtype) { return 16 / static_cast<int64_t>(size_of(dtype)); }
+struct RowsMicro {
+  // Constants.
+  bool out;
+  int64_t pitch;
+  // Buffers.
+  BufferRef local, array;
+  // Operands, int64.
+  ExprId rows, columns, at, row, left;
+
+  Micro micro() const;
+  static RowsMicro of(const Micro& micro);
+};
+
 // For k < rows, j < columns:
 //   to[to_at + (j / tile_columns)·to_panel + (k / g)·g·tile_columns + (j % tile_columns)·g + k % g]
 //       = from[from_at + k·from_row + j]; 0 for k from rows up to a multiple of g.

@@ -237,7 +237,9 @@ class Parser {
   void axis() {
     next_number('a', kernel().axes.size());
     const bool variable = accept("variable");
-    kernel().axes.push_back({name(), !variable});
+    std::string called = name();
+    const int64_t most = accept("most") ? integer() : 0;
+    kernel().axes.push_back({std::move(called), !variable, most});
   }
 
   void value() {

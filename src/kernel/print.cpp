@@ -96,9 +96,11 @@ class Printer {
           p.kind == ParamKind::buffer ? text_of(p.access) : text_of(p.kind);
       line(1, fmt::format("param p{} {} {}{}", i, name_of(p.dtype), kind, named(p.name)));
     }
-    for (size_t i = 0; i < kernel_.axes.size(); ++i)
-      line(1, fmt::format("axis a{}{}{}", i, kernel_.axes[i].has_extent ? "" : " variable",
-                          named(kernel_.axes[i].name)));
+    for (size_t i = 0; i < kernel_.axes.size(); ++i) {
+      const Axis& a = kernel_.axes[i];
+      line(1, fmt::format("axis a{}{}{}{}", i, a.has_extent ? "" : " variable", named(a.name),
+                          a.most == 0 ? "" : fmt::format(" most {}", a.most)));
+    }
     if (kernel_.stride_count != 0) line(1, fmt::format("strides {}", kernel_.stride_count));
     for (size_t i = 0; i < kernel_.values.size(); ++i) {
       std::string dtypes;

@@ -27,7 +27,8 @@ CERMET_WORDS(Scheme, "fma", "fma_local", "fma_split_k", "fma_wide", "panel", "pa
              "amx_split", "amx_split_local", "amx_split_k");
 CERMET_WORDS(ForKind, "stage", "chunk", "serial", "lane", "block", "thread");
 CERMET_WORDS(LocalScope, "kernel", "thread");
-CERMET_WORDS(MicroKind, "gemm", "transpose", "turn", "pack", "panel_n", "panel_k", "tile_gemm");
+CERMET_WORDS(MicroKind, "gemm", "transpose", "turn", "rows", "pack", "panel_n", "panel_k",
+             "tile_gemm");
 #undef CERMET_WORDS
 
 template <typename E>

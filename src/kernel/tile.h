@@ -6,7 +6,7 @@
 // the next, those of scope thread hold nothing from one item to the next.
 //
 // Loops.      chunk { (statement | serial | lane)* }, serial loops may hold serial and lane loops, a lane
-//             loop holds no loop but the serial one of chains. Every loop has a variable of its own (an
+//             loop holds no loop but the serial one of chains and those of short rows. Every loop has a variable of its own (an
 //             axis without extent). Lane and serial loops have step 1; begin and end are defined outside
 //             the loop, end may be at or below begin (no iteration). Outside lane loops everything is
 //             scalar: Lets, Stores, Checks, Updates and Merges, once per iteration of what is around them.
@@ -45,6 +45,9 @@
 //             of as many steps in each lane: each lane steps along a stretch of its own (a block of a
 //             scan). In the steps the two variables stand in indices alone. Entry points that run in
 //             rounds: carries.h.
+// Short rows  are a lane loop over a constant number of rows, columns of which lie in thread Locals that a Micro
+//             fills and another one empties; serial loops in it, of at most as many steps as there are lanes in
+//             an order by lanes, hold the folds over a row: each step's number is its element's.
 #pragma once
 
 #include "kernel/passes.h"

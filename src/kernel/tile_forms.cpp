@@ -9,6 +9,7 @@
 #include "kernel/tile.h"
 #include "kernel/tile_passes.h"
 #include "kernel/tile_scan.h"
+#include "kernel/tile_short.h"
 #include "kernel/tile_tasks.h"
 #include "kernel/tile_update.h"
 
@@ -204,25 +205,10 @@ class FormWriter {
     };
     if (!is_plain(load.buffer, Access::in) || !is_plain(store->buffer, Access::out))
       return std::nullopt;
-    const std::optional<int32_t> from_row = row_stride(load.index, crossing.axis, lane);
-    const std::optional<int32_t> to_row = row_stride(store->index, lane, crossing.axis);
+    const std::optional<int32_t> from_row = row_stride(source_, load.index, crossing.axis, lane);
+    const std::optional<int32_t> to_row = row_stride(source_, store->index, lane, crossing.axis);
     if (!from_row || !to_row) return std::nullopt;
     return Turned{store, *from_row, *to_row};
-  }
-
-  // Of rows along `unit`, one for each index of `row`, if all else is the same for a tile of them.
-  std::optional<int32_t> row_stride(const Index& index, AxisId unit, AxisId row) {
-    const AxisSet both = axis_bit(unit) | axis_bit(row);
-    std::optional<int32_t> stride;
-    int units = 0;
-    for (const IndexTerm& term : index) {
-      const Expr& e = source_[source_.behind(term.expr)];
-      const auto is = [&](AxisId axis) { return e.kind == ExprKind::axis && e.id == axis; };
-      if (is(unit) && term.stride == kUnit) ++units;
-      else if (is(row) && term.stride != kUnit && !stride) stride = term.stride;
-      else if ((source_.axes(term.expr) & both) != 0) return {};
-    }
-    return units == 1 ? stride : std::nullopt;
   }
 
   // What is turned is read row by row of tiles, all else written so.
@@ -404,6 +390,8 @@ class FormWriter {
   }
 
   void write_row(const Group& group) {
+    ShortRowWriter short_rows(source_, plan_, out_, tasks_);
+    if (is_cpu_ && short_rows.fits(group)) return short_rows.write(group, "row" + suffix_);
     if (write_scans(group)) return;
     tasks_.begin(group, set_of(group.rows));
     const std::vector<AxisId> outer = without(without(group.axes, group.rows), group.columns);

@@ -31,6 +31,8 @@ struct Crossing {
 // The axis that lanes should run along, out of `among`: where stores, then loads, are contiguous.
 AxisId lane_axis(Source& source, const Plan& plan, const Group& group,
                  const std::vector<AxisId>& among);
+// The distance of rows along `unit`, one for each index of `row`, if all else is the same for a tile of them.
+std::optional<int32_t> row_stride(Source& source, const Index& index, AxisId unit, AxisId row);
 Crossing crossing_of(Source& source, const Plan& plan, const Group& group, AxisId lane);
 
 // `half`: h where what is stored at i is computed from j = select(h <= i, i - h, i), so that i and i + h

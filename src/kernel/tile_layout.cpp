@@ -59,6 +59,20 @@ AxisId lane_axis(Source& source, const Plan& plan, const Group& group,
   return best;
 }
 
+std::optional<int32_t> row_stride(Source& source, const Index& index, AxisId unit, AxisId row) {
+  const AxisSet both = axis_bit(unit) | axis_bit(row);
+  std::optional<int32_t> stride;
+  int units = 0;
+  for (const IndexTerm& term : index) {
+    const Expr& e = source[source.behind(term.expr)];
+    const auto is = [&](AxisId axis) { return e.kind == ExprKind::axis && e.id == axis; };
+    if (is(unit) && term.stride == kUnit) ++units;
+    else if (is(row) && term.stride != kUnit && !stride) stride = term.stride;
+    else if ((source.axes(term.expr) & both) != 0) return {};
+  }
+  return units == 1 ? stride : std::nullopt;
+}
+
 Crossing crossing_of(Source& source, const Plan& plan, const Group& group, AxisId lane) {
   std::map<AxisId, std::vector<ExprId>> found;
   const AxisSet range = set_of(group.axes);

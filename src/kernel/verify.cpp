@@ -502,9 +502,11 @@ class Verifier {
                loop.kind == ForKind::thread,
            "a fold stands in a lane, serial or thread loop");
       need(s.axes == loop.axes, "a fold is over the loop that it stands in");
-      need(
-          loop.kind == ForKind::thread || (loop.kind == ForKind::lane) == (s.order == Order::lanes),
-          "a fold in a lane loop has lanes order, in a serial loop serial order");
+      const bool in_lanes = std::ranges::any_of(
+          loops_, [](const For* around) { return around->kind == ForKind::lane; });
+      need(loop.kind == ForKind::thread ||
+               (s.order == Order::lanes ? in_lanes : loop.kind == ForKind::serial),
+           "a fold in a lane loop has lanes order, in a serial loop outside of these serial order");
     }
     const std::vector<Dtype> dtypes = states(s.states, &s.axes);
     define(s.value, dtypes, s.emit == Emit::each ? axes_ : without(s.axes));

@@ -201,9 +201,10 @@ array merged_along(const array& a, std::span<const Dtype> casts, std::span<const
 }
 
 // Along one axis, or along several that lie apart, as of a pool's windows: these do not wait for the input to be
-// in memory, since a row or column of a kernel would be as short as a window.
+// in memory, since a row or column of a kernel would be as short as a window. Short rows are done by vectors of
+// rows anyway.
 template <Combine combine>
-std::optional<array> few_elements(const OpCall& c, bool in_memory) {
+std::optional<array> few_elements(const OpCall& c, FoldLowering::Input input) {
   constexpr int64_t kFew = 4, kFewInWindow = 16;
   const array& x = c.inputs[0];
   std::vector<int> axes;
@@ -218,6 +219,9 @@ std::optional<array> few_elements(const OpCall& c, bool in_memory) {
   }
   const bool is_window = are_apart && axes.back() == x.ndim() - 1;
   const bool is_few = axes.size() == 1 ? count <= kFew : are_apart && count <= kFewInWindow;
+  const bool is_row = axes.size() == 1 && axes[0] == x.ndim() - 1;
+  const bool in_memory =
+      input == FoldLowering::Input::there || (input == FoldLowering::Input::in_rows && !is_row);
   const bool is_large = x.shape().size() >= kLeastResults * count;
   if (count <= 1 || !is_few || !is_large || (!in_memory && !is_window) || is_complex(x.dtype()))
     return std::nullopt;

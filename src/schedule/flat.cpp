@@ -7,9 +7,8 @@ namespace cermet::schedule {
 
 namespace {
 
-constexpr int64_t kShort = 16;            // elements: a vector of float32
-constexpr int64_t kLong = 64;             // where a loop's start and end no longer matter
-constexpr int64_t kManyPoints = 1 << 14;  // fewer take no time either way
+constexpr int64_t kShort = 16;  // elements: a vector of float32
+constexpr int64_t kLong = 64;   // where a loop's start and end no longer matter
 
 int64_t step_of(const Walk& walk, AxisId axis) {
   const auto it = walk.find(axis);

@@ -11,6 +11,10 @@
 
 namespace cermet::schedule {
 
+inline constexpr int64_t kManyPoints = 1 << 14;  // fewer take no time either way
+// Short rows of a kernel, so many that vectors of rows are done at once (kernel/tile_short.h).
+inline constexpr int64_t kManyRows = 64;
+
 // Per axis coefficient of one walk through memory or numbers.
 using Walk = std::map<AxisId, int64_t>;
 

@@ -48,7 +48,7 @@ class Joiner {
       if (!add_param(p)) return std::nullopt;
     }
     for (const ir::Axis& axis : second_.ir->axes)
-      axes_.push_back(to_.axis(axis.name, axis.has_extent));
+      axes_.push_back(to_.axis(axis.name, axis.has_extent, axis.most));
     for (const ir::Value& value : second_.ir->values)
       values_.push_back(to_.value(value.dtypes, value.name));
     to_.kernel().stride_count += second_.ir->stride_count;

@@ -4,10 +4,14 @@
 #include <algorithm>
 
 #include "base/format.h"
+#include "kernel/micro.h"
 
 namespace cermet::schedule {
 
 namespace {
+
+// Of rows for which vectors of rows may be better; which are, `tile` knows.
+constexpr int64_t kShortElements[] = {ir::kFewElements, ir::kShortColumns};
 
 bool has(const std::vector<AxisId>& set, AxisId axis) {
   return std::ranges::find(set, axis) != set.end();
@@ -26,10 +30,25 @@ KernelAxes::KernelAxes(const AxisTable& table, const Region& region, Collapse co
       axes_(table.normalize(region.axes)),
       row_(table.normalize(region.row_axes)),
       column_(table.normalize(region.column_axes)) {
-  for (AxisId axis : walked(axes_)) {
-    in_kernel_[axis] = builder_.axis(fmt::format("i{}", in_kernel_.size()));
+  const std::vector<AxisId> all = walked(axes_);
+  for (AxisId axis : all) {
+    const int64_t most = axis == all.back() ? most_elements(all) : 0;
+    in_kernel_[axis] = builder_.axis(fmt::format("i{}", in_kernel_.size()), true, most);
     extents_.push_back(size(axis));
   }
+}
+
+// Of many short rows; 0: of others.
+int64_t KernelAxes::most_elements(const std::vector<AxisId>& walked) const {
+  if (walked.size() < 2) return 0;
+  if (!is_row(walked.back()) && !has(table_.normalize(region_.scan_axes), walked.back())) return 0;
+  const int64_t elements = size(walked.back()), rows = size(walked[walked.size() - 2]);
+  int64_t points = 1;
+  for (AxisId axis : walked) points *= size(axis);
+  if (rows < kManyRows || points < kManyPoints) return 0;
+  for (int64_t most : kShortElements)
+    if (elements <= most) return most;
+  return 0;
 }
 
 std::vector<AxisId> KernelAxes::walked(const std::vector<AxisId>& axes) const {

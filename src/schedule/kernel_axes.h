@@ -54,6 +54,7 @@ class KernelAxes {
 
  private:
   using Into = std::map<AxisId, AxisId>;
+  int64_t most_elements(const std::vector<AxisId>& walked) const;
   ir::ExprId place_in_flat(size_t first, size_t last);
   bool continues(AxisId outer, AxisId inner) const;
   Into find_into() const;

@@ -10,9 +10,11 @@
 #include "base/error.h"
 #include "graph/laziness.h"
 #include "runtime/poll.h"
+#include "schedule/flat.h"
 #include "schedule/fresh_targets.h"
 #include "schedule/memory_order.h"
 #include "schedule/patterns.h"
+#include "schedule/regions.h"
 
 namespace cermet::schedule {
 
@@ -110,20 +112,39 @@ class Maker {
     const Arrays inputs = inputs_of(*node);
     const UnboundedLaziness unbounded;
     const std::optional<array> result = fold.few_elements(
-        {*node->row, node->params, inputs}, is_in_memory(ids_.at(node->inputs[0].get())));
+        {*node->row, node->params, inputs}, input_of_fold(ids_.at(node->inputs[0].get())));
     if (!result) return std::nullopt;
     return add_graph(node, *result);
   }
 
   // Moved and cast from a leaf at most.
-  bool is_in_memory(Id id) const {
+  FoldLowering::Input input_of_fold(Id id) const {
+    std::vector<Id> read;
     const auto is_read = [](const PlanNode& n) {
       return !n.leaf && (n.lowering<MoveLowering>() != nullptr ||
                          std::holds_alternative<CastParams>(n.node->params));
     };
-    while (is_read(graph_.nodes[id]) && !graph_.nodes[id].inputs.empty())
-      id = graph_.nodes[id].inputs[0];
-    return graph_.nodes[id].leaf;
+    for (; is_read(graph_.nodes[id]) && !graph_.nodes[id].inputs.empty();
+         id = graph_.nodes[id].inputs[0])
+      read.push_back(id);
+    if (!graph_.nodes[id].leaf) return FoldLowering::Input::made;
+    std::optional<Layout> layout = own_layout(graph_.nodes[id]);
+    for (size_t i = read.size(); layout && i-- > 0;)
+      if (graph_.nodes[read[i]].lowering<MoveLowering>() != nullptr)
+        layout = view_layout(graph_, read[i], *layout);
+    const Shape& shape = graph_.nodes[read.empty() ? id : read[0]].node->shape;
+    return layout && lies_in_rows(shape, *layout) ? FoldLowering::Input::in_rows
+                                                  : FoldLowering::Input::there;
+  }
+
+  static bool lies_in_rows(const Shape& shape, const Layout& layout) {
+    const auto stride = [&](int axis) { return layout.strides[static_cast<size_t>(axis)]; };
+    int axis = shape.ndim() - 1;
+    if (axis < 1 || stride(axis) != 1 || shape.size() < kManyPoints) return false;
+    const int64_t apart = stride(--axis);
+    int64_t rows = shape[axis];
+    while (axis-- > 0 && stride(axis) == rows * apart) rows *= shape[axis];
+    return rows >= kManyRows;
   }
 
   static Arrays inputs_of(const Node& node) {

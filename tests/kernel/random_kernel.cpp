@@ -86,7 +86,9 @@ class Generator {
       if (rank == 1 && dice_.chance(25)) extent = 4000 + dice_.below(300);
       if (points * extent > options_.max_points) extent = 2;
       points *= std::max<int64_t>(extent, 1);
-      all_.push_back(b_.axis(fmt::format("axis {}", i)));
+      const bool knows = i > 0 && i == rank - 1 && out_.seed % 2 == 0 && extent <= 64;
+      const int64_t most = !knows ? 0 : extent <= 48 ? 48 : 64;
+      all_.push_back(b_.axis(fmt::format("axis {}", i), true, most));
       out_.extents.push_back(extent);
     }
     // What is folded: the last axes, the first ones, or all.

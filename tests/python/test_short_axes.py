@@ -148,3 +148,53 @@ def test_the_innermost_axis_is_walked_in_parts():
     expected = 77 + np.take(flags, index.reshape(-1) % 1, -1) + (index + 1).reshape(8)
     assert np.array_equal(np.array(result), expected)
     assert np.array_equal(np.array(taken.astype(mx.float32) <= x), np.ones((65, 33, 2, 8), bool))
+
+
+# Of rows: what is folded along them, and what is made of each.
+ROW_CASES = {
+    "sum": (lambda x: mx.sum(x, -1), lambda x: x.sum(-1)),
+    "max": (lambda x: mx.max(x, -1), lambda x: x.max(-1)),
+    "argmax": (lambda x: mx.argmax(x, -1), lambda x: x.argmax(-1)),
+    "argmin": (lambda x: mx.argmin(x, -1), lambda x: x.argmin(-1)),
+    "var": (lambda x: mx.var(x, -1), lambda x: x.var(-1)),
+    "softmax": (
+        lambda x: mx.softmax(x, -1),
+        lambda x: (e := np.exp(x - x.max(-1, keepdims=True))) / e.sum(-1, keepdims=True),
+    ),
+    "logsumexp": (lambda x: mx.logsumexp(x, -1), lambda x: np.log(np.exp(x).sum(-1))),
+    "rms_norm": (
+        lambda x: mx.fast.rms_norm(x, None, 1e-5),
+        lambda x: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5),
+    ),
+    "cumsum": (lambda x: mx.cumsum(x, -1), lambda x: x.cumsum(-1)),
+    "shifted": (
+        lambda x: mx.sqrt(mx.sum(mx.square(x - mx.mean(x, -1, keepdims=True)), -1)),
+        lambda x: np.sqrt(np.square(x - x.mean(-1, keepdims=True)).sum(-1)),
+    ),
+}
+ROW_LAYOUTS = {
+    "rows": lambda a: mx.array(a),
+    "columns": lambda a: mx.array(np.pad(a, ((0, 0), (1, 2))))[:, 1:-2],
+    "flipped": lambda a: mx.array(a[:, ::-1])[:, ::-1],
+    "transposed": lambda a: mx.array(a.T.copy()).T,
+    "heads": lambda a: mx.transpose(mx.array(a.reshape(-1, 3, a.shape[1])), (1, 0, 2)),
+}
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16, mx.float64], ids=str)
+@pytest.mark.parametrize("layout", ROW_LAYOUTS)
+@pytest.mark.parametrize("name", ROW_CASES)
+def test_many_short_rows(name, layout, dtype):
+    """NumPy's values, and bit for bit those of fewer rows, which other kernels make."""
+    ours, numpys = ROW_CASES[name]
+    tolerance = 2e-2 if dtype == mx.bfloat16 else 3e-5
+    for n in (2, 3, 5, 8, 16, 33, 48, 64):
+        rows = 3 * ((1 << 14) // n // 3 + 65)
+        values = np.random.default_rng(n).standard_normal((rows, n))
+        x = ROW_LAYOUTS[layout](values).astype(dtype)
+        few = mx.contiguous(x.reshape(-1, n)[: rows // 3])
+        mx.eval(x, few)
+        got, few = to_numpy(ours(x)), to_numpy(ours(few))
+        np.testing.assert_array_equal(got.reshape(-1, *few.shape[1:])[: rows // 3], few)
+        exact = to_numpy(x).astype(np.float64)
+        np.testing.assert_allclose(got, numpys(exact), rtol=tolerance, atol=4 * tolerance)

@@ -113,6 +113,22 @@ llvm::Value* turns_past(Emitter& emitter, const MicroTarget& target, llvm::Value
   return b.CreateZExt(b.CreateAnd(whole, large), b.getInt64Ty());
 }
 
+// Whether short rows go to where much is made, from the beginning of a line on.
+llvm::Value* rows_past(Emitter& emitter, const MicroTarget& target, llvm::Value* to,
+                       llvm::Value* columns) {
+  llvm::IRBuilder<>& b = emitter.builder();
+  if (!target.features.x86) return b.getInt64(0);
+  emitter.set_stores_past();
+  const auto bytes = static_cast<uint64_t>(size_of(target.dtype));
+  llvm::Value* all =
+      b.CreateMul(emitter.elements_of(emitter.chunk()), b.CreateMul(columns, b.getInt64(bytes)));
+  llvm::Value* place = b.CreatePtrToInt(to, b.getInt64Ty());
+  llvm::Value* whole =
+      b.CreateICmpEQ(b.CreateAnd(place, b.getInt64(kLineBytes - 1)), b.getInt64(0));
+  llvm::Value* large = b.CreateICmpSGE(all, b.getInt64(ir::kPastBytes));
+  return b.CreateZExt(b.CreateAnd(whole, large), b.getInt64Ty());
+}
+
 }  // namespace
 
 void emit_micro(Emitter& emitter, const ir::Micro& micro) {
@@ -153,6 +169,14 @@ void emit_micro(Emitter& emitter, const ir::Micro& micro) {
                  {to, element(m.from, m.from_at), element(m.from, m.next_at),
                   emitter.natural(m.rows), emitter.natural(m.columns), to_row,
                   emitter.natural(m.from_row), turns_past(emitter, target, to, to_row)});
+  } else if (micro.kind == ir::MicroKind::rows) {
+    const ir::RowsMicro m = ir::RowsMicro::of(micro);
+    llvm::Value *array = element(m.array, m.at), *columns = emitter.natural(m.columns);
+    llvm::Value* last =
+        m.out ? rows_past(emitter, target, array, columns) : emitter.natural(m.left);
+    b.CreateCall(rows_function(target, m),
+                 {emitter.element_zero(m.local), array, emitter.natural(m.rows), columns,
+                  emitter.natural(m.row), last});
   } else if (micro.kind == ir::MicroKind::pack) {
     const ir::PackMicro m = ir::PackMicro::of(micro);
     b.CreateCall(pack_function(target, m),

@@ -33,6 +33,10 @@ llvm::Function* transpose_function(const MicroTarget& target, const ir::Transpos
 // and is to be stored past the cache.
 llvm::Function* turn_function(const MicroTarget& target);
 
+// void(local, array, rows, columns, row, left); instead of the last, where rows go out, not 0 where they begin a
+// line and are to be stored past the cache.
+llvm::Function* rows_function(const MicroTarget& target, const ir::RowsMicro& micro);
+
 // void(to, from, rows, columns, from_row)
 llvm::Function* pack_function(const MicroTarget& target, const ir::PackMicro& micro);
 

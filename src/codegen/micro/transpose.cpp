@@ -35,11 +35,16 @@ class ColumnsCode {
   int lanes() const { return lanes_; }
   int piece() const { return piece_; }
 
-  // Each round doubles the rows that lie side by side and halves the columns: first the lower ones of all
-  // pairs, then the upper ones. So the columns end in the order of their numbers' reversed bits.
   MicroValues columns_of(const Row& row) {
     MicroValues vectors;
     for (int q = 0; q < piece_; ++q) vectors.push_back(pieces(row, q));
+    return transposed(std::move(vectors));
+  }
+
+  // The squares in the parts of `piece` vectors. Each round doubles the rows that lie side by side and halves
+  // the columns: first the lower ones of all pairs, then the upper ones. So the columns end in the order of
+  // their numbers' reversed bits.
+  MicroValues transposed(MicroValues vectors) {
     for (int unit = 1; unit < piece_; unit *= 2) {
       MicroValues halves;
       for (const bool upper : {false, true})
@@ -54,6 +59,13 @@ class ColumnsCode {
       columns[column] = vectors[q];
     }
     return columns;
+  }
+
+  // Part `number` of a vector.
+  Value* part(Value* vector, int number) {
+    llvm::SmallVector<int, 16> lanes;
+    for (int i = 0; i < piece_; ++i) lanes.push_back(number * piece_ + i);
+    return b_.CreateShuffleVector(vector, lanes);
   }
 
  private:
@@ -91,6 +103,42 @@ class ColumnsCode {
   const int lanes_, piece_;
   MicroFunction& f_;
   llvm::IRBuilder<>& b_;
+};
+
+// Rows a run-time distance apart.
+class RowPointers {
+ public:
+  using Value = llvm::Value;
+  static constexpr int kRows = 4;  // found from one pointer, by what an address can scale
+
+  // row: bytes.
+  RowPointers(llvm::IRBuilder<>& b, Value* row)
+      : b_(b), row_(row), three_(b.CreateMul(row, b.getInt64(3))) {}
+
+  // Every kRows-th of `count` rows.
+  MicroValues every(Value* pointer, int count) {
+    MicroValues pointers = {pointer};
+    for (int i = kRows; i < count; i += kRows)
+      pointers.push_back(moved(pointers.back(), b_.CreateShl(row_, 2)));
+    return pointers;
+  }
+  // Row `number` from these.
+  Value* at(std::span<Value* const> pointers, int number) {
+    Value* pointer = pointers[number / kRows];
+    switch (number % kRows) {
+      case 0: return pointer;
+      case 1: return moved(pointer, row_);
+      case 2: return moved(pointer, b_.CreateShl(row_, 1));
+      default: return moved(pointer, three_);
+    }
+  }
+  Value* moved(Value* pointer, Value* bytes) {
+    return b_.CreateGEP(b_.getInt8Ty(), pointer, bytes);
+  }
+
+ private:
+  llvm::IRBuilder<>& b_;
+  Value *row_, *three_;
 };
 
 void emit_transpose(const MicroTarget& target, const ir::TransposeMicro& m, MicroFunction& f) {
@@ -145,51 +193,31 @@ class TurnCode {
 
  private:
   using Value = llvm::Value;
-  static constexpr int kRows = 4;  // found from one pointer, by what an address can scale
 
   Value* least(Value* x, Value* y) { return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, x, y); }
   Value* bytes_of(Value* elements) { return b_.CreateMul(elements, f_.word(size_)); }
   Value* moved(Value* pointer, Value* bytes) {
     return b_.CreateGEP(b_.getInt8Ty(), pointer, bytes);
   }
-  // Row `number` from the pointers to every kRows-th.
-  Value* row_at(std::span<Value* const> pointers, int number, Value* row, Value* three) {
-    Value* pointer = pointers[number / kRows];
-    switch (number % kRows) {
-      case 0: return pointer;
-      case 1: return moved(pointer, row);
-      case 2: return moved(pointer, b_.CreateShl(row, 1));
-      default: return moved(pointer, three);
-    }
-  }
-  MicroValues every(Value* pointer, int count, Value* row) {
-    MicroValues pointers = {pointer};
-    for (int i = kRows; i < count; i += kRows)
-      pointers.push_back(moved(pointers.back(), b_.CreateShl(row, 2)));
-    return pointers;
-  }
 
   void emit_rows(Value* first, Value* column, Value* columns, bool is_past) {
     const int piece = code_.piece();
     Value* to = moved(f_.at(f_.argument(0), first), b_.CreateMul(column, to_row_));
     Value* from = moved(f_.at(f_.argument(1), column), b_.CreateMul(first, from_row_));
-    Value* three_to = b_.CreateMul(to_row_, f_.word(3));
-    Value* three_from = b_.CreateMul(from_row_, f_.word(3));
-    MicroValues carried = every(from, line_, from_row_);
+    RowPointers of_from(b_, from_row_), of_to(b_, to_row_);
+    MicroValues carried = of_from.every(from, line_);
     const size_t sources = carried.size();
-    carried.append(every(to, piece, to_row_));
+    carried.append(of_to.every(to, piece));
     f_.loop(columns, piece, carried, [&](Value* j, const MicroValues& at) -> MicroValues {
       const std::span<Value* const> all(at.data(), at.size());
       const auto rows = all.first(sources), targets = all.subspan(sources);
-      fetch(b_.CreateAdd(column, j), rows[0], three_from);
+      fetch(b_.CreateAdd(column, j), rows[0], of_from);
       std::vector<MicroValues> made;
       for (int row = 0; row < line_; row += code_.lanes())
-        made.push_back(
-            code_.columns_of([&](int k) { return row_at(rows, row + k, from_row_, three_from); }));
+        made.push_back(code_.columns_of([&](int k) { return of_from.at(rows, row + k); }));
       for (int q = 0; q < piece; ++q)
         for (size_t k = 0; k < made.size(); ++k)
-          store(made[k][q],
-                f_.at(row_at(targets, q, to_row_, three_to), static_cast<int>(k) * code_.lanes()),
+          store(made[k][q], f_.at(of_to.at(targets, q), static_cast<int>(k) * code_.lanes()),
                 is_past);
       // The last piece ends with the columns.
       Value* left = b_.CreateSub(b_.CreateSub(columns, j), f_.word(2 * piece));
@@ -203,16 +231,16 @@ class TurnCode {
   }
 
   // A line of each row of the next tile in as many rounds as take a line of this one.
-  void fetch(Value* j, Value* from, Value* three) {
+  void fetch(Value* j, Value* from, RowPointers& of_from) {
     const int piece = code_.piece(), rounds = static_cast<int>(kLineBytes) / 16;
     const int count = line_ / rounds;
     Value* round = b_.CreateAnd(b_.CreateSDiv(j, f_.word(piece)), f_.word(rounds - 1));
     Value* down = b_.CreateMul(b_.CreateMul(round, f_.word(count)), from_row_);
-    const MicroValues rows = every(moved(moved(from, ahead_), down), count, from_row_);
+    const MicroValues rows = of_from.every(moved(moved(from, ahead_), down), count);
     for (int row = 0; row < count; ++row)
-      b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()},
-                         {row_at(rows, row, from_row_, three), b_.getInt32(0), b_.getInt32(kIntoL2),
-                          b_.getInt32(1)});
+      b_.CreateIntrinsic(
+          llvm::Intrinsic::prefetch, {b_.getPtrTy()},
+          {of_from.at(rows, row), b_.getInt32(0), b_.getInt32(kIntoL2), b_.getInt32(1)});
   }
 
   void store(Value* value, Value* to, bool is_past) {
@@ -227,7 +255,167 @@ class TurnCode {
   Value *to_row_ = nullptr, *from_row_ = nullptr, *ahead_ = nullptr;  // bytes
 };
 
+// Vectors of rows. They are read past their ends, in what is left of the array, by whole pieces; written they
+// are together, one behind the other. What does not lie so goes element by element.
+class RowsCode {
+ public:
+  RowsCode(const MicroTarget& target, const ir::RowsMicro& m, MicroFunction& f)
+      : code_(target, f),
+        pitch_(m.pitch),
+        size_(static_cast<int64_t>(size_of(target.dtype))),
+        f_(f),
+        b_(f.builder()),
+        rows_(f.argument(2)),
+        columns_(f.argument(3)),
+        row_(f.argument(4)) {}
+
+  void emit_in() {
+    Value* local = f_.argument(0);
+    Value* last = b_.CreateSub(rows_, f_.word(1));
+    f_.loop(f_.word(pitch_), code_.lanes(), {}, [&](Value* i, const MicroValues&) -> MicroValues {
+      Value* past = b_.CreateAdd(i, f_.word(code_.lanes()));
+      Value* reach = b_.CreateAdd(b_.CreateMul(b_.CreateSub(past, f_.word(1)), row_), whole());
+      Value* fits = b_.CreateAnd(b_.CreateICmpSLE(past, rows_),
+                                 b_.CreateAnd(b_.CreateICmpSGE(row_, f_.word(0)),
+                                              b_.CreateICmpSLE(reach, f_.argument(5))));
+      f_.when(fits, [&] { read_vectors(i); });
+      f_.when(b_.CreateNot(fits), [&] {
+        f_.loop(f_.word(code_.lanes()), 1, {}, [&](Value* k, const MicroValues&) -> MicroValues {
+          Value* number = b_.CreateAdd(i, k);
+          Value* from = array_row(b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, number, last));
+          each_column([&](Value* j) {
+            f_.store(f_.load(f_.element(), f_.at(from, j)), f_.at(column(local, j), number));
+          });
+          return {};
+        });
+      });
+      return {};
+    });
+  }
+
+  void emit_out() {
+    Value* local = f_.argument(0);
+    const int64_t bytes = code_.lanes() * size_;
+    llvm::Value* made =
+        b_.CreateAlloca(b_.getInt8Ty(), f_.word(ir::kShortColumns * bytes + 16), "rows");
+    llvm::cast<llvm::AllocaInst>(made)->setAlignment(llvm::Align(64));
+    f_.loop(rows_, code_.lanes(), {}, [&](Value* i, const MicroValues&) -> MicroValues {
+      Value* past = b_.CreateAdd(i, f_.word(code_.lanes()));
+      Value* fits = b_.CreateAnd(b_.CreateICmpSLE(past, rows_), b_.CreateICmpEQ(row_, columns_));
+      f_.when(fits, [&] {
+        write_pieces(made, i);
+        Value* goes_past = b_.CreateICmpNE(f_.argument(5), f_.word(0));
+        f_.when(goes_past, [&] { copy(made, array_row(i), true); });
+        f_.when(b_.CreateNot(goes_past), [&] { copy(made, array_row(i), false); });
+      });
+      f_.when(b_.CreateNot(fits), [&] {
+        Value* end = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, past, rows_);
+        f_.loop(b_.CreateSub(end, i), 1, {}, [&](Value* k, const MicroValues&) -> MicroValues {
+          Value* number = b_.CreateAdd(i, k);
+          Value* to = array_row(number);
+          each_column([&](Value* j) {
+            f_.store(f_.load(f_.element(), f_.at(column(local, j), number)), f_.at(to, j));
+          });
+          return {};
+        });
+      });
+      return {};
+    });
+  }
+
+ private:
+  using Value = llvm::Value;
+
+  // The columns, up to whole pieces.
+  Value* whole() {
+    Value* up = b_.CreateAdd(columns_, f_.word(code_.piece() - 1));
+    return b_.CreateAnd(up, f_.word(-code_.piece()));
+  }
+  Value* array_row(Value* i) { return f_.at(f_.argument(1), b_.CreateMul(i, row_)); }
+  Value* column(Value* local, Value* j) { return f_.at(local, b_.CreateMul(j, f_.word(pitch_))); }
+  template <typename F>
+  void each_column(F&& f) {
+    f_.loop(columns_, 1, {}, [&](Value* j, const MicroValues&) -> MicroValues {
+      f(j);
+      return {};
+    });
+  }
+
+  // Meanwhile what lies where the rows are of the next call, if they follow each other.
+  void read_vectors(Value* i) {
+    RowPointers of_row(b_, b_.CreateMul(row_, f_.word(size_)));
+    Value* first = array_row(i);
+    Value* ahead = b_.CreateMul(row_, f_.word(pitch_));
+    ahead = b_.CreateSelect(b_.CreateICmpEQ(row_, columns_), ahead, f_.word(0));
+    Value* next_rows = f_.at(first, ahead);
+    MicroValues carried = of_row.every(first, code_.lanes());
+    carried.push_back(f_.at(f_.argument(0), i));
+    f_.loop(columns_, code_.piece(), carried, [&](Value* j, const MicroValues& at) -> MicroValues {
+      const auto rows = std::span<Value* const>(at.data(), at.size() - 1);
+      Value* fetched = f_.at(next_rows, b_.CreateMul(j, f_.word(code_.lanes())));
+      const int64_t elements = static_cast<int64_t>(kLineBytes) / size_;
+      for (int64_t k = 0; k < code_.piece() * code_.lanes(); k += elements)
+        b_.CreateIntrinsic(
+            llvm::Intrinsic::prefetch, {b_.getPtrTy()},
+            {f_.at(fetched, k), b_.getInt32(0), b_.getInt32(kIntoL2), b_.getInt32(1)});
+      const MicroValues made = code_.columns_of([&](int k) { return of_row.at(rows, k); });
+      for (int q = 0; q < code_.piece(); ++q) f_.store(made[q], f_.at(at.back(), q * pitch_));
+      MicroValues next;
+      for (Value* row : rows) next.push_back(f_.at(row, code_.piece()));
+      next.push_back(f_.at(at.back(), code_.piece() * pitch_));
+      return next;
+    });
+  }
+
+  // The last pieces first: what they leave behind their rows' ends is written by the others.
+  void write_pieces(Value* made, Value* i) {
+    RowPointers of_row(b_, b_.CreateMul(columns_, f_.word(size_)));
+    Value* last = b_.CreateSub(whole(), f_.word(code_.piece()));
+    MicroValues carried = of_row.every(f_.at(made, last), code_.lanes());
+    carried.push_back(f_.at(column(f_.argument(0), last), i));
+    f_.loop(columns_, code_.piece(), carried, [&](Value*, const MicroValues& at) -> MicroValues {
+      const auto rows = std::span<Value* const>(at.data(), at.size() - 1);
+      MicroValues vectors;
+      for (int q = 0; q < code_.piece(); ++q)
+        vectors.push_back(f_.load(f_.vector(code_.lanes()), f_.at(at.back(), q * pitch_)));
+      vectors = code_.transposed(std::move(vectors));
+      for (int row = 0; row < code_.lanes(); ++row)
+        f_.store(code_.part(vectors[row % code_.piece()], row / code_.piece()),
+                 of_row.at(rows, row));
+      MicroValues next;
+      for (Value* row : rows) next.push_back(f_.at(row, -code_.piece()));
+      next.push_back(f_.at(at.back(), -code_.piece() * pitch_));
+      return next;
+    });
+  }
+
+  // As many vectors as there are columns.
+  void copy(Value* made, Value* to, bool past) {
+    each_column([&](Value* j) {
+      Value* at = b_.CreateMul(j, f_.word(code_.lanes()));
+      Value* vector = f_.load(f_.vector(code_.lanes()), f_.at(made, at));
+      past ? f_.store_past(vector, f_.at(to, at)) : f_.store(vector, f_.at(to, at));
+    });
+  }
+
+  ColumnsCode code_;
+  const int64_t pitch_, size_;
+  MicroFunction& f_;
+  llvm::IRBuilder<>& b_;
+  Value *rows_, *columns_, *row_;
+};
+
 }  // namespace
+
+llvm::Function* rows_function(const MicroTarget& target, const ir::RowsMicro& m) {
+  const std::string name =
+      fmt::format("rows_{}_{}_{}", m.out ? "out" : "in", size_of(target.dtype), m.pitch);
+  if (llvm::Function* known = target.module.getFunction(name)) return known;
+  MicroFunction f(target, name, 2, 4);
+  RowsCode code(target, m, f);
+  m.out ? code.emit_out() : code.emit_in();
+  return f.finish();
+}
 
 llvm::Function* transpose_function(const MicroTarget& target, const ir::TransposeMicro& m) {
   const std::string name =

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT
+#include "kernel/tile_short.h"
+
+#include <algorithm>
+
+#include "kernel/tile_forms.h"
+
+namespace cermet::ir {
+
+// What is contiguous along the elements, and the same distance from row to row.
+std::optional<ShortRowWriter::Rows> ShortRowWriter::rows_of(BufferRef buffer, const Index& index) {
+  const std::optional<int32_t> stride = row_stride(source_, index, elements_, rows_);
+  if (buffer.local || !stride) return std::nullopt;
+  return Rows{buffer, index, *stride};
+}
+
+bool ShortRowWriter::add_load(ExprId id) {
+  const Expr& e = source_[id];
+  const AxisSet axes = source_.axes(id);
+  if ((axes & axis_bit(elements_)) == 0 || (axes & axis_bit(rows_)) == 0) return true;
+  const std::optional<Rows> rows = rows_of(e.buffer, e.index);
+  if (!rows || e.operands[0] != kNone) return false;
+  loaded_.push_back({id, *rows});
+  return true;
+}
+
+bool ShortRowWriter::add_task(const Task& task) {
+  const Stmt& stmt = *task.line.stmt;
+  if (const Fold* fold = std::get_if<Fold>(&stmt)) {
+    const int64_t lanes = lane_block(*fold) / 64;
+    const bool is_short =
+        fold->order == Order::serial || source_.kernel().axes[elements_].most <= lanes;
+    if (fold->axes != std::vector<AxisId>{elements_} || !is_short) return false;
+  } else if (const Store* store = std::get_if<Store>(&stmt)) {
+    if (store->mask != kNone) return false;
+    Stored stored{&task, std::nullopt};
+    if (is_along(task)) {
+      stored.rows = rows_of(store->buffer, store->index);
+      if (!stored.rows) return false;
+    }
+    stored_.push_back(std::move(stored));
+  } else if (task.kind != TaskKind::check) {
+    return false;
+  }
+  bool fits = true;
+  source_.walk(roots_of(task), [&](ExprId id) {
+    const bool known = std::ranges::find(loaded_, id, &Loaded::load) != loaded_.end();
+    if (source_[id].kind == ExprKind::load && !known) fits = fits && add_load(id);
+    return fits;
+  });
+  return fits;
+}
+
+// Lanes of several states take long to merge, and a scan's elements to be stepped.
+bool ShortRowWriter::is_dear(const Task& task) const {
+  const Fold* fold = std::get_if<Fold>(task.line.stmt);
+  return fold != nullptr && (fold->states.size() > 1 || fold->emit == Emit::each);
+}
+
+bool ShortRowWriter::fits(const Group& group) {
+  if (plan_.groups.size() != 1 || group.kind != GroupKind::row || !group.columns.empty() ||
+      group.rows.size() != 1 || group.axes.size() < 2 || group.axes.back() != group.rows[0])
+    return false;
+  elements_ = group.rows[0];
+  rows_ = group.axes[group.axes.size() - 2];
+  const int64_t most = source_.kernel().axes[elements_].most;
+  if (most == 0 || most > kShortColumns) return false;
+  const auto is_inout = [](const Param& p) { return p.access == Access::inout; };
+  if (std::ranges::any_of(source_.kernel().params, is_inout)) return false;
+  const Tasks tasks = tasks_.tasks_of(group);
+  if (most > kFewElements &&
+      std::ranges::none_of(tasks, [&](const Task* t) { return is_dear(*t); }))
+    return false;
+  return std::ranges::all_of(tasks, [&](const Task* t) { return add_task(*t); });
+}
+
+// Columns up to a whole piece of a row.
+LocalId ShortRowWriter::columns(Dtype dtype) {
+  const int64_t piece = piece_of(dtype);
+  return out_.to().local(dtype, {kShortRows * piece, {{elements_, piece}}}, LocalScope::thread);
+}
+
+void ShortRowWriter::move(const Rows& rows, bool out, ExprId columns) {
+  Builder& to = out_.to();
+  ExprId at = out_.integer(0);
+  const ExprId stride = to.stride_ref(rows.stride);
+  for (const IndexTerm& term : rows.index) {
+    const AxisSet axes = source_.axes(term.expr);
+    if ((axes & axis_bit(elements_)) != 0) continue;
+    const ExprId number = (axes & axis_bit(rows_)) != 0 ? first_ : out_.expr(term.expr);
+    at = to.add(at, term.stride == kUnit ? number : to.mul(number, to.stride_ref(term.stride)));
+  }
+  const ExprId others = to.sub(to.sub(to.extent(rows_), first_), out_.integer(1));
+  const RowsMicro micro{
+      .out = out,
+      .pitch = kShortRows,
+      .local = {true, rows.local},
+      .array = rows.buffer,
+      .rows = count_,
+      .columns = columns,
+      .at = out_.let(at),
+      .row = stride,
+      .left = out ? out_.integer(0) : out_.let(to.add(to.mul(others, stride), columns))};
+  out_.append(micro.micro());
+}
+
+void ShortRowWriter::write(const Group& group, const std::string& entry) {
+  tasks_.begin(group, axis_bit(rows_));
+  const std::vector<AxisId> outer(group.axes.begin(), group.axes.end() - 2);
+  std::vector<GridDim> dims;
+  for (AxisId axis : outer) dims.push_back({{axis}, 1});
+  dims.push_back({{rows_}, kShortRows});
+  const std::vector<ExprId> at = out_.open_chunk(entry, dims);
+  for (size_t i = 0; i < outer.size(); ++i) out_.bind(outer[i], at[i]);
+  Builder& to = out_.to();
+  const auto [first, past] = out_.bounds(at.back(), kShortRows, to.extent(rows_));
+  first_ = first;
+  count_ = out_.let(to.sub(past, first));
+  const int64_t most = source_.kernel().axes[elements_].most;
+  const ExprId columns = out_.let(to.min(to.extent(elements_), out_.integer(most)));
+  for (Loaded& loaded : loaded_) {
+    loaded.rows.local = this->columns(source_[loaded.load].dtype);
+    move(loaded.rows, false, columns);
+  }
+  for (Stored& stored : stored_) {
+    const Dtype dtype =
+        source_.kernel().params[std::get<Store>(*stored.task->line.stmt).buffer.id].dtype;
+    if (stored.rows) stored.rows->local = this->columns(dtype);
+    else stored.local = to.local(dtype, {kShortRows, {}}, LocalScope::thread);
+  }
+  write_passes(group, columns);
+  for (const Stored& stored : stored_)
+    if (stored.rows) move(*stored.rows, true, columns);
+  write_singles();
+  out_.close();
+}
+
+void ShortRowWriter::write_passes(const Group& group, ExprId columns) {
+  Builder& to = out_.to();
+  kept_ = kept_rows_but_cheap(source_, plan_, group, kRecomputeCost);
+  for (const KeptRow& row : kept_)
+    kept_locals_.push_back(
+        to.local(source_[row.expr].dtype, {kShortRows, {{elements_, 1}}}, LocalScope::thread));
+  const std::string name = source_.kernel().axes[rows_].name;
+  lane_ = out_.open_loop(ForKind::lane, out_.integer(0), out_.integer(kShortRows), name);
+  const ExprId last = to.sub(count_, out_.integer(1));
+  out_.bind(rows_, to.add(first_, to.min(to.axis_ref(lane_), last)));
+  const Tasks tasks = tasks_.tasks_of(group);
+  int passes = 0;
+  for (const Task* task : tasks) passes = std::max(passes, task->pass);
+  for (int pass = 0; pass <= passes; ++pass) {
+    Tasks along;
+    for (const Task* task : tasks) {
+      if (task->pass != pass) continue;
+      if (is_along(*task)) {
+        along.push_back(task);
+      } else if (task->kind == TaskKind::store) {
+        const auto stored = std::ranges::find(stored_, task, &Stored::task);
+        const ExprId value = out_.expr(std::get<Store>(*task->line.stmt).value);
+        out_.append(Store{{true, stored->local}, {{to.axis_ref(lane_), kUnit}}, value});
+      } else {
+        tasks_.run({task}, kNone);
+      }
+    }
+    if (!along.empty()) write_pass(along, pass, columns);
+  }
+  out_.close();
+}
+
+void ShortRowWriter::write_pass(const Tasks& tasks, int pass, ExprId columns) {
+  Builder& to = out_.to();
+  const std::string name = source_.kernel().axes[elements_].name;
+  const AxisId element = out_.open_loop(ForKind::serial, out_.integer(0), columns, name);
+  out_.bind(elements_, to.axis_ref(element));
+  const ExprId column = out_.let(to.mul(to.axis_ref(element), out_.integer(kShortRows)));
+  for (const Loaded& loaded : loaded_)
+    out_.define(loaded.load, to.load({true, loaded.rows.local}, place_in(column)));
+  for (size_t i = 0; i < kept_.size(); ++i)
+    if (kept_[i].made_in < pass && pass <= kept_[i].last_use)
+      out_.define(kept_[i].expr, to.load({true, kept_locals_[i]}, place_in(column)));
+  std::vector<OpenFold> folds;
+  for (const Task* task : tasks) {
+    const auto stored = std::ranges::find(stored_, task, &Stored::task);
+    if (stored == stored_.end()) {
+      for (const OpenFold& fold : tasks_.run({task}, element)) folds.push_back(fold);
+    } else {
+      const ExprId value = out_.expr(std::get<Store>(*task->line.stmt).value);
+      out_.append(Store{{true, stored->rows->local}, place_in(column), value});
+    }
+  }
+  for (size_t i = 0; i < kept_.size(); ++i)
+    if (kept_[i].made_in == pass)
+      out_.append(Store{{true, kept_locals_[i]}, place_in(column), out_.expr(kept_[i].expr)});
+  out_.close();
+  tasks_.finish(folds);
+}
+
+// Elements, one for each row, from the Locals to where they belong.
+void ShortRowWriter::write_singles() {
+  Builder& to = out_.to();
+  Tasks tasks;
+  for (const Stored& stored : stored_)
+    if (!stored.rows) tasks.push_back(stored.task);
+  if (tasks.empty()) return;
+  const std::string name = source_.kernel().axes[rows_].name;
+  const AxisId lane = out_.open_loop(ForKind::lane, out_.integer(0), count_, name);
+  out_.bind(rows_, to.add(first_, to.axis_ref(lane)));
+  for (const Stored& stored : stored_)
+    if (!stored.rows)
+      out_.define(std::get<Store>(*stored.task->line.stmt).value,
+                  to.load({true, stored.local}, {{to.axis_ref(lane), kUnit}}));
+  tasks_.run(tasks, lane);
+  out_.close();
+}
+
+}  // namespace cermet::ir
