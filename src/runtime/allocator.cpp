@@ -38,7 +38,12 @@ constexpr int64_t kWindow = 4 * kSecond;  // a peak counts for the window it lie
 constexpr int64_t kIdleAfter = 3 * kSecond;  // without a big (small) allocation
 constexpr size_t kMaxBytes = size_t{1} << 56;
 
-size_t page_round(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+constexpr size_t kPage = 4096;
+
+size_t page_round(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+// The most that a block for the bytes may have, for the cache to give it.
+size_t with_room(size_t bytes) { return (bytes + bytes / 8) / kPage * kPage; }
 
 size_t default_limit() {
   const uint64_t machine = physical_memory();
@@ -276,6 +281,13 @@ BufferRef Allocator::allocate(size_t bytes, const char* op) {
   return result;
 }
 
+// Sizes that grow step by step (what is appended to, say) get room for the next steps.
+bool Allocator::grows(size_t bytes) const {
+  if (!source_.cacheable() || bytes <= kLargestClass || bytes > kMaxBytes) return false;
+  std::lock_guard lock(state_->lock);
+  return state_->cache.keeps_nearly(bytes);
+}
+
 // A block from the source.
 Buffer* Allocator::obtain(size_t bytes, const char* op) {
   size_t capacity = bytes;
@@ -283,7 +295,12 @@ Buffer* Allocator::obtain(size_t bytes, const char* op) {
     capacity = bytes <= kLargestClass ? class_capacity(size_class(bytes)) : page_round(bytes);
   }
   Buffer* buffer = Buffer::take();
-  if (bytes <= kMaxBytes && reserve(capacity)) {
+  bool is_reserved = false;
+  if (grows(bytes) && reserve_if_free(with_room(bytes))) {
+    capacity = with_room(bytes);
+    is_reserved = true;
+  }
+  if (bytes <= kMaxBytes && (is_reserved || reserve(capacity))) {
     void* block = source_.obtain(capacity);
     if (block == nullptr) {
       clear_cache();
@@ -319,19 +336,25 @@ bool Allocator::reserve(size_t capacity) {
 
 bool Allocator::reserve_beside_packed(size_t capacity) {
   BufferList evicted;
-  bool fits = false;
-  {
-    std::lock_guard lock(state_->lock);
-    const auto exceeds = [&] {
-      return capacity > state_->memory_limit ||
-             state_->stats.held > state_->memory_limit - capacity;
-    };
-    if (exceeds()) state_->evict(0, 0, evicted);
-    fits = !exceeds();
-    if (fits) state_->stats.held += capacity;
+  bool fits = reserve_if_free(capacity);
+  if (!fits) {
+    {
+      std::lock_guard lock(state_->lock);
+      state_->evict(0, 0, evicted);
+    }
+    give_back(evicted);
+    fits = reserve_if_free(capacity);
   }
-  give_back(evicted);
   return fits;
+}
+
+// Drops nothing for it.
+bool Allocator::reserve_if_free(size_t capacity) {
+  std::lock_guard lock(state_->lock);
+  if (capacity > state_->memory_limit || state_->stats.held > state_->memory_limit - capacity)
+    return false;
+  state_->stats.held += capacity;
+  return true;
 }
 
 void Allocator::release(Buffer* buffer) {

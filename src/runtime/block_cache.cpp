@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 
 namespace cermet {
 
@@ -35,6 +36,11 @@ Buffer* BlockCache::take_big(size_t bytes) {
   by_size_.erase(it);
   unlink(buffer);
   return buffer;
+}
+
+bool BlockCache::keeps_nearly(size_t bytes) const {
+  const auto at_least = by_size_.lower_bound({bytes, nullptr});
+  return at_least != by_size_.begin() && std::prev(at_least)->first >= bytes - bytes / 8;
 }
 
 void BlockCache::unlink(Buffer* buffer) {

@@ -48,6 +48,8 @@ class BlockCache {
   void put_big(Buffer* buffer);
   // The smallest block of at least `bytes`, unless it wastes more than an eighth; nullptr: none.
   Buffer* take_big(size_t bytes);
+  // Whether a block is kept that would do, were it no more than an eighth larger.
+  bool keeps_nearly(size_t bytes) const;
 
   // Moves blocks to `out` until small_bytes() and bytes() are within the bounds: small blocks from
   // the largest class down, big ones from the oldest on.
