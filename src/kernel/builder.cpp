@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "kernel/builder.h"
 
+#include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/error.h"
@@ -37,9 +39,16 @@ uint64_t hash_expr(const Expr& expr) {
 
 Builder::Builder(std::string name) { kernel_.name = std::move(name); }
 
-Builder::Builder(Kernel kernel) : kernel_(std::move(kernel)) {
-  for (size_t i = 0; i < kernel_.exprs.size(); ++i)
-    index_.emplace(hash_expr(kernel_.exprs[i]), static_cast<ExprId>(i));
+Builder::Builder(Kernel kernel) : kernel_(std::move(kernel)) { grow_table(); }
+
+void Builder::grow_table() {
+  const size_t size = std::max<size_t>(64, std::bit_ceil(4 * kernel_.exprs.size()));
+  table_.assign(size, kNone);
+  for (size_t i = 0; i < kernel_.exprs.size(); ++i) {
+    size_t place = hash_expr(kernel_.exprs[i]) & (size - 1);
+    while (table_[place] != kNone) place = (place + 1) & (size - 1);
+    table_[place] = static_cast<ExprId>(i);
+  }
 }
 
 ParamId Builder::buffer(Dtype dtype, Access access, std::string name) {
@@ -190,13 +199,13 @@ ExprId Builder::intern(Expr expr) {
     CERMET_INTERNAL_CHECK(operand < static_cast<ExprId>(kernel_.exprs.size()) &&
                               (operand >= 0 || expr.kind == ExprKind::load),
                           "operand {} of {} expressions", operand, kernel_.exprs.size());
-  const uint64_t key = hash_expr(expr);
-  const auto [begin, end] = index_.equal_range(key);
-  for (auto it = begin; it != end; ++it)
-    if (kernel_.exprs[it->second] == expr) return it->second;
+  if (2 * kernel_.exprs.size() >= table_.size()) grow_table();
+  size_t place = hash_expr(expr) & (table_.size() - 1);
+  for (; table_[place] != kNone; place = (place + 1) & (table_.size() - 1))
+    if (kernel_.exprs[table_[place]] == expr) return table_[place];
   const ExprId id = static_cast<ExprId>(kernel_.exprs.size());
   kernel_.exprs.push_back(std::move(expr));
-  index_.emplace(key, id);
+  table_[place] = id;
   return id;
 }
 

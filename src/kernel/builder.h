@@ -68,9 +68,12 @@ class Builder {
 
  private:
   ExprId same(Code code, ExprId a, ExprId b) { return op(code, dtype(a), {a, b}); }
+  void grow_table();
 
   Kernel kernel_;
-  std::unordered_multimap<uint64_t, ExprId> index_;
+  // Of each expression its number, at the first free place from where its hash points; a power of two of
+  // places, fewer than half taken.
+  std::vector<ExprId> table_;
 };
 
 // Expressions of one kernel and what stands for them in another (rebuild.h).

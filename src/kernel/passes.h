@@ -40,7 +40,7 @@ std::string print(const Kernel& kernel, bool names = true);
 Kernel parse(
     std::string_view text);  // print(parse(print(k))) == print(k); raises [ir] value with line
 
-// 128 bits over the printed text's content (names excluded): equal kernels hash alike.
+// 128 bits over the content (names excluded): kernels hash alike when they print alike without names.
 struct Hash {
   uint64_t lo = 0, hi = 0;
   bool operator==(const Hash&) const = default;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "kernel/builder.h"
@@ -237,6 +238,59 @@ TEST(Hash, DistinctOverRandomKernels) {
   for (const std::string& h : hashes) halves.push_back(h.substr(16));
   std::ranges::sort(halves);
   EXPECT_EQ(std::ranges::adjacent_find(halves), halves.end());
+}
+
+// One character of a kernel's text after the other is made another one.
+TEST(Hash, SeesWhatTheTextSays) {
+  std::vector<std::string> kernels = {kStages, kTiled};
+  for (uint64_t seed = 0; seed < 20; ++seed) kernels.push_back(print(RandomKernel(seed).kernel));
+  for (const std::string& text : kernels) {
+    std::map<std::string, std::string> texts;  // by hash
+    const auto see = [&](const Kernel& kernel) {
+      const std::string printed = print(kernel, false);
+      const auto [it, fresh] = texts.try_emplace(hash_of(kernel).hex(), printed);
+      EXPECT_EQ(it->second, printed);
+    };
+    see(parse(text));
+    const auto changes = [&](std::string changed) {
+      try {
+        see(parse(changed));
+      } catch (const Error&) {  // NOLINT(bugprone-empty-catch): no kernel
+      }
+    };
+    for (size_t at = 0; at < text.size(); ++at) {
+      std::string changed = text;
+      if (std::isdigit(text[at]) == 0) continue;
+      changed[at] = static_cast<char>('0' + (text[at] - '0' + 1) % 10);
+      changes(std::move(changed));
+    }
+    for (const auto& [from, to] : std::initializer_list<std::pair<std::string, std::string>>{
+             {"last", "each"},
+             {"lanes", "serial"},
+             {"serial", "lanes"},
+             {"add(", "max("},
+             {"float32", "float64"},
+             {"amx_split", "fma"},
+             {"kernel {", "thread {"},
+             {"chunk", "serial"},
+             {"entry \"part\"", "entry \"whole\""},
+             {" mask %2", ""},
+             {"block", "thread"},
+             {"barrier", ""},
+             {"inout", "out"},
+             {" most ", " most 1"},
+             {" variable", ""}})
+      for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + 1))
+        changes(std::string(text).replace(at, from.size(), to));
+    EXPECT_GT(texts.size(), 20u);
+  }
+}
+
+TEST(Hash, IsOfWhatIsComputedWhateverItsNumber) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    const RandomKernel random(seed);
+    EXPECT_EQ(hash_of(random.kernel).hex(), hash_of(parse(print(random.kernel))).hex()) << seed;
+  }
 }
 
 TEST(Rebuild, NumbersByFirstUseAndDropsTheDead) {
