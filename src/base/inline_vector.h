@@ -19,7 +19,9 @@ class InlineVector {
 
  public:
   InlineVector() {}
+  explicit InlineVector(size_t size) { resize(size); }
   explicit InlineVector(std::span<const T> values) { append(values); }
+  InlineVector(const T* begin, const T* end) { append({begin, end}); }
   InlineVector(std::initializer_list<T> values) { append({values.begin(), values.size()}); }
   InlineVector(const InlineVector& other) : InlineVector(std::span<const T>(other)) {}
   InlineVector(InlineVector&& other) noexcept { take(other); }

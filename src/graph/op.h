@@ -101,7 +101,7 @@ struct Coord {
   int64_t offset = 0;
   ir::ExprId expr = ir::kNone;  // set: the coordinate is this expression (plus offset), terms empty
 };
-using Coords = std::vector<Coord>;
+using Coords = InlineVector<Coord, 4>;
 
 // What a rule may ask while it is lowered. Values come in compute dtypes (compute_dtype(input dtype)).
 class LowerContext {

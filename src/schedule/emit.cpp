@@ -465,7 +465,7 @@ Lane Emitter::compute_contract(Id id, const Member& member) {
   const std::vector<AxisId> summed = axes_of({r_.axes.normalize(member.in[0].back())});
   const AxisId k = summed.empty() ? -1 : summed[0];
   Coords all = member.at;
-  all.insert(all.end(), member.in[0].begin(), member.in[0].end());
+  all.append(member.in[0]);
   const std::vector<ir::AxisId> axes = axes_.stage(r_.axes.normalize(all));
   ProductScheme made;
   if (region_.kernel < 0 && k >= 0) {
