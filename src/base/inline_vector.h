@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -19,7 +20,11 @@ class InlineVector {
 
  public:
   InlineVector() {}
-  explicit InlineVector(size_t size) { resize(size); }
+  explicit InlineVector(std::integral auto size, const T& value = T()) {
+    reserve(static_cast<size_t>(size));
+    size_ = static_cast<uint32_t>(size);
+    std::uninitialized_fill_n(data(), size_, value);
+  }
   explicit InlineVector(std::span<const T> values) { append(values); }
   InlineVector(const T* begin, const T* end) { append({begin, end}); }
   InlineVector(std::initializer_list<T> values) { append({values.begin(), values.size()}); }
@@ -79,6 +84,7 @@ class InlineVector {
     std::move(at + 1, end(), at);
     shrink(size_ - 1);
   }
+  void pop_back() { shrink(size_ - 1); }
   void clear() { shrink(0); }
   // The first `size` elements, of which there are as many or more.
   void shrink(size_t size) {

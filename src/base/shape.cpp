@@ -41,7 +41,7 @@ std::optional<Dim> broadcast_dim(const Dim& a, const Dim& b) {
 
 // Sizes and strides without the axes of size 1, whose strides mean nothing.
 struct Packed {
-  std::vector<int64_t> dims;
+  Strides dims;
   Strides strides;
 };
 

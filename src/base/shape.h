@@ -92,7 +92,7 @@ class UnguardedSizes {
   const bool before_;
 };
 
-using Strides = std::vector<int64_t>;
+using Strides = InlineVector<int64_t, 4>;
 using Axes = std::vector<int>;
 
 class Shape {

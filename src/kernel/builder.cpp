@@ -150,7 +150,7 @@ ExprId Builder::op(Code code, Dtype dtype, std::span<const ExprId> operands) {
   return intern({.kind = ExprKind::op,
                  .dtype = dtype,
                  .code = code,
-                 .operands = {operands.begin(), operands.end()}});
+                 .operands = Operands(operands)});
 }
 
 ExprId Builder::op(Code code, Dtype dtype, std::initializer_list<ExprId> operands) {

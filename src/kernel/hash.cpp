@@ -85,11 +85,15 @@ class KernelHasher {
     add(list.size());
     for (const T& item : list) add(item);
   }
+  void add(const Index& index) {
+    add(index.size());
+    for (const IndexTerm& term : index) add(term);
+  }
   void add_expr(ExprId id) {
     if (id >= 0 && static_cast<size_t>(id) < exprs_.size()) mixer_.add(exprs_[id]);
     else add(id);
   }
-  void add_exprs(const std::vector<ExprId>& list) {
+  void add_exprs(std::span<const ExprId> list) {
     add(list.size());
     for (const ExprId id : list) add_expr(id);
   }

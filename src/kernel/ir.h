@@ -74,6 +74,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/inline_vector.h"
 #include "kernel/scheme.h"
 
 namespace cermet::ir {
@@ -143,7 +144,9 @@ struct IndexTerm {
   int32_t stride;
   bool operator==(const IndexTerm&) const = default;
 };
-using Index = std::vector<IndexTerm>;  // empty: element 0. A zero stride is an absent term.
+using Index = InlineVector<IndexTerm, 3>;  // empty: element 0. A zero stride is an absent term.
+
+using Operands = InlineVector<ExprId, 3>;
 
 enum class ExprKind : uint8_t {
   constant,
@@ -168,7 +171,7 @@ struct Expr {
   Code code = Code::add;
   int32_t id = 0;
   uint64_t bits = 0;  // constant: the value's bits, zero-extended
-  std::vector<ExprId> operands = {};
+  Operands operands = {};
   BufferRef buffer = {};  // load
   Index index = {};       // load
   bool operator==(const Expr&) const = default;

@@ -404,8 +404,10 @@ class Parser {
     const std::vector<ExprId> operands = exprs(")");
     if (static_cast<int>(operands.size()) != arity_of(it->second))
       refuse(fmt::format("{} takes {} operands", w, arity_of(it->second)));
-    const Expr plain{
-        .kind = ExprKind::op, .dtype = Dtype::boolean, .code = it->second, .operands = operands};
+    const Expr plain{.kind = ExprKind::op,
+                     .dtype = Dtype::boolean,
+                     .code = it->second,
+                     .operands = Operands(operands)};
     if (!d) d = usual_dtype(kernel(), plain);
     if (!d) refuse(fmt::format("{} needs a dtype", w));
     return builder_.op(it->second, *d, operands);

@@ -204,7 +204,7 @@ class Printer {
     return fmt::format("{}.{}({})", name_of(e.code), name_of(e.dtype), list(e.operands));
   }
 
-  std::string list(const std::vector<ExprId>& ids) const {
+  std::string list(std::span<const ExprId> ids) const {
     std::string out;
     for (ExprId id : ids) out += (out.empty() ? "" : ", ") + text(id);
     return out;

@@ -112,16 +112,16 @@ Halves halves_of(Source& source, const Plan& plan, const Group& group, AxisId la
     if (!is_op(upper, Code::le) || !is_op(lower, Code::sub)) return true;
     const ExprId bound = source[upper].operands[0];
     if (source.axes(bound) == 0 && source[upper].operands[1] == axis &&
-        source[lower].operands == std::vector<ExprId>{axis, bound}) {
+        source[lower].operands == Operands{axis, bound}) {
       found.half = bound;
       place = id;
     }
     return found.half == kNone;
   });
   const auto is_second = [&](ExprId id) {
-    const std::vector<ExprId>& terms = source[id].operands;
-    return is_op(id, Code::add) && (terms == std::vector<ExprId>{place, found.half} ||
-                                    terms == std::vector<ExprId>{found.half, place});
+    const Operands& terms = source[id].operands;
+    return is_op(id, Code::add) &&
+           (terms == Operands{place, found.half} || terms == Operands{found.half, place});
   };
   if (found.half == kNone) return found;
   source.walk(roots, [&](ExprId id) {

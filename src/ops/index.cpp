@@ -345,7 +345,7 @@ array dynamic_slice(const array& a, const array& start, const AxisList& axes,
   const Axes along = resolve_axes_in_order("slice", axes, a.ndim());
   const Arrays indices = start_indices("slice", start, axes, s);
   if (!axes.empty()) return gather(a, indices, along, slice_size, s);
-  return sized_slice(a, origin_of(a), Strides(static_cast<size_t>(a.ndim()), 1), slice_size, s);
+  return sized_slice(a, origin_of(a), Strides(a.ndim(), 1), slice_size, s);
 }
 
 array take(const array& a, const array& indices, std::optional<int64_t> axis, const S& s) {

@@ -101,7 +101,8 @@ Lane pull_strided(LowerContext& cx, const NodeView& n, const Coords& at) {
 
 std::optional<Layout> view_strided(const NodeView& n, const Shape&, const Layout& layout) {
   const StridedParams& p = n.get<StridedParams>();
-  Layout view{.strides = p.strides.values(), .offset = layout.offset};
+  Layout view{.strides = {}, .offset = layout.offset};
+  for (const Dim& stride : p.strides) view.strides.push_back(stride);
   if (n.shape.size() > 0) view.offset += p.offset * layout.strides[0];
   for (int64_t& stride : view.strides) stride *= layout.strides[0];
   return view;

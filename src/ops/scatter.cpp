@@ -387,7 +387,7 @@ array dynamic_slice_update(const array& a, const array& update, const array& sta
                  "an update of shape {} for an array of shape {}; it must fit along each axis",
                  update.shape(), a.shape());
   if (!axes.empty()) return scatter(a, indices, values, along, ScatterReduce::assign, s);
-  return sized_slice_update(a, values, origin_of(a), Strides(static_cast<size_t>(a.ndim()), 1),
+  return sized_slice_update(a, values, origin_of(a), Strides(a.ndim(), 1),
                             ScatterReduce::assign, s);
 }
 
