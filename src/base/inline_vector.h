@@ -132,7 +132,7 @@ class InlineVector {
   uint32_t size_ = 0, capacity_ = N;
   union {
     T inside_[N];
-    T* outside_;
+    T* outside_ = nullptr;
   };
 };
 

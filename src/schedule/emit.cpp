@@ -2,10 +2,13 @@
 #include "schedule/emit.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <map>
+#include <memory_resource>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -88,9 +91,12 @@ class Emitter {
   int products_ = 0;
   KernelAxes axes_;
   std::vector<const Member*> by_node_;
-  std::unordered_map<Id, std::vector<Known>> known_;
-  std::map<std::tuple<Id, int64_t, bool, Dtype>, ir::ParamId> buffers_;
-  std::map<std::tuple<Id, ir::ExprId, int64_t>, int32_t> strides_;
+  // Of the tables, which go as a whole.
+  std::array<std::byte, 1 << 13> space_;
+  std::pmr::monotonic_buffer_resource memory_{space_.data(), space_.size()};
+  std::pmr::unordered_map<Id, std::pmr::vector<Known>> known_{&memory_};
+  std::pmr::map<std::tuple<Id, int64_t, bool, Dtype>, ir::ParamId> buffers_{&memory_};
+  std::pmr::map<std::tuple<Id, ir::ExprId, int64_t>, int32_t> strides_{&memory_};
   bool has_status_ = false;
 };
 
@@ -283,7 +289,7 @@ bool Emitter::lies_in_memory(Id id, const Member* member) const {
 
 Lane Emitter::value(Id id, const Coords& given, ir::ExprId mask) {
   const Coords at = r_.axes.normalize(given);
-  std::vector<Known>& known = known_[id];
+  std::pmr::vector<Known>& known = known_[id];
   for (const Known& k : known) {
     if (k.mask == mask && equal(k.at, at)) return k.lane;
   }
@@ -310,7 +316,7 @@ Lane Emitter::compute(Id id, const Coords& at, const Member* member, ir::ExprId 
     }
     return move->pull(context, view, at);
   }
-  std::vector<Lane> arguments;
+  InlineVector<Lane, 4> arguments;
   for (Id input : n.inputs) arguments.push_back(value(input, at, mask));
   return n.lowering<MapLowering>()->expr(context, view, arguments);
 }

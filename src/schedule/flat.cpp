@@ -10,11 +10,6 @@ namespace {
 constexpr int64_t kShort = 16;  // elements: a vector of float32
 constexpr int64_t kLong = 64;   // where a loop's start and end no longer matter
 
-int64_t step_of(const Walk& walk, AxisId axis) {
-  const auto it = walk.find(axis);
-  return it == walk.end() ? 0 : it->second;
-}
-
 }  // namespace
 
 int64_t size_of_run(const std::vector<FlatAxis>& flat, size_t first, size_t last) {
@@ -30,7 +25,7 @@ std::vector<FlatAxis> find_flat(const std::vector<FlatAxis>& all, const std::vec
   size_t first = all.size() - 1;
   int64_t size = all.back().size;
   const auto continues = [&](const Walk& walk) {
-    return step_of(walk, all[first - 1].axis) == step_of(walk, all.back().axis) * size;
+    return walk.step(all[first - 1].axis) == walk.step(all.back().axis) * size;
   };
   while (first > 0 && size < kLong && std::ranges::all_of(stores, continues))
     size *= all[--first].size;
@@ -40,7 +35,7 @@ std::vector<FlatAxis> find_flat(const std::vector<FlatAxis>& all, const std::vec
 
 std::vector<FlatRun> runs_of(const Walk& walk, const std::vector<FlatAxis>& flat) {
   std::vector<FlatRun> runs;
-  const auto step = [&](size_t i) { return step_of(walk, flat[i].axis); };
+  const auto step = [&](size_t i) { return walk.step(flat[i].axis); };
   for (size_t end = flat.size(); end > 0;) {
     size_t first = end - 1;
     while (first > 0 && step(first - 1) == step(first) * flat[first].size) first--;

@@ -4,7 +4,8 @@
 // Accesses that do not lie so take their coordinates by division.
 #pragma once
 
-#include <map>
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "schedule/axes.h"
@@ -16,7 +17,26 @@ inline constexpr int64_t kManyPoints = 1 << 14;  // fewer take no time either wa
 inline constexpr int64_t kManyRows = 64;
 
 // Per axis coefficient of one walk through memory or numbers.
-using Walk = std::map<AxisId, int64_t>;
+class Walk {
+ public:
+  int64_t& operator[](AxisId axis) {
+    for (auto& [other, step] : steps_)
+      if (other == axis) return step;
+    steps_.push_back({axis, 0});
+    return steps_.back().second;
+  }
+  bool has(AxisId axis) const {
+    return std::ranges::any_of(steps_, [&](const auto& step) { return step.first == axis; });
+  }
+  int64_t step(AxisId axis) const {  // 0: it stands still along it
+    for (const auto& [other, step] : steps_)
+      if (other == axis) return step;
+    return 0;
+  }
+
+ private:
+  InlineVector<std::pair<AxisId, int64_t>, 4> steps_;
+};
 
 struct FlatAxis {
   AxisId axis;

@@ -30,10 +30,11 @@ KernelAxes::KernelAxes(const AxisTable& table, const Region& region, Collapse co
       axes_(table.normalize(region.axes)),
       row_(table.normalize(region.row_axes)),
       column_(table.normalize(region.column_axes)) {
-  const std::vector<AxisId> all = walked(axes_);
-  for (AxisId axis : all) {
-    const int64_t most = axis == all.back() ? most_elements(all) : 0;
-    in_kernel_[axis] = builder_.axis(fmt::format("i{}", in_kernel_.size()), true, most);
+  for (AxisId axis : axes_)
+    if (!into_.contains(axis)) walked_.push_back(axis);
+  for (AxisId axis : walked_) {
+    const int64_t most = axis == walked_.back() ? most_elements(walked_) : 0;
+    in_kernel_.push_back(builder_.axis(fmt::format("i{}", in_kernel_.size()), true, most));
     extents_.push_back(size(axis));
   }
 }
@@ -53,9 +54,14 @@ int64_t KernelAxes::most_elements(const std::vector<AxisId>& walked) const {
 
 std::vector<AxisId> KernelAxes::walked(const std::vector<AxisId>& axes) const {
   std::vector<AxisId> found;
-  for (AxisId axis : axes_)
-    if (has(axes, axis) && !into_.contains(axis)) found.push_back(axis);
+  for (AxisId axis : walked_)
+    if (has(axes, axis)) found.push_back(axis);
   return found;
+}
+
+ir::AxisId KernelAxes::in_kernel(AxisId axis) const {
+  const auto place = static_cast<size_t>(std::ranges::find(walked_, axis) - walked_.begin());
+  return in_kernel_.at(place);
 }
 
 int64_t KernelAxes::size(AxisId axis) const { return size_with(into_, axis); }
@@ -77,12 +83,13 @@ int64_t KernelAxes::size_with(const Into& into, AxisId axis) const {
 
 std::vector<std::pair<ir::ExprId, int64_t>> KernelAxes::terms(const Walk& walk) {
   std::vector<std::pair<ir::ExprId, int64_t>> terms;
-  for (AxisId axis : walked(axes_)) {
-    auto it = walk.find(axis);
-    if (it == walk.end() || (!flat_.empty() && flat_.back().axis == axis)) continue;
+  for (size_t i = 0; i < walked_.size(); ++i) {
+    const AxisId axis = walked_[i];
+    if (!walk.has(axis) || (!flat_.empty() && flat_.back().axis == axis)) continue;
+    const int64_t step = walk.step(axis);
     // Operands of a composite's products keep their axes where they are broadcast.
-    if (it->second != 0 || region_.kernel >= 0)
-      terms.emplace_back(builder_.axis_ref(in_kernel_.at(axis)), it->second);
+    if (step != 0 || region_.kernel >= 0)
+      terms.emplace_back(builder_.axis_ref(in_kernel_[i]), step);
   }
   for (const FlatRun& run : runs_of(walk, flat_))
     terms.emplace_back(place_in_flat(run.first, run.last), run.step);
@@ -109,7 +116,7 @@ ir::ExprId KernelAxes::place_in_flat(size_t first, size_t last) {
 std::vector<ir::AxisId> KernelAxes::stage(const Coords& coords) {
   stages_.push_back(axes_of(coords));
   std::vector<ir::AxisId> axes;
-  for (AxisId axis : walked(stages_.back())) axes.push_back(in_kernel_.at(axis));
+  for (AxisId axis : walked(stages_.back())) axes.push_back(in_kernel(axis));
   return axes;
 }
 
@@ -118,12 +125,8 @@ bool KernelAxes::continues(AxisId outer, AxisId inner) const {
       has(scanned_, outer) != has(scanned_, inner))
     return false;
   const int64_t size = table_.size(inner);
-  auto step = [](const Walk& walk, AxisId axis) {
-    auto it = walk.find(axis);
-    return it == walk.end() ? 0 : it->second;
-  };
   return std::ranges::all_of(
-             walks_, [&](const Walk& w) { return step(w, outer) == step(w, inner) * size; }) &&
+             walks_, [&](const Walk& w) { return w.step(outer) == w.step(inner) * size; }) &&
          std::ranges::all_of(stages_, [&](const std::vector<AxisId>& stage) {
            return has(stage, outer) == has(stage, inner);
          });

@@ -30,13 +30,13 @@ class KernelAxes {
   const std::vector<AxisId>& all() const { return axes_; }
   // Those of `axes` that are not walked as part of another, outer to inner.
   std::vector<AxisId> walked(const std::vector<AxisId>& axes) const;
-  ir::AxisId in_kernel(AxisId axis) const { return in_kernel_.at(axis); }
+  ir::AxisId in_kernel(AxisId axis) const;
   // With the axes that are walked as part of it.
   int64_t size(AxisId axis) const;
   bool is_row(AxisId axis) const;
-  bool is_innermost(AxisId axis) const { return axis == walked(axes_).back(); }
+  bool is_innermost(AxisId axis) const { return axis == walked_.back(); }
   // The one that short innermost axes are walked as, -1.
-  ir::AxisId flat() const { return flat_.empty() ? -1 : in_kernel_.at(flat_.back().axis); }
+  ir::AxisId flat() const { return flat_.empty() ? -1 : in_kernel(flat_.back().axis); }
 
   // What each of the kernel's axes adds to a walk: its place and the step. Notes the walk.
   std::vector<std::pair<ir::ExprId, int64_t>> terms(const Walk& walk);
@@ -69,7 +69,8 @@ class KernelAxes {
   std::vector<int64_t>& extents_;
   std::vector<AxisId> axes_, row_, column_;  // live, before collapsing
   std::vector<AxisId> scanned_;
-  std::map<AxisId, ir::AxisId> in_kernel_;                      // of those walked
+  std::vector<AxisId> walked_;                                  // of axes_
+  std::vector<ir::AxisId> in_kernel_;                           // of each of these
   std::map<std::pair<size_t, size_t>, ir::AxisId> flat_sizes_;  // of runs of flat_
   std::vector<Walk> walks_, stores_;
   std::vector<std::vector<AxisId>> stages_;  // axes used by each stage

@@ -197,7 +197,7 @@ class Maker {
     graph_.nodes[plan.inputs[0]].border = true;
     for (size_t k = 1; k < plan.inputs.size(); k++)
       if (!graph_.nodes[plan.inputs[k]].inputs.empty()) plan.after.push_back(plan.inputs[k]);
-    plan.inputs.resize(1);
+    plan.inputs.shrink(1);
     return push(std::move(plan));
   }
 

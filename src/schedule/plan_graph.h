@@ -28,7 +28,7 @@ using Id = int32_t;
 
 struct PlanNode {
   NodeRef node;
-  std::vector<Id> inputs;
+  InlineVector<Id, 3> inputs;
   bool leaf = false;           // data: ready, or a placeholder of a trace
   bool needed = false;         // must lie in memory when the program ends
   bool border = false;         // behind a barrier: never computed inside a consumer's region

@@ -2,7 +2,10 @@
 #include "schedule/recompute.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <map>
+#include <memory_resource>
 #include <unordered_set>
 
 #include "kernel/walk.h"
@@ -114,8 +117,10 @@ namespace {
 int cost_of_chain(const PlanGraph& graph, Id id, const InMemory& in_memory, bool joined) {
   const int64_t size = graph.nodes[id].node->shape.size();
   int ops = 0;
-  std::unordered_set<Id> seen;
-  std::vector<Id> stack{id};
+  std::array<std::byte, 2048> space;
+  std::pmr::monotonic_buffer_resource memory(space.data(), space.size());
+  std::pmr::unordered_set<Id> seen(&memory);
+  InlineVector<Id, 16> stack{id};
   while (!stack.empty() && ops < kMaxChain) {
     const Id at = stack.back();
     stack.pop_back();
@@ -126,7 +131,7 @@ int cost_of_chain(const PlanGraph& graph, Id id, const InMemory& in_memory, bool
       continue;
     if (at != id && in_memory(at)) continue;
     ops += map ? op_cost(graph, at) : 0;
-    stack.insert(stack.end(), n.inputs.begin(), n.inputs.end());
+    stack.append(n.inputs);
   }
   return ops;
 }
@@ -140,7 +145,7 @@ int cost_of_chain(const PlanGraph& graph, Id id, const InMemory& in_memory) {
 bool is_from_little(const PlanGraph& graph, Id id) {
   const int64_t little = bytes_of(graph, id) / kSmallPart;
   int ops = 0, draws = 0;
-  std::vector<Id> stack{id};
+  InlineVector<Id, 16> stack{id};
   while (!stack.empty()) {
     const Id at = stack.back();
     stack.pop_back();
@@ -157,7 +162,7 @@ bool is_from_little(const PlanGraph& graph, Id id) {
     if (!goes_on) continue;
     if (!is_little) ops += move != nullptr ? 1 : op_cost(graph, at);
     if (ops > kMaxRecomputedOps) return false;
-    stack.insert(stack.end(), n.inputs.begin(), n.inputs.end());
+    stack.append(n.inputs);
   }
   return true;
 }

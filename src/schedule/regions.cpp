@@ -439,10 +439,11 @@ bool RegionCutter::is_in_memory(Id id, int maker) {
 // The regions that use a node, each once.
 std::vector<int> RegionCutter::candidates_of(Id id) {
   std::vector<int> candidates;
-  std::unordered_set<int> seen;
+  walked_.resize(r_.regions.size(), 0);
+  walk_++;
   for (Use& use : uses_[id]) {
     use.region = r_.find(use.region);
-    if (seen.insert(use.region).second) candidates.push_back(use.region);
+    if (std::exchange(walked_[use.region], walk_) != walk_) candidates.push_back(use.region);
   }
   return candidates;
 }
