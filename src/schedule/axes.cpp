@@ -60,7 +60,20 @@ std::vector<AxisId> AxisTable::normalize(const std::vector<AxisId>& axes) const 
   return once;
 }
 
+// It most often is.
+bool AxisTable::is_normal(const Coord& coord) const {
+  AxisId last = -1;
+  for (const auto& [axis, coefficient] : coord.terms) {
+    const Entry& entry = entries_[axis];
+    if (axis <= last || coefficient == 0 || entry.alias >= 0 || entry.outer >= 0 || entry.size == 1)
+      return false;
+    last = axis;
+  }
+  return true;
+}
+
 Coord AxisTable::normalize(const Coord& coord) const {
+  if (is_normal(coord)) return coord;
   Coord result;
   result.offset = coord.offset;
   result.expr = coord.expr;

@@ -43,6 +43,7 @@ class AxisTable {
   };
   using LiveAxes = InlineVector<AxisId, 4>;
   void append_live(AxisId axis, LiveAxes& to) const;
+  bool is_normal(const Coord& coord) const;
 
   std::vector<Entry> entries_;
   std::vector<std::pair<AxisId, Entry>> changes_;
