@@ -98,14 +98,14 @@ bool is_traced_number(nb::handle object);
 Number to_number(const char* op,
                  nb::handle scalar);  // a number of a trace becomes a constant, by a guard
 Number to_symbolic_number(const char* op, nb::handle scalar);  // ... stays what it is
-// A Python number and the dtype it has alone: int32, or the 64-bit dtype that holds it.
-struct PlainNumber {
+// A Python number, or one of a trace, and the dtype it has alone: int32, or the 64-bit dtype that holds it.
+struct TypedNumber {
   Number number;
   Dtype dtype;
 };
 // An int from 2**63 on is held by its bits, to be stored as uint64, unless another dtype is wanted, which
 // must hold the number.
-PlainNumber to_plain_number(const char* op, nb::handle scalar, std::optional<Dtype> wanted);
+TypedNumber to_typed_number(const char* op, nb::handle scalar, std::optional<Dtype> wanted);
 Dim to_size(const char* op, nb::handle size);  // an int, or a number of a trace, which stays open
 Dim to_size(const char* op, const char* what, nb::handle size);
 std::optional<Dim> to_optional_size(const char* op, const char* what, nb::handle size);

@@ -30,6 +30,13 @@ bool is_numpy_scalar(nb::handle object) {
 
 namespace {
 
+// What it is in this call, which is a guard of a trace.
+Number seen(Number n) {
+  if (n.expr != 0 && hooks::trace != nullptr) hooks::trace->look(n);
+  n.expr = 0;
+  return n;
+}
+
 // The number that a NumPy scalar stands for; a date, a string or a long double stands for none.
 nb::object numpy_number(nb::handle object) {
   nb::object number = object.attr("item")();
@@ -195,7 +202,10 @@ class NestedNumbers {
                  "the nested lists are ragged: a single number at depth {} where others are lists; "
                  "at one depth there must be numbers alone, or lists alone",
                  depth);
-    add(to_plain_number("array", from_numpy ? numpy_number(object) : nb::borrow(object), wanted_));
+    TypedNumber n =
+        to_typed_number("array", from_numpy ? numpy_number(object) : nb::borrow(object), wanted_);
+    n.number = seen(n.number);
+    add(n);
     return true;
   }
 
@@ -241,7 +251,7 @@ class NestedNumbers {
     return true;
   }
 
-  void add(const PlainNumber& n) {
+  void add(const TypedNumber& n) {
     note(n.dtype, n.number.kind == Number::Kind::integer && n.dtype != Dtype::uint64 &&
                       n.number.integer < 0);
     numbers_.add(n.number);
@@ -410,12 +420,7 @@ bool is_int(nb::handle object) {
           to_symbolic_number("index", object).kind == Number::Kind::integer);
 }
 
-Number to_number(const char* op, nb::handle scalar) {
-  Number n = to_symbolic_number(op, scalar);
-  if (n.expr != 0 && hooks::trace != nullptr) hooks::trace->look(n);
-  n.expr = 0;
-  return n;
-}
+Number to_number(const char* op, nb::handle scalar) { return seen(to_symbolic_number(op, scalar)); }
 
 Number to_symbolic_number(const char* op, nb::handle scalar) {
   PyObject* p = scalar.ptr();
@@ -437,7 +442,7 @@ Number to_symbolic_number(const char* op, nb::handle scalar) {
   fail(ErrorKind::type, op, "{} was given; it must be a number", type_of(scalar));
 }
 
-PlainNumber to_plain_number(const char* op, nb::handle scalar, std::optional<Dtype> wanted) {
+TypedNumber to_typed_number(const char* op, nb::handle scalar, std::optional<Dtype> wanted) {
   if (PyLong_Check(scalar.ptr()) && !PyBool_Check(scalar.ptr())) {
     const unsigned long long u = PyLong_AsUnsignedLongLong(scalar.ptr());
     const bool fits = PyErr_Occurred() == nullptr;
@@ -449,13 +454,15 @@ PlainNumber to_plain_number(const char* op, nb::handle scalar, std::optional<Dty
       return {number(static_cast<int64_t>(u)), Dtype::uint64};
     }
   }
-  const Number n = to_number(op, scalar);
-  const Dtype alone =
-      n.kind == Number::Kind::integer && n.integer != static_cast<int32_t>(n.integer)
-          ? Dtype::int64
-          : default_dtype(n);
-  if (wanted) check_fits(op, n, *wanted);
-  return {n, wanted.value_or(alone)};
+  const Number n = to_symbolic_number(op, scalar);
+  if (wanted) {
+    check_fits(op, n, *wanted);
+    return {n, *wanted};
+  }
+  // A smaller number would have another dtype; that one of int32 is no larger is left to its cast.
+  if (n.kind == Number::Kind::integer && n.integer != static_cast<int32_t>(n.integer))
+    return {seen(n), Dtype::int64};
+  return {n, default_dtype(n)};
 }
 
 bool is_index(nb::handle object) {
@@ -521,7 +528,7 @@ array to_array(nb::handle object, std::optional<Dtype> dtype) {
   CERMET_CHECK(PyObject_TypeCheck(object.ptr(), array_type()) == 0, type, "array",
                "an array was given that was never made (by __new__ alone); call array()");
   if (is_scalar(object)) {
-    const PlainNumber n = to_plain_number("array", object, dtype);
+    const TypedNumber n = to_typed_number("array", object, dtype);
     return full(Shape{}, n.number, n.dtype);
   }
   if (is_sequence(object)) return from_sequence(object, dtype);

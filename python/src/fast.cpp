@@ -18,8 +18,8 @@ OptionalArray optional_array(handle object) {
 }
 
 array offset_array(handle offset) {
-  return is_scalar(offset) ? full(Shape{}, to_number("rope", offset), Dtype::int32)
-                           : to_array(offset);
+  if (!is_int(offset)) return to_array(offset);
+  return full(Shape{}, to_typed_number("rope", offset, Dtype::int32).number, Dtype::int32);
 }
 
 array attention(const array& q, const array& k, const array& v, std::optional<double> scale,

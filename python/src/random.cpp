@@ -62,7 +62,7 @@ array key_or_next(handle key) { return key.is_none() ? next_key() : to_array(key
 
 // Numbers beside the dtype of the draw.
 array bound(const char* op, handle value, Dtype dtype) {
-  return is_scalar(value) ? weak_scalar(op, to_number(op, value), dtype) : to_array(value);
+  return is_scalar(value) ? weak_scalar(op, to_symbolic_number(op, value), dtype) : to_array(value);
 }
 
 std::optional<array> optional_bound(const char* op, handle value, Dtype dtype) {

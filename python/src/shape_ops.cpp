@@ -608,7 +608,7 @@ void def_creation(nb::module_& m) {
   m.attr("empty_like") = m.attr("zeros_like");
   auto fill = [](const Shape& shape, handle value, std::optional<Dtype> dtype, const S& s) {
     if (is_scalar(value)) {
-      const PlainNumber n = to_plain_number("full", value, dtype);
+      const TypedNumber n = to_typed_number("full", value, dtype);
       return full(shape, n.number, n.dtype, s);
     }
     return full(shape, to_array(value), dtype, s);

@@ -55,6 +55,15 @@ ONE_TRACE = {
     "gather": lambda x: mx.take(x, mx.array([0, 1, 0]), axis=0),
     "random": lambda x: x + mx.random.uniform(shape=x.shape, key=mx.random.key(0)),
     "gradient": mx.grad(lambda x: (mx.sin(x) * x).mean()),
+    "bounds of random numbers": lambda x: mx.random.uniform(
+        0, x.shape[0], (5,), key=mx.random.key(0)
+    ),
+    "probability": lambda x: mx.random.bernoulli(1 / x.shape[0], (5,), key=mx.random.key(0)),
+    "array of a size": lambda x: mx.array(x.shape[0]) + mx.full((3,), x.shape[1]),
+    "take by a size": lambda x: mx.take(x, x.shape[0] - 1, axis=0),
+    "rotation from a size on": lambda x: mx.fast.rope(
+        mx.ones((1, x.shape[1], 4)), 4, traditional=False, base=10.0, scale=1.0, offset=x.shape[0]
+    ),
     "norm": mx.grad(lambda x: mx.fast.rms_norm(x, mx.ones((x.shape[-1],))).sum()),
     "attention": lambda x: mx.fast.scaled_dot_product_attention(
         x[None, None], x[None, None], x[None, None], scale=0.3
@@ -199,6 +208,47 @@ def test_number_that_does_not_fit():
     assert compiled(x, 5).tolist() == [6, 7]
 
 
+DATA_OF_NUMBERS = {
+    "array": lambda x, k: mx.array(k),
+    "uint8": lambda x, k: mx.array(k, dtype=mx.uint8),
+    "float16": lambda x, k: mx.array(k, dtype=mx.float16),
+    "bool": lambda x, k: mx.array(k, dtype=mx.bool_),
+    "full": lambda x, k: mx.full((2,), k),
+    "full_like": lambda x, k: mx.full_like(x, k),
+    "take": lambda x, k: mx.take(x, k, axis=0),
+    "bernoulli": lambda x, k: mx.random.bernoulli(k, (4,), key=mx.random.key(1)),
+    "uniform": lambda x, k: mx.random.uniform(0, k, (4,), key=mx.random.key(1)),
+    "rope": lambda x, k: mx.fast.rope(
+        x[None, :, :2], 2, traditional=False, base=1e4, scale=1.0, offset=k
+    ),
+    "mask": lambda x, k: mx.softmax(mx.where(x > 3, x, mx.array(k)), axis=-1),
+}
+
+
+@pytest.mark.parametrize("name", DATA_OF_NUMBERS)
+def test_numbers_that_become_data(name):
+    """Whatever numbers came before: the dtype, the values or the error of the plain function."""
+    large = [2**31 - 1, 2**31, -(2**31) - 1, 2**62]
+    special = [-0.0, 1e-45, 1e300, math.inf, -math.inf, math.nan, True, False, 3 + 2j]
+    numbers = [5, 3, -2, 0, 300, 255, 2.5, *large, *special]
+    x = mx.arange(12, dtype=mx.float32).reshape(4, 3)
+
+    def outcome(f, k):
+        try:
+            made = f(x, k)
+            return made.dtype, np.array(made)
+        except Exception as error:
+            return type(error), str(error)
+
+    for order in (numbers, numbers[::-1]):
+        compiled = mx.compile(DATA_OF_NUMBERS[name])
+        for k in order:
+            kind, want = outcome(DATA_OF_NUMBERS[name], k)
+            got_kind, got = outcome(compiled, k)
+            assert got_kind == kind, k
+            np.testing.assert_array_equal(got, want, err_msg=str(k))
+
+
 def test_division_by_a_number_that_becomes_zero():
     compiled = mx.compile(lambda x, a: x * (1 / a))
     assert compiled(mx.array([2.0]), 2).item() == 1
@@ -335,6 +385,25 @@ def test_growing_cache():
         np.testing.assert_allclose(np.array(compiled(normal(2, 4) + k)), expected[k], rtol=1e-5)
     assert cache.length == 16 and cache.keys.shape == (16, 4)
     assert mx.counters()["traces"] <= before + 2
+
+
+def test_growing_cache_of_turned_keys():
+    """A step of decoding: positions are turned from the length of the cache on."""
+    rope = nn.RoPE(8)
+
+    def step(q, keys, values):
+        start = keys.shape[2]
+        keys = mx.concatenate([keys, rope(q, offset=start)], axis=2)
+        values = mx.concatenate([values, q], axis=2)
+        return (
+            mx.fast.scaled_dot_product_attention(rope(q, offset=start), keys, values, scale=0.3),
+            keys,
+            values,
+        )
+
+    lengths = range(3, 12)
+    calls = [(normal(1, 2, 1, 8), normal(1, 2, n, 8), normal(1, 2, n, 8)) for n in lengths]
+    assert traces_of(step, calls) == 1
 
 
 # --- state that arguments bring ---

@@ -112,6 +112,8 @@ ERRORS = [
     (f"mx.cumsum({X}, axis=2)", IndexError, ["2"]),
     ("mx.cumsum(mx.zeros((3,)), dtype=mx.bool_)", TypeError, ["bool"]),
     ("mx.fast.scaled_dot_product_attention(*[mx.zeros((3,))] * 3)", ValueError, ["(3,)"]),
+    ("mx.fast.rope(mx.zeros((1, 4, 4)), 4, offset=2.5)", TypeError, ["offset", "float32"]),
+    ("mx.fast.rope(mx.zeros((1, 4, 4)), 4, offset=2**31)", OverflowError, ["2147483648", "int32"]),
     (f"mx.sum({X}, axis='a')", TypeError, ["str"]),
     (f"mx.sum({X}, axis=[0.5])", TypeError, ["float"]),
     (f"mx.sum({X}, axis=2**70)", OverflowError, [str(2**70)]),
