@@ -58,8 +58,8 @@ class Plans {
   Plan& at(const PlanKey& key) {
     const auto known = plans_.find(key);
     if (known != plans_.end()) return known->second;
-    if (launches_ >= kMaxLaunches) forget([](const Plan& plan) { return plan.wanted <= 1; });
-    if (launches_ >= kMaxLaunches || plans_.size() >= kMaxPlans)
+    if (launches_ >= kMaxKeptLaunches) forget([](const Plan& plan) { return plan.wanted <= 1; });
+    if (launches_ >= kMaxKeptLaunches || plans_.size() >= kMaxPlans)
       forget([](const Plan&) { return true; });
     return plans_[key];
   }
@@ -69,7 +69,7 @@ class Plans {
   }
 
  private:
-  static constexpr size_t kMaxPlans = 1024, kMaxLaunches = 16'384;
+  static constexpr size_t kMaxPlans = 1024;
 
   static size_t launches_of(const Plan& plan) {
     return plan.program == nullptr ? 0 : plan.program->launches.size();

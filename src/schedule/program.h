@@ -81,6 +81,9 @@ struct Program {
   std::vector<Member> members;           // by value number
 };
 
+// What is kept for graphs met before, in each place that keeps programs: a launch takes some 5 KB.
+inline constexpr size_t kMaxKeptLaunches = 16'384;
+
 // The values that a launch reads, writes or waits for; some may be in it twice.
 std::vector<int> values_used(const Program::Launch& launch);
 

@@ -149,11 +149,13 @@ CompiledGraph::InstancePtr CompiledGraph::find(std::span<const array> inputs,
   for (InstancePtr& instance : instances_[hash])
     if (is_for(*instance, symbols)) return last_ = instance = make(inputs, symbols, true);
   constexpr size_t kMaxInstances = 256;
-  if (instance_count_++ == kMaxInstances) {
+  if (instance_count_ >= kMaxInstances || launch_count_ >= kMaxKeptLaunches) {
     instances_.clear();
-    instance_count_ = 1;
+    instance_count_ = launch_count_ = 0;
   }
   InstancePtr instance = make(inputs, symbols);
+  instance_count_++;
+  if (instance->program != nullptr) launch_count_ += instance->program->launches.size();
   instances_[hash].push_back(instance);
   return last_ = instance;
 }

@@ -62,8 +62,8 @@ class CompiledGraph {
   std::vector<Symbols::Guard> guards_;  // ... and guards that it checks
   mutable std::mutex lock_;
   mutable std::unordered_map<uint64_t, std::vector<InstancePtr>>
-      instances_;  // by hash of structural values
-  mutable size_t instance_count_ = 0;
+      instances_;                                         // by hash of structural values
+  mutable size_t instance_count_ = 0, launch_count_ = 0;  // of those
   mutable InstancePtr last_;
 };
 
