@@ -12,6 +12,7 @@
 #include "kernel/complex_update.h"
 #include "kernel/interpret_state.h"
 #include "kernel/passes.h"
+#include "kernel/scalar_ops.h"
 #include "kernel/text.h"
 
 namespace cermet::ir {

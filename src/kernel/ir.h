@@ -112,6 +112,7 @@ using ValueId = int32_t;
 using AxisId = int32_t;
 using ParamId = int32_t;
 using LocalId = int32_t;
+using Operands = InlineVector<ExprId, 3>;
 inline constexpr int32_t kNone = -1;
 
 enum class Access : uint8_t { in, out, inout };
@@ -145,8 +146,6 @@ struct IndexTerm {
   bool operator==(const IndexTerm&) const = default;
 };
 using Index = InlineVector<IndexTerm, 3>;  // empty: element 0. A zero stride is an absent term.
-
-using Operands = InlineVector<ExprId, 3>;
 
 enum class ExprKind : uint8_t {
   constant,
@@ -246,8 +245,6 @@ struct Update {
   AxisId elements = kNone;        // of an Update in parts: its extent is the buffer's size
 };
 inline constexpr int64_t kUpdateParts = 32;
-// What an Update in parts starts from, as bits of `dtype`.
-uint64_t neutral_of(Code code, Dtype dtype);
 struct Local {
   LocalId local;
   Dtype dtype;

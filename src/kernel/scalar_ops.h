@@ -15,6 +15,9 @@ namespace cermet::ir {
 // precision; that is close to what their expansion gives, not equal.
 uint64_t apply(Code code, Dtype result, Dtype operand, const uint64_t* bits);
 
+// What an Update in parts starts from (add: -0), as bits of `dtype`.
+uint64_t neutral_of(Code code, Dtype dtype);
+
 // Threefry-2x32, 20 rounds: key (k0, k1), counter (c0, c1).
 std::array<uint32_t, 2> threefry2x32(uint32_t k0, uint32_t k1, uint32_t c0, uint32_t c1);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernel/carries.h"
+#include "kernel/scalar_ops.h"
 
 namespace cermet::ir {
 
