@@ -18,7 +18,7 @@ Counts counts_of(MicroKind kind) {
     case MicroKind::gemm: return {6, 3, 8};
     case MicroKind::transpose: return {4, 2, 4};
     case MicroKind::turn: return {0, 2, 7};
-    case MicroKind::rows: return {2, 2, 5};
+    case MicroKind::rows:
     case MicroKind::pack: return {2, 2, 5};
     case MicroKind::panel_n:
     case MicroKind::panel_k: return {1, 3, 7};
