@@ -143,7 +143,7 @@ class Maker {
     if (axis < 1 || stride(axis) != 1 || shape.size() < kManyPoints) return false;
     const int64_t apart = stride(--axis);
     int64_t rows = shape[axis];
-    while (axis-- > 0 && stride(axis) == rows * apart) rows *= shape[axis];
+    for (--axis; axis >= 0 && stride(axis) == rows * apart; --axis) rows *= shape[axis];
     return rows >= kManyRows;
   }
 
@@ -281,7 +281,7 @@ bool widens(const Node& node) {
 
 size_t alignment_of(const Node& node) {
   const auto offset = static_cast<uint64_t>(node.layout.offset) * size_of(node.dtype);
-  const uint64_t place = std::bit_cast<uint64_t>(node.buffer->data()) + offset;
+  const uint64_t place = reinterpret_cast<uintptr_t>(node.buffer->data()) + offset;
   return size_t{1} << std::countr_zero(place | offset | kMostAlignment);
 }
 
