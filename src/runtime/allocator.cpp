@@ -281,11 +281,24 @@ BufferRef Allocator::allocate(size_t bytes, const char* op) {
   return result;
 }
 
-// Sizes that grow step by step (what is appended to, say) get room for the next steps.
-bool Allocator::grows(size_t bytes) const {
-  if (!source_.cacheable() || bytes <= kLargestClass || bytes > kMaxBytes) return false;
+// Of sizes that grow step by step (what is appended to, say) the next ones find room in the block. Null: a block
+// just too small is not kept, or there is no memory to spare.
+void* Allocator::obtain_with_room(size_t bytes) {
+  if (!source_.cacheable() || bytes <= kLargestClass || bytes > kMaxBytes) return nullptr;
+  const size_t capacity = with_room(bytes);
+  {
+    std::lock_guard lock(state_->lock);
+    const size_t spare = state_->memory_limit / 4 * 3;
+    if (capacity > spare || state_->stats.held > spare - capacity ||
+        !state_->cache.keeps_nearly(bytes))
+      return nullptr;
+    state_->stats.held += capacity;
+  }
+  void* block = source_.obtain(capacity);
+  if (block != nullptr) return block;
   std::lock_guard lock(state_->lock);
-  return state_->cache.keeps_nearly(bytes);
+  state_->stats.held -= capacity;
+  return nullptr;
 }
 
 // A block from the source.
@@ -295,29 +308,28 @@ Buffer* Allocator::obtain(size_t bytes, const char* op) {
     capacity = bytes <= kLargestClass ? class_capacity(size_class(bytes)) : page_round(bytes);
   }
   Buffer* buffer = Buffer::take();
-  bool is_reserved = false;
-  if (grows(bytes) && reserve_if_free(with_room(bytes))) {
+  void* block = obtain_with_room(bytes);
+  if (block != nullptr) {
     capacity = with_room(bytes);
-    is_reserved = true;
-  }
-  if (bytes <= kMaxBytes && (is_reserved || reserve(capacity))) {
-    void* block = source_.obtain(capacity);
+  } else if (bytes <= kMaxBytes && reserve(capacity)) {
+    block = source_.obtain(capacity);
     if (block == nullptr) {
       clear_cache();
       block = source_.obtain(capacity);
     }
     std::lock_guard lock(state_->lock);
-    if (block != nullptr) {
-      buffer->data_ = block;
-      buffer->capacity_ = capacity;
-      buffer->owner_ = this;
-      buffer->device_ = device_;
-      ++state_->stats.allocations;
-      state_->activate(bytes);
-      count(Counter::allocations);
-      return buffer;
-    }
-    state_->stats.held -= capacity;
+    if (block == nullptr) state_->stats.held -= capacity;
+  }
+  if (block != nullptr) {
+    std::lock_guard lock(state_->lock);
+    buffer->data_ = block;
+    buffer->capacity_ = capacity;
+    buffer->owner_ = this;
+    buffer->device_ = device_;
+    ++state_->stats.allocations;
+    state_->activate(bytes);
+    count(Counter::allocations);
+    return buffer;
   }
   Buffer::put(buffer);
   const MemoryStats now = stats();
@@ -336,25 +348,19 @@ bool Allocator::reserve(size_t capacity) {
 
 bool Allocator::reserve_beside_packed(size_t capacity) {
   BufferList evicted;
-  bool fits = reserve_if_free(capacity);
-  if (!fits) {
-    {
-      std::lock_guard lock(state_->lock);
-      state_->evict(0, 0, evicted);
-    }
-    give_back(evicted);
-    fits = reserve_if_free(capacity);
+  bool fits = false;
+  {
+    std::lock_guard lock(state_->lock);
+    const auto exceeds = [&] {
+      return capacity > state_->memory_limit ||
+             state_->stats.held > state_->memory_limit - capacity;
+    };
+    if (exceeds()) state_->evict(0, 0, evicted);
+    fits = !exceeds();
+    if (fits) state_->stats.held += capacity;
   }
+  give_back(evicted);
   return fits;
-}
-
-// Drops nothing for it.
-bool Allocator::reserve_if_free(size_t capacity) {
-  std::lock_guard lock(state_->lock);
-  if (capacity > state_->memory_limit || state_->stats.held > state_->memory_limit - capacity)
-    return false;
-  state_->stats.held += capacity;
-  return true;
 }
 
 void Allocator::release(Buffer* buffer) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The caching allocator, one per device: a fresh big block costs several times its use in page
 // faults, so released blocks are kept. Small sizes go by classes, big ones by best fit within 1/8;
-// a new block just above a kept one has that eighth of room, as sizes that grow will ask for it.
+// a new block just above a kept one has that eighth of room, as sizes that grow will ask for it
+// (while a quarter of the limit is free).
 // The cache is bounded by its limit and by the recent peak of use, and drains within seconds when
 // no big block is asked for. `active` is exact: the sum of the bytes asked for of live buffers.
 #pragma once
@@ -65,10 +66,9 @@ class Allocator {
   struct State;
   void release(Buffer* buffer);
   Buffer* obtain(size_t bytes, const char* op);
-  bool grows(size_t bytes) const;
+  void* obtain_with_room(size_t bytes);
   bool reserve(size_t capacity);
   bool reserve_beside_packed(size_t capacity);
-  bool reserve_if_free(size_t capacity);
   void give_back(BufferList& list);
 
   Device device_;

@@ -298,7 +298,7 @@ Lane Emitter::value(Id id, const Coords& given, ir::ExprId mask) {
     if (equal(r_.axes.normalize(m->at), at)) member = m;
   }
   const Lane lane = lies_in_memory(id, member) ? load(id, at, mask) : compute(id, at, member, mask);
-  known_[id].push_back({at, mask, lane});
+  known.push_back({at, mask, lane});
   return lane;
 }
 

@@ -2,7 +2,6 @@
 #include "schedule/regions.h"
 
 #include <algorithm>
-#include <unordered_set>
 #include <utility>
 
 #include "base/error.h"

@@ -148,8 +148,9 @@ CompiledGraph::InstancePtr CompiledGraph::find(std::span<const array> inputs,
   const uint64_t hash = hash_of(symbols);
   for (InstancePtr& instance : instances_[hash])
     if (is_for(*instance, symbols)) return last_ = instance = make(inputs, symbols, true);
-  constexpr size_t kMaxInstances = 256;
-  if (instance_count_ >= kMaxInstances || launch_count_ >= kMaxKeptLaunches) {
+  constexpr size_t kMaxInstances = 256, kFew = 4;  // so many are kept of any size
+  if (instance_count_ >= kMaxInstances ||
+      (instance_count_ >= kFew && launch_count_ >= kMaxKeptLaunches)) {
     instances_.clear();
     instance_count_ = launch_count_ = 0;
   }

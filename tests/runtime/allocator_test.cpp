@@ -160,11 +160,22 @@ TEST(Allocator, SizesThatGrowFindTheirBlocks) {
   }
   // Two blocks for each eighth between 1 and 8 MiB: 3585 sizes.
   EXPECT_LE(allocator.stats().allocations, 45u);
-  const size_t nearly_all = allocator.stats().active + 9 * kMiB;
-  allocator.clear_cache();
-  allocator.set_memory_limit(nearly_all);
+}
+
+TEST(Allocator, GivesRoomToGrowOnlyWhereThereIsMemoryToSpare) {
+  TestSource source;
+  Allocator allocator(Device::cpu, source);
   allocator.allocate(8 * kMiB).reset();
-  EXPECT_NO_THROW(allocator.allocate(8 * kMiB + kMiB / 2));  // no room to grow into: none is given
+  source.failures = 1;  // of the block with room
+  BufferRef exact = allocator.allocate(8 * kMiB + kMiB / 2);
+  EXPECT_EQ(allocator.stats().held, source.out);
+  EXPECT_EQ(source.out, 16 * kMiB + kMiB / 2);
+  exact.reset();
+  allocator.clear_cache();
+  allocator.set_memory_limit(20 * kMiB);
+  allocator.allocate(8 * kMiB).reset();
+  exact = allocator.allocate(8 * kMiB + kMiB / 2);  // with room, more than 15 MiB would be held
+  EXPECT_EQ(source.out, 16 * kMiB + kMiB / 2);
 }
 
 TEST(Allocator, NeverGivesMemoryTwice) {
