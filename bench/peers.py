@@ -64,6 +64,10 @@ class Lib:
     name = ""
     heads_first = True  # attention's arrays are (B, H, T, D), else (B, T, H, D)
 
+    @property
+    def position_axis(self):
+        return 2 if self.heads_first else 1
+
     def dtype(self, name):
         return getattr(self.xp, DTYPES[name])
 
@@ -186,6 +190,10 @@ class Lib:
         """Attention's array x with one position written, in x's own memory."""
         x[:, :, position : position + 1] = new
         return x
+
+    def append_position(self, x, new):
+        """Attention's array x and one position more, in memory of its own."""
+        return self.xp.concatenate([x, new], self.position_axis)
 
 
 class MlxLike(Lib):

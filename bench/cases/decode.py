@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""One token through a transformer's layers, batch 1, with 128 keys and values: as fast as the
-weights can be read. An RMS norm stands before attention and before the feed-forward part.
+"""One token through a transformer's layers, batch 1: as fast as the weights can be read. An RMS norm
+stands before attention and before the feed-forward part.
+
+With 128 keys and values, of which one is written in place; or with arrays of them that grow by one
+a token from 128 on, joined anew each time: no token sees sizes that were seen before.
 """
 
 from case import DTYPE_BYTES, Case, add
-from gates import RelativeAtMost, Share
+from gates import Faster, RelativeAtMost, Share
 
 SIZES = (
     (4, 512, 8, 2048),
@@ -14,6 +17,7 @@ SIZES = (
 )  # layers, D, H, FF
 CONTEXT = 128
 EAGER_PEERS, COMPILED_PEERS = ("mlx", "torch"), ("mlx", "torch_compiled", "jax")
+GROWING_PEERS = ("mlx", "torch")  # torch and jax would compile for each size
 
 
 def weight_shapes(dims, hidden):
@@ -42,19 +46,20 @@ def new_layer(lib, dims, hidden, dtype, seed):
     return matrices | {n: lib.normal(dims, seed=seed, dtype=dtype) for n in ("norm1", "norm2")}
 
 
-def token_function(lib, dims, heads):
-    """(caches, x, layers) → (caches, x): a token's vector through all layers."""
+def token_function(lib, dims, heads, remember):
+    """(caches, x, layers) → (caches, x): a token's vector through all layers; `remember` gives rope
+    and how keys and values get a position, for the caches at hand."""
     head = dims // heads
     one = (1, heads, 1, head) if lib.heads_first else (1, 1, heads, head)
-    rope = lib.rope(head, 1, offset=CONTEXT - 1)
 
     def through(caches, x, layers):
+        rope, with_position = remember(caches)
         written = []
         for (keys, values), layer in zip(caches, layers, strict=True):
             h = lib.rms_norm(x, layer["norm1"])
             q, k, v = ((h @ layer[n].T).reshape(one) for n in ("query", "key", "value"))
-            keys = lib.write_position(keys, CONTEXT - 1, rope(k))
-            values = lib.write_position(values, CONTEXT - 1, v)
+            keys = with_position(keys, rope(k))
+            values = with_position(values, v)
             written.append((keys, values))
             y = lib.attention(rope(q), keys, values, causal=False).reshape(1, dims)
             x = x + y @ layer["out"].T
@@ -65,7 +70,20 @@ def token_function(lib, dims, heads):
     return through
 
 
-def decode(size, dtype, compiled):
+def in_place(lib, head):
+    rope = lib.rope(head, 1, offset=CONTEXT - 1)
+    return lambda caches: (rope, lambda x, new: lib.write_position(x, CONTEXT - 1, new))
+
+
+def growing(lib, head):
+    def remember(caches):
+        length = caches[0][0].shape[lib.position_axis]
+        return lib.rope(head, 1, offset=length), lib.append_position
+
+    return remember
+
+
+def decode(size, dtype, compiled, memory=in_place):
     count, dims, heads, hidden = size
 
     def build(lib):
@@ -75,8 +93,9 @@ def decode(size, dtype, compiled):
             shape = (1, CONTEXT, heads, dims // heads)
         x = lib.normal(1, dims, dtype=dtype)
         held = [[[lib.normal(*shape, dtype=dtype) for _ in range(2)] for _ in range(count)]]
-        f = token_function(lib, dims, heads)
-        f = lib.compile_in_place(f) if compiled else f
+        f = token_function(lib, dims, heads, memory(lib, dims // heads))
+        if compiled:
+            f = (lib.compile_in_place if memory is in_place else lib.compile)(f)
 
         def token():
             caches, y = f(held.pop(), x, layers)
@@ -106,3 +125,18 @@ for dtype in ("f32", "bf16"):
                     baseline=None if compiled else decode(size, dtype, True),
                 )
             )
+
+    for compiled in (True, False):
+        layers, dims, heads, hidden = size = SIZES[0]
+        add(
+            Case(
+                f"decode with growing cache, {'compiled' if compiled else 'eager'}",
+                size,
+                decode(size, dtype, compiled, growing),
+                Faster(),
+                dtype=dtype,
+                bytes=weight_bytes(layers, dims, hidden, dtype),
+                waits=False,
+                peers=GROWING_PEERS,
+            )
+        )
