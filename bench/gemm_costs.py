@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """What matrix products take by each scheme: counts of what the scheme does, which are those of
 src/schedule/product_costs.cpp, times microseconds of each, fitted to figures of gemm_tune.py
---survey: those of processors that run vectors of 64 bytes whole ("full"), or half by half
-("half")."""
+--survey: those of processors that run vectors of 64 bytes whole ("full") or half by half ("half"),
+or of 32 bytes alone ("narrow")."""
 
 import json
 import pathlib
@@ -10,25 +10,38 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FIGURES = ROOT / "bench/figures"
-WIDTHS = ("half", "full")
+WIDTHS = ("narrow", "half", "full")
 TABLE = ROOT / "src/schedule/product_costs.inc"
 NOISE = 0.1  # relative; what is slower than the others by more is taken for a disturbance
 
 
-def work_of(dtype, shape):
+def vector_bytes_of(width):
+    return 32 if width == "narrow" else 64
+
+
+def host_width():
+    """That of this processor."""
+    import cermet.core as mx
+
+    vector_bytes, is_full = mx._vector_width()
+    return "full" if is_full else "half" if vector_bytes == 64 else "narrow"
+
+
+def work_of(dtype, width, shape):
     """{scheme: (column of the table, {what: how often})} of [m, n, k, A turned, B turned]."""
     import cermet.core as mx
 
     m, n, k, a_turned, b_turned = shape
-    work = mx._product_work(getattr(mx, dtype), m, n, k, not a_turned, b_turned)
+    sizes = (m, n, k, not a_turned, b_turned)
+    work = mx._product_work(getattr(mx, dtype), *sizes, vector_bytes_of(width))
     return {scheme: (family, counts) for scheme, family, counts in work}
 
 
-def costs_of(columns, dtype, shape):
+def costs_of(columns, dtype, width, shape):
     """{scheme: microseconds}; columns: {column: {what: µs}}"""
     return {
         scheme: sum(columns[family].get(what, 0) * count for what, count in counts.items())
-        for scheme, (family, counts) in work_of(dtype, shape).items()
+        for scheme, (family, counts) in work_of(dtype, width, shape).items()
     }
 
 
@@ -53,11 +66,11 @@ def fit_family(rows):
     return {name: float(f"{us:.4g}") for name, us in fitted if us > 0}
 
 
-def fit(dtype, figures):
+def fit(dtype, width, figures):
     by_family = {}
     for shape, us in figures.items():
         best = min(us.values())
-        for scheme, (family, counts) in work_of(dtype, shape).items():
+        for scheme, (family, counts) in work_of(dtype, width, shape).items():
             if scheme in us:
                 by_family.setdefault(family, []).append((counts, us[scheme], best))
     return {family: fit_family(rows) for family, rows in sorted(by_family.items())}
@@ -91,7 +104,9 @@ def figures_of(dtype, width):
 def fit_all():
     """The table of all that there are figures of: {(dtype, width): {column: {what: µs}}}."""
     of_files = [tuple(path.stem.split("_")[1:]) for path in sorted(FIGURES.glob("gemm_*_*.jsonl"))]
-    return {(dtype, width): fit(dtype, figures_of(dtype, width)) for dtype, width in of_files}
+    return {
+        (dtype, width): fit(dtype, width, figures_of(dtype, width)) for dtype, width in of_files
+    }
 
 
 def write_table(table):
@@ -99,7 +114,7 @@ def write_table(table):
     lines.append("constexpr Costs kCosts[] = {")
     for (dtype, width), columns in table.items():
         lines.append(f"    {{.dtype = Dtype::{dtype},")
-        lines.append(f"     .full_width = {str(width == 'full').lower()},")
+        lines.append(f"     .width = Width::{width},")
         for column, each in columns.items():
             terms = [f"         .{what} = {us:g}" for what, us in each.items()]
             lines += [f"     .{column} = {{", ",\n".join(terms) + "},"]
@@ -112,8 +127,8 @@ def read_table():
     for name, value in re.findall(r"\.(\w+) = ([^,}\s]+)", TABLE.read_text()):
         if name == "dtype":
             dtype = value.removeprefix("Dtype::")
-        elif name == "full_width":
-            columns = table.setdefault((dtype, "full" if value == "true" else "half"), {})
+        elif name == "width":
+            columns = table.setdefault((dtype, value.removeprefix("Width::")), {})
         elif value == "{":
             each = columns.setdefault(name, {})
         else:

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: MIT
 """How matrix products of random shapes fare with the scheme that is chosen, beside the others.
 
-    python bench/gemm_tune.py [--shapes 200] [--dtype float32] [--seed 1] [--most 8192]
-                              [--few 64] [--batch 32] [--from 0] [--count 60] [--use fresh|kept]
+    python bench/gemm_tune.py [--shapes 200] [--dtype float32] [--seed 1] [--least 1]
+                              [--most 8192] [--few 64] [--batch 32] [--from 0] [--count 60]
+                              [--use fresh|kept]
                               [--against fma,panel] [--once] [--save file]
                               [--survey [--again]] [--fit]
 
 M, N and K are drawn from 1 to --most, evenly in their logarithms, and either operand may be a
-transposed view; --few: the lesser of M and N is that at most; --batch: so many such products.
+transposed view; --least: the largest operand has so many elements squared; --few: the lesser of M
+and N is that at most; --batch: so many such products.
 --from and --count take a part.
 What is timed is a call and its evaluation, again and again with the same operands, so that they
 lie in whatever cache holds both, and all threads awake: one that sleeps is woken for long work
@@ -30,7 +32,8 @@ measurement of all shapes and the second one of those that were measured again.
 
 --survey measures for the costs (bench/gemm_costs.py): it adds the least times of each scheme to
 bench/figures/gemm_DTYPE_full.jsonl, or _half.jsonl where the processor runs vectors of 64 bytes
-half by half, with --again of the shapes that are in either; --fit makes the table of costs,
+half by half, _narrow.jsonl where it has none, with --again of the shapes that are in any; --fit
+makes the table of costs,
 src/schedule/product_costs.inc, of all these files:
 
     python bench/gemm_tune.py --survey --dtype float16 --shapes 320 --seed 7
@@ -187,11 +190,13 @@ class Worker:
 # --- The measurement.
 
 
-def draw_shapes(count, seed, most, few, batch):
+def draw_shapes(count, seed, least, most, few, batch):
     rng, shapes = random.Random(seed), []
     while len(shapes) < count:
         m, n, k = (round(2 ** rng.uniform(0, math.log2(most))) for _ in range(3))
         elements = batch * max(m * k, k * n, m * n)
+        if elements < least**2:
+            continue
         if min(m, n) <= few and 2 * batch * m * n * k <= MOST_WORK and elements <= MOST_ELEMENTS:
             shapes.append((m, n, k, rng.random() < 0.25, rng.random() < 0.5, batch))
     return shapes
@@ -240,9 +245,7 @@ def survey(workers, shape):
 
 def survey_into(workers, shapes, dtype):
     """Adds the figures of each shape that several schemes can make."""
-    import cermet.core as mx
-
-    path = gemm_costs.path_of(dtype, "full" if mx._has_full_width() else "half")
+    path = gemm_costs.path_of(dtype, gemm_costs.host_width())
     for shape in shapes:
         us = survey(workers, shape) if min(shape[:2]) > 1 else {}
         if len(us) > 1:
@@ -392,6 +395,7 @@ def main():
     parser.add_argument("--shapes", type=int, default=200)
     parser.add_argument("--dtype", default="float32", choices=list(AGAINST))
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--least", type=int, default=1)
     parser.add_argument("--most", type=int, default=8192)
     parser.add_argument("--few", type=int, default=MOST_ELEMENTS)
     parser.add_argument("--batch", type=int, default=1)
@@ -415,11 +419,11 @@ def main():
     given = arguments.against
     others = PLAIN if arguments.survey else given.split(",") if given else AGAINST[arguments.dtype]
     workers = [Worker(arguments.dtype, s, arguments.use) for s in ["auto", *others]]
-    drawn = (arguments.shapes, arguments.seed, arguments.most, arguments.few, arguments.batch)
-    shapes = draw_shapes(*drawn)
+    drawn = (arguments.least, arguments.most, arguments.few, arguments.batch)
+    shapes = draw_shapes(arguments.shapes, arguments.seed, *drawn)
     if arguments.again:
         known = [gemm_costs.figures_of(arguments.dtype, width) for width in gemm_costs.WIDTHS]
-        shapes = [(*shape, 1) for shape in dict.fromkeys([*known[0], *known[1]])]
+        shapes = [(*shape, 1) for shape in dict.fromkeys(shape for of in known for shape in of)]
     last = arguments.first + (arguments.count or len(shapes))
     from tqdm import tqdm
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""One token through a transformer's layers, batch 1: as fast as the weights can be read. An RMS norm
-stands before attention and before the feed-forward part.
+"""One token through a transformer's layers, batch 1: as fast as the weights can be read. An RMS
+norm stands before attention and before the feed-forward part.
 
 With 128 keys and values, of which one is written in place; or with arrays of them that grow by one
 a token from 128 on, joined anew each time: no token sees sizes that were seen before.

@@ -101,10 +101,10 @@ schedule::ProductShape product_of(PyDtype dtype, int64_t m, int64_t n, int64_t k
 }
 
 nb::list product_work(PyDtype dtype, int64_t m, int64_t n, int64_t k, bool a_along_k,
-                      bool b_along_k) {
+                      bool b_along_k, int vector_bytes) {
   nb::list all;
   for (const schedule::SchemeWork& of :
-       schedule::work_of(product_of(dtype, m, n, k, a_along_k, b_along_k))) {
+       schedule::work_of(product_of(dtype, m, n, k, a_along_k, b_along_k), vector_bytes)) {
     nb::dict counts;
     for (const auto& [name, count] : of.counts) counts[nb::str(name.data(), name.size())] = count;
     all.append(nb::make_tuple(std::string(ir::text_of(of.scheme)), std::string(of.family), counts));
@@ -168,16 +168,21 @@ void init_explain(nb::module_& m) {
       "Plans fun(*args, **kwargs) without running it; fun may be compiled. State that it changes "
       "is put back.");
   m.def("_product_work", &product_work, nb::arg("dtype"), nb::arg("m"), nb::arg("n"), nb::arg("k"),
-        nb::arg("a_along_k"), nb::arg("b_along_k"),
-        "[(scheme, column of the table of costs, {what: how often})] of a product of two arrays.");
+        nb::arg("a_along_k"), nb::arg("b_along_k"), nb::arg("vector_bytes"),
+        "[(scheme, column of the table of costs, {what: how often})] of a product of two arrays on "
+        "a processor with vectors of 32 or 64 bytes.");
   m.def("_product_scheme", &product_scheme, nb::arg("dtype"), nb::arg("m"), nb::arg("n"),
         nb::arg("k"), nb::arg("a_along_k"), nb::arg("b_along_k"), nb::arg("vector_bytes"),
         nb::arg("full_width"), nb::arg("dots"), nb::arg("tiles"),
         "The scheme of a product of two arrays on a processor with vectors of that size, that runs "
         "64 bytes whole, with dot instructions for bfloat16, with tile instructions.");
   m.def(
-      "_has_full_width", [] { return cpu_target().facts().full_width; },
-      "Whether this processor runs vectors of 64 bytes, whole.");
+      "_vector_width",
+      [] {
+        const ir::TargetFacts facts = cpu_target().facts();
+        return nb::make_tuple(facts.vector_bytes, facts.full_width);
+      },
+      "(bytes of a vector register, whether this processor runs 64 bytes whole)");
 }
 
 }  // namespace cermet::python

@@ -4,7 +4,9 @@
 // fma          If A lies along k in memory it is read in place. Items make blocks of C: they pack their block
 //              of the operand that lanes run along (B), multiply block by block over k, and run what
 //              follows the Contract on the finished block. Any other A is packed too, which pays for
-//              wider blocks: an entry point before packs B whole, into a Local of the kernel.
+//              wider blocks: an entry point before packs B whole, into a Local of the kernel. So is any A with
+//              vectors below 64 bytes, past whose narrow panels it goes often: rows that lie far apart
+//              fall out of L2.
 // fma_local    Items pack both operands, so that packed B stays in L2. It is packed once for each block
 //              below another: for products of few rows. Where A is read in place, as with fma, it is fewer rows
 //              to an item: for products that would be one item else.
@@ -52,9 +54,12 @@ constexpr int64_t kBlockRows = 48;      // about so many rows of C has an item
 constexpr int64_t kBlockBytes = 1024;   // of a row of an item's block of C
 constexpr int64_t kPanelBytes = 32768;  // of B: it stays in L1
 constexpr int64_t kMaxDepth = 256;      // of k between two visits to C
-constexpr int64_t kLocalRows = 256;     // as kBlockRows, of items that pack both operands
-constexpr int64_t kLocalBytes = 1536;   // as kBlockBytes; C, A and B of an item stay in L2
-constexpr int64_t kPlaceBytes = 512;    // as kBlockBytes, of items that read A in place
+constexpr int64_t kNarrowRows =
+    72;  // as kBlockRows, with vectors below 64 bytes: a panel of B is so
+constexpr int64_t kNarrowDepth = 384;  // narrow that A goes past it often, from L2; as kMaxDepth
+constexpr int64_t kLocalRows = 256;    // as kBlockRows, of items that pack both operands
+constexpr int64_t kLocalBytes = 1536;  // as kBlockBytes; C, A and B of an item stay in L2
+constexpr int64_t kPlaceBytes = 512;   // as kBlockBytes, of items that read A in place
 constexpr int64_t kPlaceRows = 66;  // as kBlockRows, of these where they are to be many (fma_local)
 constexpr int64_t kPlaceDepth = 384;    // as kMaxDepth, of these
 constexpr int64_t kPiece = 512;         // of k that an item of a split sum takes
@@ -86,9 +91,12 @@ Blocking blocking_of(Scheme scheme, bool in_place, int parts, Dtype acc, Dtype p
             columns, parts > 1 ? kSplitDepth : kTiledDepth / static_cast<int64_t>(size_of(packed)),
             parts,   local ? columns : kTiledPack};
   }
+  const bool narrow = !local && target.vector_bytes < 64;
   const int64_t bytes = in_place ? kPlaceBytes : local ? kLocalBytes : kBlockBytes;
-  const int64_t depth = std::min(kMaxDepth, kPanelBytes / (tiles.tile_columns * size));
-  const int64_t rows = !local                                    ? kBlockRows
+  const int64_t depth =
+      std::min(narrow ? kNarrowDepth : kMaxDepth, kPanelBytes / (tiles.tile_columns * size));
+  const int64_t rows = narrow                                    ? kNarrowRows
+                       : !local                                  ? kBlockRows
                        : in_place && scheme == Scheme::fma_local ? kPlaceRows
                                                                  : kLocalRows;
   return {tiles, round_up(rows, tiles.tile_rows), bytes / size,
@@ -155,10 +163,12 @@ Kernel with_folds(const Kernel& kernel, bool fma) {
 
 // --- As blocks.
 
-// Tiles of large products are read many times, from where they fill cache sets evenly.
+// Tiles of large products are read many times, from where they fill cache sets evenly; with narrow vectors
+// all rows are.
 bool reads_in_place(const ProductAnalysis& analysis, const TargetFacts& target) {
   const Dtype acc = analysis.products[0].contract->acc;
-  if (!takes_tiles(acc, analysis.packed, target)) return true;
+  if (!takes_tiles(acc, analysis.packed, target))
+    return target.vector_bytes >= 64 || analysis.scheme != Scheme::fma;
   if (analysis.scheme == Scheme::amx_panel) return true;
   return analysis.packed == Dtype::bfloat16 && !is_whole(analysis.scheme);
 }

@@ -15,9 +15,10 @@ using ir::Scheme;
 // What is counted; `_l2`: where all does not fit into L2, `_l3` likewise.
 // clang-format off
 #define CERMET_TILE_WORK(X)                                                                        \
-  X(add) X(call) X(out) X(out_l2) X(out_l3) X(out_row) X(pack_a) X(pack_a_along) X(pack_a_row)     \
-  X(pack_across) X(pack_along) X(pack_row) X(read_l2) X(read_l3) X(split) X(split_k) X(strip)      \
-  X(strip_k) X(tile) X(tile_k) X(whole) X(whole_l2) X(whole_l3)
+  X(add) X(call) X(out) X(out_l2) X(out_l3) X(out_row) X(pack_a) X(pack_a_along)        \
+  X(pack_a_row) X(pack_across) X(pack_along) X(pack_row) X(read_l2) X(read_l3) X(split) X(split_k) \
+  X(strip) X(strip_k) X(tile) X(tile_k) X(tile_k_l2) X(whole) X(whole_l2) X(whole_l3)             \
+  X(whole_out_l3)
 #define CERMET_PANEL_WORK(X)                                                                       \
   X(add) X(call) X(end) X(end_row) X(end_turned) X(ends_4) X(ends_8) X(groups_4) X(groups_8)       \
   X(pack_across) X(pack_along) X(pack_unit) X(read_l2) X(read_l3) X(rest_4) X(rest_8) X(sums_l2)   \
@@ -45,11 +46,15 @@ Named named(const TileWork& work) { return {CERMET_TILE_WORK(X)}; }
 Named named(const PanelWork& work) { return {CERMET_PANEL_WORK(X)}; }
 #undef X
 
+// How a processor runs vectors: of 32 bytes alone (narrow), of 64 half by half, or whole.
+enum class Width : int8_t { narrow, half, full };
+
 struct Costs {
   Dtype dtype;  // of operands and result
-  bool full_width;
+  Width width;
   PanelWork panels_across = {}, panels_along = {};
-  TileWork tiles_in_place = {}, tiles_packed = {};
+  TileWork tiles_in_place = {}, tiles_packed = {},
+           tiles_whole = {};  // whole: B is packed so, if narrow
 };
 
 #include "schedule/product_costs.inc"
@@ -57,9 +62,9 @@ struct Costs {
 constexpr Scheme kSchemes[] = {Scheme::fma,   Scheme::fma_local,  Scheme::fma_split_k,
                                Scheme::panel, Scheme::panel_long, Scheme::panel_four};
 constexpr int64_t kThreads = 2;
-constexpr double kVectorNs = 0.2, kLanes = 16;                   // as work is estimated
-constexpr double kL2 = 1 << 20, kL3 = 28 << 20;                  // bytes
-constexpr int64_t kTileRows = 6, kTileColumns = 64, kUnit = 16;  // of k or of rows
+constexpr double kVectorNs = 0.2;                // as work is estimated
+constexpr double kL2 = 1 << 20, kL3 = 28 << 20;  // bytes
+constexpr int64_t kTileRows = 6, kUnit = 16;     // of k or of rows
 constexpr int64_t kPiece = 512;
 constexpr double kNear = 0.95;  // costs are not known better
 // Terms of all sums. Below, a product takes a few microseconds, most of it the same by any scheme, and what differs
@@ -70,11 +75,16 @@ struct CostShape {
   Dtype dtype;
   int64_t m, n, k;
   bool a_along_k, b_along_k;
+  bool narrow;
 
+  double lanes() const { return narrow ? 8 : 16; }
   bool is_turned() const { return n < m; }
   bool larger_along_k() const { return is_turned() ? a_along_k : b_along_k; }
-  // float16 is converted while it is packed.
-  bool in_place() const { return a_along_k && dtype != Dtype::float16; }
+  // What is converted, is so while it is packed.
+  bool in_place(Scheme scheme) const {
+    if (narrow) return a_along_k && dtype == Dtype::float32 && scheme != Scheme::fma;
+    return a_along_k && dtype != Dtype::float16;
+  }
   double bytes() const {
     return static_cast<double>(size_of(dtype)) * static_cast<double>(m * k + k * n + m * n);
   }
@@ -106,25 +116,30 @@ int64_t even_block(int64_t total, int64_t most, int64_t unit) {
 }
 
 TileWork tile_work(Scheme scheme, const CostShape& s) {
-  const bool in_place = s.in_place(), split = scheme == Scheme::fma_split_k;
+  const bool in_place = s.in_place(scheme), split = scheme == Scheme::fma_split_k;
   const bool whole = scheme == Scheme::fma && !in_place;
-  const int64_t depth = (in_place ? 384 : 128) * (s.dtype == Dtype::bfloat16 ? 2 : 1);
+  const bool pairs = s.dtype == Dtype::bfloat16 && !s.narrow;
+  const int64_t packed_depth = !s.narrow ? 128 : whole ? 384 : 256;
+  const int64_t depth = (in_place ? 384 : packed_depth) * (pairs ? 2 : 1);
   const int64_t most_columns = in_place ? 128 : whole ? 256 : 384;
-  const int64_t most_rows = in_place && scheme == Scheme::fma_local ? 66 : whole ? 48 : 258;
+  const int64_t block_rows = s.narrow ? 72 : 48;
+  const int64_t most_rows = in_place && scheme == Scheme::fma_local ? 66 : whole ? block_rows : 258;
+  const int64_t tile_columns = s.narrow ? 16 : 64;
   const int64_t piece = split ? kPiece : s.k, pieces = up(s.k, piece);
-  const int64_t wide = split ? most_columns : even_block(s.n, most_columns, kTileColumns);
+  const int64_t wide = split ? most_columns : even_block(s.n, most_columns, tile_columns);
   const int64_t high = split ? most_rows : even_block(s.m, most_rows, kTileRows);
   const int64_t columns = up(s.n, wide), rows = up(s.m, high);
   const auto visits =
       static_cast<double>(up(piece, depth) * (pieces - 1) + up(s.k - piece * (pieces - 1), depth));
   const auto m = static_cast<double>(s.m), n = static_cast<double>(s.n),
              k = static_cast<double>(s.k), out = m * n;
-  const double ns = out * k * kVectorNs / kLanes;
+  const double ns = out * k * kVectorNs / s.lanes();
   const double largest = part_of(s.n, wide) * part_of(s.m, high) * part_of(s.k, piece);
   const double share = share_of(columns * rows * pieces, ns, largest);
-  const double packing = whole ? share_of(up(s.n, 256) * up(s.k, 128), n * k * 0.1) : share;
+  const double packing =
+      whole ? share_of(up(s.n, most_columns) * up(s.k, packed_depth), n * k * 0.1) : share;
   const double times_packed = whole ? 1 : static_cast<double>(rows), packs = packing * times_packed;
-  const auto tiles = static_cast<double>(up(s.m, kTileRows) * up(s.n, kTileColumns));
+  const auto tiles = static_cast<double>(up(s.m, kTileRows) * up(s.n, tile_columns));
   const auto strips = static_cast<double>(up(s.n, kUnit)), across = static_cast<double>(columns);
   const double reads = (n * k * times_packed + m * k * across) * share;
 
@@ -133,6 +148,8 @@ TileWork tile_work(Scheme scheme, const CostShape& s) {
                    .out_row = m * across * share,
                    .tile = tiles * visits * share,
                    .tile_k = tiles * k * share};
+  // Rows of A go past each narrow panel of B.
+  if (s.narrow && s.bytes() > kL2) work.tile_k_l2 = tiles * k * share;
   if (!in_place) {
     (s.a_along_k ? work.pack_a_along : work.pack_a) = m * k * across * share;
     work.pack_a_row = across * static_cast<double>(rows) * k * share;
@@ -152,10 +169,13 @@ TileWork tile_work(Scheme scheme, const CostShape& s) {
   }
   if (whole) {
     // Written by one item, then read by every block of rows.
-    const double size = s.dtype == Dtype::bfloat16 ? 2 : 4, packed = n * k;
+    const double size = pairs ? 2 : 4, packed = n * k;
     work.whole = 1;
     if (size * packed > kL2) work.whole_l2 = packed * static_cast<double>(rows) * share;
-    if (size * packed > kL3 / 2) work.whole_l3 = packed * (1 + static_cast<double>(rows) * share);
+    if (size * packed > (s.narrow ? kL3 : kL3 / 2)) {
+      work.whole_l3 = packed * ((s.narrow ? 0 : 1) + static_cast<double>(rows) * share);
+      if (s.narrow) work.whole_out_l3 = packed;
+    }
   }
   if (s.bytes() > kL2) work.read_l2 = reads, work.out_l2 = out;
   if (s.bytes() > kL3) work.read_l3 = reads;
@@ -175,7 +195,7 @@ PanelWork panel_work(Scheme scheme, const CostShape& s) {
   const int64_t width = along ? 128 : scheme == Scheme::panel_long ? 4096 : 1024 / size_of(s.dtype);
   const double packing = share_of(panels * up(s.k, 1024), rows * k * 0.1);
   const double share =
-      share_of(up(many, width) * panels * pieces, rows * n * k * kVectorNs / kLanes,
+      share_of(up(many, width) * panels * pieces, rows * n * k * kVectorNs / s.lanes(),
                part_of(many, width) * part_of(s.k, depth) / p);
   const double ending = share_of(up(many, 512) * panels, r * n * 0.3);
   const auto units = static_cast<double>(up(s.k, s.dtype == Dtype::bfloat16 ? 2 * kUnit : kUnit));
@@ -215,8 +235,9 @@ auto with_work(Scheme scheme, const CostShape& s, F f) {
                               : f(work, &Costs::panels_across, "panels_across");
   }
   const TileWork work = tile_work(scheme, s);
-  return s.in_place() ? f(work, &Costs::tiles_in_place, "tiles_in_place")
-                      : f(work, &Costs::tiles_packed, "tiles_packed");
+  if (s.narrow && scheme == Scheme::fma) return f(work, &Costs::tiles_whole, "tiles_whole");
+  return s.in_place(scheme) ? f(work, &Costs::tiles_in_place, "tiles_in_place")
+                            : f(work, &Costs::tiles_packed, "tiles_packed");
 }
 
 double cost_of(Scheme scheme, const CostShape& s, const Costs& costs) {
@@ -231,8 +252,8 @@ bool is_apart(Scheme scheme, const CostShape& s) {
   return scheme != Scheme::panel_long || !s.larger_along_k();
 }
 
-CostShape shape_of(const ProductShape& p) {
-  return {p.dtype, p.m, p.n, p.k, p.a.along_k, p.b.along_k};
+CostShape shape_of(const ProductShape& p, int vector_bytes) {
+  return {p.dtype, p.m, p.n, p.k, p.a.along_k, p.b.along_k, vector_bytes < 64};
 }
 
 // One product of arrays of one dtype, of more than a row.
@@ -241,13 +262,14 @@ bool is_counted(const ProductShape& p) {
          p.k > 0;
 }
 
-// Measured in vectors of 64 bytes without tile instructions.
+// Measured in vectors of 32 or 64 bytes without tile instructions.
 const Costs* costs_of(const ProductShape& p, const ir::TargetFacts& facts) {
-  if (facts.vector_bytes != 64 || facts.amx_bf16 || !is_counted(p)) return nullptr;
-  if (p.dtype == Dtype::bfloat16 && !facts.dot_bf16) return nullptr;
-  const auto* found = std::ranges::find_if(kCosts, [&](const Costs& costs) {
-    return costs.dtype == p.dtype && costs.full_width == facts.full_width;
-  });
+  const bool narrow = facts.vector_bytes == 32;
+  if ((facts.vector_bytes != 64 && !narrow) || facts.amx_bf16 || !is_counted(p)) return nullptr;
+  if (p.dtype == Dtype::bfloat16 && !facts.dot_bf16 && !narrow) return nullptr;
+  const Width width = narrow ? Width::narrow : facts.full_width ? Width::full : Width::half;
+  const auto* found = std::ranges::find_if(
+      kCosts, [&](const Costs& costs) { return costs.dtype == p.dtype && costs.width == width; });
   return found == std::end(kCosts) ? nullptr : found;
 }
 
@@ -262,7 +284,7 @@ Scheme cheapest_of(const ProductShape& p, Scheme given, const ir::TargetFacts& f
   if (is_small(p)) return given;
   const Costs* costs = costs_of(p, facts);
   if (costs == nullptr) return given;
-  const CostShape shape = shape_of(p);
+  const CostShape shape = shape_of(p, facts.vector_bytes);
   std::pair<double, Scheme> least = {kNear * cost_of(given, shape, *costs), given};
   for (const Scheme scheme : kSchemes)
     if (is_apart(scheme, shape))
@@ -271,10 +293,10 @@ Scheme cheapest_of(const ProductShape& p, Scheme given, const ir::TargetFacts& f
   return least.second;
 }
 
-std::vector<SchemeWork> work_of(const ProductShape& p) {
+std::vector<SchemeWork> work_of(const ProductShape& p, int vector_bytes) {
   std::vector<SchemeWork> all;
   if (!is_counted(p)) return all;
-  const CostShape shape = shape_of(p);
+  const CostShape shape = shape_of(p, vector_bytes);
   for (const Scheme scheme : kSchemes)
     if (is_apart(scheme, shape))
       all.push_back(with_work(scheme, shape, [&](const auto& work, auto, std::string_view family) {

@@ -22,7 +22,8 @@ struct SchemeWork {
   std::string_view family;
   std::vector<std::pair<std::string_view, double>> counts;
 };
-// Of each scheme that could make the product, small or not; none where no costs could be known.
-std::vector<SchemeWork> work_of(const ProductShape& product);
+// Of each scheme that could make the product with vectors of 32 or 64 bytes, small or not; none where no costs could
+// be known.
+std::vector<SchemeWork> work_of(const ProductShape& product, int vector_bytes);
 
 }  // namespace cermet::schedule

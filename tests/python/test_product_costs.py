@@ -17,14 +17,19 @@ import cermet.core as mx  # noqa: E402
 import gemm_costs  # noqa: E402
 
 TABLE = gemm_costs.read_table()
-WIDTHS = {"half": False, "full": True}
+WIDTHS = gemm_costs.WIDTHS
 
 
-def chosen(case, dtype, width="half", vector_bytes=64, tiles=False):
+def chosen(case, dtype, width="half", vector_bytes=None, tiles=False):
     m, n, k, a_turned, b_turned = case
     sizes = (m, n, k, not a_turned, b_turned)
-    facts = {"vector_bytes": vector_bytes, "full_width": WIDTHS[width], "tiles": tiles}
-    return mx._product_scheme(getattr(mx, dtype), *sizes, **facts, dots=not tiles)
+    facts = {
+        "vector_bytes": vector_bytes or gemm_costs.vector_bytes_of(width),
+        "full_width": width == "full",
+        "dots": not tiles and width != "narrow",
+        "tiles": tiles,
+    }
+    return mx._product_scheme(getattr(mx, dtype), *sizes, **facts)
 
 
 def is_by_cost(case):
@@ -41,7 +46,7 @@ def drawn(count, wanted=is_by_cost, most=11, seed=5):
     return cases
 
 
-def test_both_widths_have_costs_of_the_same_dtypes():
+def test_all_widths_have_costs_of_the_same_dtypes():
     dtypes = ["bfloat16", "float16", "float32"]
     assert sorted(TABLE) == sorted((dtype, width) for dtype in dtypes for width in WIDTHS)
 
@@ -49,10 +54,12 @@ def test_both_widths_have_costs_of_the_same_dtypes():
 @pytest.mark.parametrize(("dtype", "width"), TABLE)
 def test_the_table_is_that_of_the_figures(dtype, width):
     figures = gemm_costs.figures_of(dtype, width)
-    fitted = gemm_costs.fit(dtype, figures)
+    fitted = gemm_costs.fit(dtype, width, figures)
     for case in list(figures)[::7]:
-        costs = gemm_costs.costs_of(TABLE[dtype, width], dtype, case)
-        assert gemm_costs.costs_of(fitted, dtype, case) == pytest.approx(costs, rel=0.01), case
+        costs = gemm_costs.costs_of(TABLE[dtype, width], dtype, width, case)
+        assert gemm_costs.costs_of(fitted, dtype, width, case) == pytest.approx(costs, rel=0.01), (
+            case
+        )
 
 
 @pytest.mark.parametrize(("dtype", "width"), TABLE)
@@ -60,7 +67,7 @@ def test_nothing_large_costs_much_more_than_the_least(dtype, width):
     by_cost = {case: chosen(case, dtype, width) for case in drawn(200)}
     assert len(set(by_cost.values())) >= 4
     for case, scheme in by_cost.items():
-        costs = gemm_costs.costs_of(TABLE[dtype, width], dtype, case)
+        costs = gemm_costs.costs_of(TABLE[dtype, width], dtype, width, case)
         assert 0.949 * costs[scheme] <= min(costs.values()), case
 
 
@@ -78,12 +85,13 @@ def test_the_figures_bear_the_choice_out(dtype, width):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_the_width_matters_where_costs_decide_alone(dtype):
-    def differ(cases, **facts):
-        return [c for c in cases if len({chosen(c, dtype, w, **facts) for w in WIDTHS}) > 1]
+    def differ(cases, widths=("half", "full"), **facts):
+        return [c for c in cases if len({chosen(c, dtype, w, **facts) for w in widths}) > 1]
 
     large = drawn(200)
     assert len(differ(large)) > 10
-    assert differ(large, tiles=True) == differ(large, vector_bytes=32) == []
+    assert len(differ(large, ("narrow", "half"))) > 10
+    assert differ(large, tiles=True) == differ(large, vector_bytes=16) == []
     assert differ(drawn(200, lambda case: not is_by_cost(case))) == []
 
 
@@ -92,7 +100,7 @@ def test_the_width_matters_where_costs_decide_alone(dtype):
 def test_what_is_chosen_can_make_the_product(dtype, width):
     """Whatever its size. Beside a B that lies along k both kinds of panels are one."""
     for case in drawn(300, lambda case: True, 13):
-        work = gemm_costs.work_of(dtype, case)
+        work = gemm_costs.work_of(dtype, width, case)
         assert chosen(case, dtype, width).replace("panel_long", "panel") in work, case
 
 
@@ -114,7 +122,7 @@ def test_what_the_host_chooses_gives_the_product(dtype):
 
 @pytest.mark.parametrize("features", ["generic", "avx2"])
 def test_shorter_vectors_have_no_full_width(features):
-    script = "import cermet.core as mx; print(mx._has_full_width())"
+    script = "import cermet.core as mx; print(mx._vector_width()[1])"
     assert run(script, CERMET_CPU_FEATURES=features).strip() == "False"
 
 
@@ -141,7 +149,7 @@ def test_work_is_counted():
     """Of 12 x 32 times 32 x 130 in float32, by hand: two tiles of 6 rows by three of 64 columns;
     three panels of 4 rows or two of 8, that take B by 64 or 32 columns."""
     case = (12, 130, 32, False, False)
-    work = gemm_costs.work_of("float32", case)
+    work = gemm_costs.work_of("float32", "half", case)
     assert list(work) == ["fma", "fma_local", "panel", "panel_long", "panel_four"]  # k is short
     tiles, counts = work["fma"]
     assert tiles == "tiles_in_place"
@@ -152,9 +160,9 @@ def test_work_is_counted():
     counts = work["panel_four"][1]
     assert counts["tile_k_4"] == 3 * 2 * 32 and counts["rest_4"] == 3 * 1 * 2
     assert counts.get("whole", 0) == 0  # B is packed by the items, as A is read in place
-    packed = gemm_costs.work_of("float16", case)
+    packed = gemm_costs.work_of("float16", "half", case)
     assert packed["fma"][1]["whole"] == 1 and packed["fma_local"][1]["whole"] == 0
-    work = gemm_costs.work_of("float32", (12, 130, 1025, False, False))
+    work = gemm_costs.work_of("float32", "half", (12, 130, 1025, False, False))
     assert work["fma_split_k"][1]["add"] == 3 * 12 * 130
 
 
