@@ -89,7 +89,9 @@ void LaneAnalysis::walk(const std::vector<Stmt>& stmts) {
   for (const Stmt& stmt : stmts) {
     if (const For* inner = std::get_if<For>(&stmt)) inner_axes_.insert(inner->axes[0]);
     for_each_expr(stmt, [&](ExprId id) { visit(id); });
-    simple_ = simple_ && (std::holds_alternative<Let>(stmt) || std::holds_alternative<Store>(stmt));
+    simple_ =
+        simple_ && (std::holds_alternative<Let>(stmt) || std::holds_alternative<Store>(stmt) ||
+                    std::holds_alternative<Fold>(stmt));
     if (const Let* s = std::get_if<Let>(&stmt)) {
       define(s->value, std::max(spread(s->expr), Spread::uniform), s->expr);
     } else if (const Fold* s = std::get_if<Fold>(&stmt)) {
@@ -133,29 +135,42 @@ class UsualWalk {
   UsualWalk(const Kernel& kernel, const LaneAnalysis& analysis)
       : kernel_(kernel), analysis_(analysis) {}
 
+  struct Chain {
+    int integers = 0;  // integer ops one after the other that end with this one
+    int floats = 0;    // ops of floats, among which others may stand
+    void add(Chain other) {
+      integers = std::max(integers, other.integers);
+      floats = std::max(floats, other.floats);
+    }
+  };
+
   int cost() const { return cost_; }
-  int longest() const { return longest_; }
-  // Integer ops one after the other that end with this one.
-  int chain(ExprId id) {
+  Chain longest() const { return longest_; }
+  Chain chain(ExprId id) {
     id = analysis_.behind(id);
-    if (analysis_.spread(id) != Spread::varying) return 0;
+    if (analysis_.spread(id) != Spread::varying) return {};
     if (const auto known = chains_.find(id); known != chains_.end()) return known->second;
     const Expr& e = kernel_[id];
-    int most = 0;
-    if (e.kind == ExprKind::rare) most = std::max(chain(e.operands[0]), chain(e.operands[1]));
-    else for_each_operand(e, [&](ExprId operand) { most = std::max(most, chain(operand)); });
+    Chain most;
+    if (e.kind == ExprKind::rare) {
+      for (const int i : {0, 1}) most.add(chain(e.operands[static_cast<size_t>(i)]));
+    } else {
+      for_each_operand(e, [&](ExprId operand) { most.add(chain(operand)); });
+    }
     if (e.kind == ExprKind::op || e.kind == ExprKind::load) ++cost_;
-    if (e.kind == ExprKind::op && is_integer(e.dtype)) ++most;
-    else if (e.kind != ExprKind::rare) most = 0;
-    longest_ = std::max(longest_, most);
+    if (e.kind == ExprKind::op && is_integer(e.dtype)) ++most.integers;
+    else if (e.kind != ExprKind::rare) most.integers = 0;
+    if (e.kind == ExprKind::op && is_floating(e.dtype)) ++most.floats;
+    longest_.add(most);
     return chains_[id] = most;
   }
 
  private:
   const Kernel& kernel_;
   const LaneAnalysis& analysis_;
-  std::unordered_map<ExprId, int> chains_;
-  int cost_ = 0, longest_ = 0;
+  std::unordered_map<ExprId, Chain> chains_;
+  int cost_ = 0;
+  Chain longest_;
 };
 
 }  // namespace
@@ -169,7 +184,8 @@ const UsualCost& LaneAnalysis::usual() const {
     if (std::holds_alternative<Store>(stmt) || std::holds_alternative<Update>(stmt)) ++usual_->cost;
   });
   usual_->cost += walk.cost();
-  usual_->integer_chain = walk.longest();
+  usual_->integer_chain = walk.longest().integers;
+  usual_->float_chain = walk.longest().floats;
   return *usual_;
 }
 

@@ -46,6 +46,7 @@ struct StridedLoad {
 struct UsualCost {
   int cost = 0;           // ops and accesses
   int integer_chain = 0;  // the most integer ops of which each waits for the one before
+  int float_chain = 0;    // the most ops of floats, likewise
 };
 
 class LaneAnalysis {
