@@ -356,7 +356,7 @@ AxisList shared_axes(const array& cotangent, const Shape& shape) {
 array gradient_graph(const OpCall& c) {
   const auto& [attention, k] = c.get<AttentionGradientParams>();
   const auto [input, step] = role_of(attention, k);
-  const auto inputs = c.inputs.first(c.inputs.size() - 1);
+  const auto inputs = std::span<const array>(c.inputs).first(c.inputs.size() - 1);
   const Terms t = terms_of(attention, inputs);
   const array g = grouped(widened(c.inputs.back()), c.inputs[1].shape()[1]);
   const auto by_head = [](const array& a) { return flatten(a, 1, 2); };
