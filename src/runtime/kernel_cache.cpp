@@ -31,7 +31,9 @@ constexpr size_t kMostKernels = 4096;  // in memory beside those that programs h
 struct Entry {
   std::mutex making;
   std::atomic<bool> made = false;
-  KernelPtr kernel;    // once made
+  KernelPtr kernel;  // once made
+  // What the next finding counts as: of a kernel that was only asked for, the file that it came from.
+  std::atomic<Counter> counts_as = Counter::kernel_hits_memory;
   uint64_t found = 0;  // the last time, in findings of all kernels
   // By a program, or by who makes it.
   bool is_held() const { return !made.load(std::memory_order_acquire) || kernel.use_count() > 1; }
@@ -60,34 +62,23 @@ class KernelCache {
     const InForkGate running(gate());
     std::lock_guard lock(entry->making);
     if (entry->made.load(std::memory_order_acquire)) return hit(hash, *entry);
-    KernelPtr kernel = from_file(hash);
-    if (kernel == nullptr) kernel = compile(hash, make(), polls);
-    entry->kernel = std::move(kernel);
+    if (auto [kernel, counter] = from_file(hash); kernel != nullptr) {
+      count(counter);
+      entry->kernel = std::move(kernel);
+    } else {
+      entry->kernel = compile(hash, make(), polls);
+    }
     entry->made.store(true, std::memory_order_release);
     return entry->kernel;
   }
 
   // What find would not have to compile.
   KernelPtr find_compiled(const ir::Hash& hash) {
-    {
-      std::lock_guard lock(mutex_);
-      const auto it = entries_.find(hash);
-      if (it != entries_.end() && it->second->made.load(std::memory_order_acquire)) {
-        it->second->found = ++findings_;
-        return hit(hash, *it->second);
-      }
-    }
-    const InForkGate running(gate());
-    KernelPtr kernel = from_file(hash);
-    if (kernel == nullptr) return nullptr;
-    const std::shared_ptr<Entry> entry = entry_of(hash);
-    std::lock_guard lock(entry->making);
-    if (!entry->made.load(std::memory_order_acquire)) {
-      entry->kernel = std::move(kernel);
-      entry->made.store(true, std::memory_order_release);
-    }
-    return entry->kernel;
+    const std::shared_ptr<Entry> entry = compiled_entry(hash);
+    return entry == nullptr ? nullptr : hit(hash, *entry);
   }
+
+  bool is_compiled(const ir::Hash& hash) { return compiled_entry(hash) != nullptr; }
 
   void clear() {
     std::lock_guard lock(mutex_);
@@ -122,9 +113,34 @@ class KernelCache {
     hold_over_fork(ForkLevel::cache, mutex_);
   }
 
-  static KernelPtr hit(const ir::Hash& hash, const Entry& entry) {
-    count(Counter::kernel_hits_memory);
-    if (log_enabled(LogTopic::kernel))
+  // Made, or null.
+  std::shared_ptr<Entry> compiled_entry(const ir::Hash& hash) {
+    {
+      std::lock_guard lock(mutex_);
+      const auto it = entries_.find(hash);
+      if (it != entries_.end() && it->second->made.load(std::memory_order_acquire)) {
+        it->second->found = ++findings_;
+        return it->second;
+      }
+    }
+    const InForkGate running(gate());
+    auto [kernel, counter] = from_file(hash);
+    if (kernel == nullptr) return nullptr;
+    std::shared_ptr<Entry> entry = entry_of(hash);
+    std::lock_guard lock(entry->making);
+    if (!entry->made.load(std::memory_order_acquire)) {
+      entry->kernel = std::move(kernel);
+      entry->counts_as.store(counter, std::memory_order_relaxed);
+      entry->made.store(true, std::memory_order_release);
+    }
+    return entry;
+  }
+
+  static KernelPtr hit(const ir::Hash& hash, Entry& entry) {
+    const Counter counter =
+        entry.counts_as.exchange(Counter::kernel_hits_memory, std::memory_order_relaxed);
+    count(counter);
+    if (counter == Counter::kernel_hits_memory && log_enabled(LogTopic::kernel))
       log_line(LogTopic::kernel, "{} {} ({}) from memory", hash.hex(), entry.kernel->name,
                entry.kernel->form);
     return entry.kernel;
@@ -169,7 +185,8 @@ class KernelCache {
     return handle;
   }
 
-  static KernelPtr from_file(const ir::Hash& hash) {
+  // And what finding it there counts as.
+  static std::pair<KernelPtr, Counter> from_file(const ir::Hash& hash) {
     const Clock::time_point start = Clock::now();
     const char* where = "seed";
     std::optional<StoredKernel> stored = KernelSeed::get().load(hash);
@@ -177,12 +194,11 @@ class KernelCache {
       where = "disk";
       stored = KernelDisk::get().load(disk_key(hash));
     }
-    if (!stored) return nullptr;
+    if (!stored) return {nullptr, Counter::kernel_hits_memory};
     KernelPtr kernel = load(std::move(*stored));
-    count(*where == 's' ? Counter::kernel_hits_seed : Counter::kernel_hits_disk);
     log_line(LogTopic::kernel, "{} {} ({}) from {} in {:.2f} ms", hash.hex(), kernel->name,
              kernel->form, where, ms_since(start));
-    return kernel;
+    return {kernel, *where == 's' ? Counter::kernel_hits_seed : Counter::kernel_hits_disk};
   }
 
   KernelPtr compile(const ir::Hash& hash, const ir::Kernel& kernel, bool polls) {
@@ -248,6 +264,8 @@ KernelPtr find_polling_kernel(const ir::Hash& hash, const std::function<ir::Kern
 KernelPtr find_compiled_kernel(const ir::Hash& hash) {
   return KernelCache::get().find_compiled(hash);
 }
+
+bool is_kernel_compiled(const ir::Hash& hash) { return KernelCache::get().is_compiled(hash); }
 
 void drop_kernels() { KernelCache::get().clear(); }
 
