@@ -66,7 +66,9 @@ struct CompiledGraph::Instance {
   std::vector<size_t> used;                // 0: not; else how the program wants the input aligned
   std::vector<std::pair<Dtype, Shape>> outputs;
   std::vector<uint32_t> scalar_exprs;
-  std::vector<Number> values;  // of all expressions
+  std::vector<Number> values;      // of all expressions
+  mutable uint64_t last_used = 0;  // among all uses; under the graph's lock
+  size_t launch_count() const { return program == nullptr ? 0 : program->launches.size(); }
 };
 
 CompiledGraph::CompiledGraph(std::shared_ptr<const Symbols> symbols, const Arrays& placeholders,
@@ -136,8 +138,32 @@ CompiledGraph::InstancePtr CompiledGraph::known(std::span<const Number> symbols)
   const auto alike = instances_.find(hash_of(symbols));
   if (alike == instances_.end()) return nullptr;
   for (const InstancePtr& instance : alike->second)
-    if (is_for(*instance, symbols) && !is_outrun(*instance)) return last_ = instance;
+    if (is_for(*instance, symbols) && !is_outrun(*instance)) return use(instance);
   return nullptr;
+}
+
+CompiledGraph::InstancePtr CompiledGraph::use(InstancePtr instance) const {
+  instance->last_used = ++uses_;
+  return last_ = std::move(instance);
+}
+
+void CompiledGraph::drop_oldest() const {
+  uint64_t oldest = UINT64_MAX, hash = 0;
+  for (const auto& [key, alike] : instances_) {
+    for (const InstancePtr& instance : alike) {
+      if (instance->last_used >= oldest) continue;
+      oldest = instance->last_used;
+      hash = key;
+    }
+  }
+  const auto found = instances_.find(hash);
+  std::erase_if(found->second, [&](const InstancePtr& instance) {
+    if (instance->last_used != oldest) return false;
+    --instance_count_;
+    launch_count_ -= instance->launch_count();
+    return true;
+  });
+  if (found->second.empty()) instances_.erase(found);
 }
 
 CompiledGraph::InstancePtr CompiledGraph::find(std::span<const array> inputs,
@@ -146,19 +172,23 @@ CompiledGraph::InstancePtr CompiledGraph::find(std::span<const array> inputs,
   std::lock_guard guard(lock_);
   if (InstancePtr instance = known(symbols)) return instance;
   const uint64_t hash = hash_of(symbols);
-  for (InstancePtr& instance : instances_[hash])
-    if (is_for(*instance, symbols)) return last_ = instance = make(inputs, symbols, true);
-  constexpr size_t kMaxInstances = 256, kFew = 4;  // so many are kept of any size
-  if (instance_count_ >= kMaxInstances ||
-      (instance_count_ >= kFew && launch_count_ >= kMaxKeptLaunches)) {
-    instances_.clear();
-    instance_count_ = launch_count_ = 0;
+  if (const auto alike = instances_.find(hash); alike != instances_.end()) {
+    for (InstancePtr& instance : alike->second) {
+      if (!is_for(*instance, symbols)) continue;
+      InstancePtr whole = make(inputs, symbols, true);
+      launch_count_ += whole->launch_count() - instance->launch_count();
+      return use(instance = std::move(whole));
+    }
   }
+  constexpr size_t kMaxInstances = 256, kFew = 4;  // so many are kept of any size
+  while (instance_count_ >= kMaxInstances ||
+         (instance_count_ >= kFew && launch_count_ >= kMaxKeptLaunches))
+    drop_oldest();
   InstancePtr instance = make(inputs, symbols);
-  instance_count_++;
-  if (instance->program != nullptr) launch_count_ += instance->program->launches.size();
+  ++instance_count_;
+  launch_count_ += instance->launch_count();
   instances_[hash].push_back(instance);
-  return last_ = instance;
+  return use(std::move(instance));
 }
 
 bool CompiledGraph::finish(const Instance& instance, std::span<const Number> symbols,

@@ -98,6 +98,26 @@ def test_known_sizes_are_not_planned_again():
     assert mx.counters()["programs_built"] == before
 
 
+def test_of_many_sizes_those_used_last_are_kept():
+    most = 256
+    compiled = mx.compile(lambda x: mx.sin(x) + 1)
+    inputs = [mx.ones((n,)) for n in range(most + 3)]
+    mx.eval(inputs)
+
+    def built_at(*sizes):
+        before = mx.counters()["programs_built"]
+        for n in sizes:
+            np.testing.assert_allclose(np.array(compiled(inputs[n])), np.sin(1) + 1, rtol=1e-6)
+        return mx.counters()["programs_built"] - before
+
+    first, *others = range(2, most + 2)
+    assert built_at(first, *others) == most
+    assert built_at(first) == 0  # now the second is the oldest
+    assert built_at(most + 2) == 1
+    assert built_at(first, *others[1:]) == 0
+    assert built_at(others[0]) == 1
+
+
 def test_sizes_of_one_are_another_trace():
     assert traces_of(lambda x, y: x * y, [(normal(3), normal(3)), (normal(3), normal(1))]) == 2
 
