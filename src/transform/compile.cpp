@@ -61,7 +61,7 @@ array placeholder(const Shape& shape, Dtype dtype) {
 
 // The trace at one set of sizes.
 struct CompiledGraph::Instance {
-  std::vector<int64_t> key;                // values of the structural symbols
+  std::vector<uint64_t> key;               // bits of the structural symbols
   std::shared_ptr<const Program> program;  // null: the trace does not hold for them
   std::vector<size_t> used;                // 0: not; else how the program wants the input aligned
   std::vector<std::pair<Dtype, Shape>> outputs;
@@ -97,13 +97,15 @@ CompiledGraph::CompiledGraph(std::shared_ptr<const Symbols> symbols, const Array
 CompiledGraph::InstancePtr CompiledGraph::make(std::span<const array> inputs,
                                                std::span<const Number> symbols, bool fused) const {
   auto instance = std::make_shared<Instance>();
-  for (size_t i : structural_) instance->key.push_back(symbols[i].integer);
+  for (size_t i : structural_) instance->key.push_back(Symbols::bits_of(symbols[i]));
   std::vector<Shape> shapes;
   for (const array& input : inputs) shapes.push_back(input.shape());
   auto replayed = replay(*symbols_, placeholders_, outputs_, shapes, symbols);
   if (!replayed) return instance;
   instance->program = build_program(replayed->graph, fused ? Sight::settled : Sight::usual, [&] {
-    return fmt::format("compile at sizes [{}]", fmt::join(instance->key, " "));
+    std::vector<std::string> sizes;
+    for (size_t i : structural_) sizes.push_back(text_of(symbols[i]));
+    return fmt::format("compile at sizes [{}]", fmt::join(sizes, " "));
   });
   instance->used.resize(inputs.size(), 0);
   for (const Program::Value& value : instance->program->values) {
@@ -118,7 +120,7 @@ CompiledGraph::InstancePtr CompiledGraph::make(std::span<const array> inputs,
 
 bool CompiledGraph::is_for(const Instance& instance, std::span<const Number> symbols) const {
   for (size_t i = 0; i < structural_.size(); ++i)
-    if (instance.key[i] != symbols[structural_[i]].integer) return false;
+    if (instance.key[i] != Symbols::bits_of(symbols[structural_[i]])) return false;
   return true;
 }
 
@@ -128,8 +130,7 @@ bool CompiledGraph::is_outrun(const Instance& instance) {
 
 uint64_t CompiledGraph::hash_of(std::span<const Number> symbols) const {
   uint64_t hash = 0;
-  for (size_t i : structural_)
-    hash = (hash ^ static_cast<uint64_t>(symbols[i].integer)) * 0x9e3779b97f4a7c15u;
+  for (size_t i : structural_) hash = (hash ^ Symbols::bits_of(symbols[i])) * 0x9e3779b97f4a7c15u;
   return hash;
 }
 
