@@ -126,6 +126,18 @@ void def_operators(Class& c) {
     return result ? traced_number_object(*result)
                   : nb::steal(PyNumber_Negative(looked_at(a).ptr()));
   });
+  static constexpr std::pair<const char*, Op> roundings[] = {{"__floor__", Op::floor},
+                                                             {"__ceil__", Op::ceil},
+                                                             {"__trunc__", Op::truncate},
+                                                             {"__round__", Op::round}};
+  for (auto [name, op] : roundings)
+    c.def(name, [name = name, op = op](nb::object a, nb::args digits) -> nb::object {
+      const Number n = traced_number(a);
+      const bool to_int = active && digits.size() == 0;
+      if (to_int && n.kind == Number::Kind::integer) return a;
+      const auto result = to_int ? active->apply(op, n) : std::nullopt;
+      return result ? traced_number_object(*result) : looked_at(a).attr(name)(*digits);
+    });
   c.def("__pos__", [](nb::object a) { return a; });
   c.def("__abs__", [](nb::handle a) { return nb::steal(PyNumber_Absolute(looked_at(a).ptr())); });
   c.def("__invert__", [](nb::handle a) { return nb::steal(PyNumber_Invert(looked_at(a).ptr())); });
@@ -150,8 +162,6 @@ void def_conversions(Class& c) {
   c.def("__format__", [](nb::handle a, nb::str spec) {
     return nb::steal(PyObject_Format(looked_at(a).ptr(), spec.ptr()));
   });
-  for (const char* name : {"__round__", "__trunc__", "__floor__", "__ceil__"})
-    c.def(name, [name](nb::handle a, nb::args args) { return looked_at(a).attr(name)(*args); });
   c.def("__copy__", [](nb::object a) { return a; });
   c.def("__deepcopy__", [](nb::object a, nb::handle) { return a; });
   c.def("__getattr__", [](nb::handle a, const std::string& name) {

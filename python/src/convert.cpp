@@ -320,19 +320,40 @@ nb::object number_object(const void* from, Dtype dtype) {
       dtype, [&]<typename T>(std::type_identity<T>) { return nb::steal(new_number<T>(from)); });
 }
 
+// A list that is filled item by item. One that is given up has no more than was filled: to walk the places
+// of a long list takes long, even where nothing is there.
+class FilledList {
+ public:
+  explicit FilledList(int64_t size) : list_(nb::steal(PyList_New(size))) {
+    if (!list_.is_valid()) nb::raise_python_error();
+  }
+  ~FilledList() {
+    if (list_.is_valid()) Py_SET_SIZE(reinterpret_cast<PyVarObject*>(list_.ptr()), filled_);
+  }
+  FilledList(const FilledList&) = delete;
+  FilledList& operator=(const FilledList&) = delete;
+
+  void add(PyObject* item) {  // taken over
+    if (item == nullptr) nb::raise_python_error();
+    PyList_SET_ITEM(list_.ptr(), filled_++, item);
+  }
+  nb::object take() { return std::move(list_); }
+
+ private:
+  nb::object list_;
+  Py_ssize_t filled_ = 0;
+};
+
 nb::object nested_list(const array& a, const char* data, int axis, SparsePoll& poll) {
   if (axis == a.ndim()) return number_object(data, a.dtype());
   const int64_t step =
       a.node()->layout.strides[static_cast<size_t>(axis)] * static_cast<int64_t>(a.itemsize());
   const int64_t n = a.shape()[axis];
-  nb::object list = nb::steal(PyList_New(n));
-  if (!list.is_valid()) nb::raise_python_error();
+  FilledList list(n);
   const auto fill = [&](auto&& item) {
     for (int64_t i = 0; i < n; i++) {
       poll.turn();
-      PyObject* object = item(data + i * step);
-      if (object == nullptr) nb::raise_python_error();
-      PyList_SET_ITEM(list.ptr(), i, object);
+      list.add(item(data + i * step));
     }
   };
   if (axis + 1 < a.ndim()) {
@@ -340,7 +361,7 @@ nb::object nested_list(const array& a, const char* data, int axis, SparsePoll& p
   } else {
     visit_dtype(a.dtype(), [&]<typename T>(std::type_identity<T>) { fill(new_number<T>); });
   }
-  return list;
+  return list.take();
 }
 
 // The lists of a broadcast array, or of one with empty rows, may be far larger than the array.

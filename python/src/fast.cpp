@@ -22,12 +22,12 @@ array offset_array(handle offset) {
   return full(Shape{}, to_typed_number("rope", offset, Dtype::int32).number, Dtype::int32);
 }
 
-array attention(const array& q, const array& k, const array& v, std::optional<double> scale,
+array attention(const array& q, const array& k, const array& v, std::optional<Number> scale,
                 handle mask, handle sinks, bool, handle stream) {
   constexpr const char* op = "scaled_dot_product_attention";
   CERMET_CHECK(q.ndim() == 4, value, op, "q has shape {}; it must be (batch, heads, length, width)",
                q.shape().to_string());
-  const double factor = scale ? *scale : 1.0 / std::sqrt(static_cast<double>(q.shape(-1)));
+  const Number factor = scale ? *scale : number(1.0 / std::sqrt(static_cast<double>(q.shape(-1))));
   std::string kind;
   OptionalArray values;
   if (nb::isinstance<nb::str>(mask)) {
@@ -63,8 +63,8 @@ void init_fast(nb::module_& parent) {
       "(x - mean) / sqrt(var + eps) * weight + bias over the last axis.");
   m.def(
       "rope",
-      [](const array& a, int dims, bool traditional, std::optional<double> base, double scale,
-         handle offset, handle freqs, handle s) {
+      [](const array& a, int dims, bool traditional, std::optional<double> base,
+         const Number& scale, handle offset, handle freqs, handle s) {
         return fast::rope(a, dims, traditional, base, scale, offset_array(offset),
                           optional_array(freqs), to_stream_arg(s));
       },

@@ -356,7 +356,7 @@ AxisList shared_axes(const array& cotangent, const Shape& shape) {
 array gradient_graph(const OpCall& c) {
   const auto& [attention, k] = c.get<AttentionGradientParams>();
   const auto [input, step] = role_of(attention, k);
-  const auto inputs = c.inputs.first(c.inputs.size() - 1);
+  const auto inputs = std::span<const array>(c.inputs).first(c.inputs.size() - 1);
   const Terms t = terms_of(attention, inputs);
   const array g = grouped(widened(c.inputs.back()), c.inputs[1].shape()[1]);
   const auto by_head = [](const array& a) { return flatten(a, 1, 2); };
@@ -585,7 +585,7 @@ constinit const OpRow rows::attention_gradient = {
 };
 
 array fast::scaled_dot_product_attention(const array& q, const array& k, const array& v,
-                                         double scale, const std::string& mask_kind,
+                                         const Number& scale, const std::string& mask_kind,
                                          const std::optional<array>& mask,
                                          const std::optional<array>& sinks, const S& s) {
   check_shapes(q, k, v);
@@ -595,10 +595,15 @@ array fast::scaled_dot_product_attention(const array& q, const array& k, const a
   CERMET_CHECK(mask_kind.empty() || mask_kind == "causal" || mask_kind == "array", value, kName,
                "the mask is '{}'; use 'causal' or an array", mask_kind);
   AttentionParams p;
-  p.scale = scale;
   p.causal = mask_kind == "causal";
   p.has_sinks = sinks.has_value();
   Arrays inputs{astype(q, dtype, s), astype(k, dtype, s), astype(v, dtype, s)};
+  if (scale.expr != 0) {  // open in a trace
+    p.scaled = static_cast<int64_t>(AttentionScale::times);
+    inputs.push_back(full({}, scale, wide_dtype(dtype), s));
+  } else {
+    p.scale = convert_number(scale, Dtype::float64).real_imag.real();
+  }
   if (mask) {
     Shape scores = q.shape();
     scores.dim(3) = k.shape().dim(2);
@@ -617,6 +622,13 @@ array fast::scaled_dot_product_attention(const array& q, const array& k, const a
   if (is_one(q.shape().dim(3)) || is_one(v.shape().dim(3)))
     if (auto result = attention::as_kernel(inputs, p, s)) return *result;
   return make_node(rows::scaled_dot_product_attention, std::move(inputs), p, s);
+}
+
+array fast::scaled_dot_product_attention(const array& q, const array& k, const array& v,
+                                         double scale, const std::string& mask_kind,
+                                         const std::optional<array>& mask,
+                                         const std::optional<array>& sinks, const S& s) {
+  return scaled_dot_product_attention(q, k, v, number(scale), mask_kind, mask, sinks, s);
 }
 
 // Products of one feature have no axis for a kernel to sum over: they get a second one of zeros.

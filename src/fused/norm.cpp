@@ -14,7 +14,8 @@ constexpr double kOne = 1;
 
 Dtype result_dtype(const OpCall& call) {
   Dtype dtype = call.inputs[0].dtype();
-  for (const array& input : call.inputs.subspan(1)) dtype = promote(dtype, input.dtype());
+  for (const array& input : std::span<const array>(call.inputs).subspan(1))
+    dtype = promote(dtype, input.dtype());
   return dtype;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Rotary position embedding (Su et al., "RoFormer", 2021) as a graph of plain rows: pairs of
-// features turn by position * scale / frequency. Frequencies are computed in float64 and angles in
-// float32, for float64 arrays in float64.
+// features turn by position * scale / frequency. Positions are integers of 64 bits, frequencies are
+// computed in float64 and angles in float32, for float64 arrays in float64.
 #include <cmath>
 
 #include "ops/rules.h"
@@ -18,7 +18,7 @@ Dtype angle_dtype(Dtype dtype) { return dtype == Dtype::float64 ? Dtype::float64
 array inverse_frequencies(const OpCall& c) {
   const RopeParams& p = c.get<RopeParams>();
   const Dtype dtype = angle_dtype(c.inputs[0].dtype());
-  if (p.has_freqs) return reciprocal(astype(c.inputs[2], dtype));
+  if (p.has_freqs) return reciprocal(astype(c.inputs.back(), dtype));
   const array pair =
       arange(number(int64_t{0}), number(int64_t{p.dims / 2}), number(int64_t{1}), Dtype::float64);
   return astype(exp2(pair * (-2 * std::log2(p.base) / p.dims)), dtype);
@@ -31,11 +31,14 @@ array angles(const OpCall& c) {
   const array& offset = c.inputs[1];
   const Dim& length = x.shape().dim(x.ndim() - 2);
   array position = reshape(
-      arange(number(int64_t{0}), number(length), number(int64_t{1}), Dtype::int32), {length, 1});
+      arange(number(int64_t{0}), number(length), number(int64_t{1}), offset.dtype()), {length, 1});
   ShapeList offset_shape(offset.ndim() == 0 ? 2 : x.ndim(), 1);
   if (offset.ndim() > 0) offset_shape[0] = offset.shape().dim(0);
   position = position + reshape(offset, offset_shape);
-  return astype(position, angle_dtype(x.dtype())) * p.scale * inverse_frequencies(c);
+  const array real = astype(position, angle_dtype(x.dtype()));
+  // Reshaped, it is not built anew: its value may be given at each run.
+  const array scaled = p.has_scale ? real * reshape(c.inputs[2], {1, 1}) : real * p.scale;
+  return scaled * inverse_frequencies(c);
 }
 
 array last_axis_part(const array& a, int64_t first, const Dim& size) {
@@ -115,14 +118,25 @@ constinit const OpRow rows::rope = {
 };
 
 array fast::rope(const array& x, int dims, bool traditional, std::optional<double> base,
-                 double scale, const array& offset, const std::optional<array>& freqs, const S& s) {
+                 const Number& scale, const array& offset, const std::optional<array>& freqs,
+                 const S& s) {
   check_rope(x, dims, base, offset, freqs);
-  Arrays inputs{x, astype(offset, Dtype::int32, s)};
-  if (freqs) inputs.push_back(astype(*freqs, angle_dtype(x.dtype()), s));
-  constexpr double kUnusedBase = 1;
-  return make_node(
-      rows::rope, std::move(inputs),
-      RopeParams{dims, traditional, base.value_or(kUnusedBase), scale, freqs.has_value()}, s);
+  constexpr double kUnused = 1;
+  RopeParams p{.dims = dims, .traditional = traditional, .base = base.value_or(kUnused)};
+  const Dtype angle = angle_dtype(x.dtype());
+  const Dtype position = offset.dtype() == Dtype::uint64 ? Dtype::uint64 : Dtype::int64;
+  Arrays inputs{x, astype(offset, position, s)};
+  p.has_scale = scale.expr != 0;
+  if (p.has_scale) inputs.push_back(full({}, scale, angle, s));
+  else p.scale = convert_number(scale, Dtype::float64).real_imag.real();
+  p.has_freqs = freqs.has_value();
+  if (freqs) inputs.push_back(astype(*freqs, angle, s));
+  return make_node(rows::rope, std::move(inputs), p, s);
+}
+
+array fast::rope(const array& x, int dims, bool traditional, std::optional<double> base,
+                 double scale, const array& offset, const std::optional<array>& freqs, const S& s) {
+  return rope(x, dims, traditional, base, number(scale), offset, freqs, s);
 }
 
 }  // namespace cermet

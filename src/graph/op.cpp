@@ -84,6 +84,12 @@ void bound_laziness(Node& node) {
   node.set_pending(1, 0);
 }
 
+void throw_too_few(const OpRow& row, size_t k, size_t given) {
+  // The last of none is argument -1.
+  fail(ErrorKind::value, row.name, "{} arguments were given; it takes at least {}", given,
+       k < SIZE_MAX ? k + 1 : 1);
+}
+
 const OpRow& row_of(OpId id) { return *all_rows()[static_cast<size_t>(id)]; }
 
 std::span<const OpRow* const> all_rows() {

@@ -25,11 +25,41 @@ struct Required {
   constexpr operator const T&() const { return value; }
 };
 
+// Raises [op] value: argument k was read, counted from 0, of so many that were given.
+[[noreturn]] void throw_too_few(const OpRow& row, size_t k, size_t given);
+
+// A list of what an op is given, for its rules. To read past its end raises [op] value: rows are written
+// outside the library, too.
+template <typename T>
+class Given {
+ public:
+  Given(const OpRow& row, std::span<const T> items) : row_(&row), items_(items) {}
+
+  const T& operator[](size_t k) const {
+    if (k >= items_.size()) [[unlikely]]
+      throw_too_few(*row_, k, items_.size());
+    return items_[k];
+  }
+  const T& front() const { return (*this)[0]; }
+  const T& back() const { return (*this)[items_.size() - 1]; }
+  size_t size() const { return items_.size(); }
+  bool empty() const { return items_.empty(); }
+  auto begin() const { return items_.begin(); }
+  auto end() const { return items_.end(); }
+  operator std::span<const T>() const { return items_; }
+
+ private:
+  const OpRow* row_;
+  std::span<const T> items_;
+};
+
 // A call being built or lowered.
 struct OpCall {
+  OpCall(const OpRow& r, const Params& p, std::span<const array> given)
+      : row(r), params(p), inputs(r, given) {}
   const OpRow& row;
   const Params& params;
-  std::span<const array> inputs;
+  Given<array> inputs;
   template <typename P>
   const P& get() const {
     return std::get<P>(params);
@@ -127,8 +157,8 @@ struct NodeView {  // the node being lowered
   const Params& params;
   Dtype dtype;
   const Shape& shape;
-  std::span<const Dtype> input_dtypes;
-  std::span<const Shape* const> input_shapes;
+  Given<Dtype> input_dtypes;
+  Given<const Shape*> input_shapes;
   template <typename P>
   const P& get() const {
     return std::get<P>(params);

@@ -135,9 +135,9 @@ struct RopeParams {
   bool traditional = false;
   double base = 10000.0;
   double scale = 1.0;
-  bool has_freqs = false;  // inputs: x, offset, freqs?
+  bool has_scale = false, has_freqs = false;  // inputs: x, offset, scale?, freqs?
   static auto fields(auto& p) {
-    return std::tie(p.dims, p.traditional, p.base, p.scale, p.has_freqs);
+    return std::tie(p.dims, p.traditional, p.base, p.scale, p.has_scale, p.has_freqs);
   }
 };
 

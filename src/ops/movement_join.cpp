@@ -121,7 +121,7 @@ array pad_mirrored(const array& a, const PadWidths& widths, const std::string& m
 Shape concatenate_shape(const OpCall& call) {
   const int axis = call.get<AxisParams>().axis;
   Shape shape = call.inputs[0].shape();
-  for (const array& a : call.inputs.subspan(1))
+  for (const array& a : std::span<const array>(call.inputs).subspan(1))
     shape.dim(axis) = plus(shape.dim(axis), a.shape().dim(axis));
   return shape;
 }

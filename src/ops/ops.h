@@ -273,11 +273,19 @@ array rms_norm(const array& x, const std::optional<array>& weight, double eps = 
                const S& s = {});
 array layer_norm(const array& x, const std::optional<array>& weight,
                  const std::optional<array>& bias, double eps = 1e-5, const S& s = {});
+// A scale that is open in a trace stays so.
 array rope(const array& x, int dims, bool traditional, std::optional<double> base, double scale,
            const array& offset, const std::optional<array>& freqs = {}, const S& s = {});
+array rope(const array& x, int dims, bool traditional, std::optional<double> base,
+           const Number& scale, const array& offset, const std::optional<array>& freqs = {},
+           const S& s = {});
 // mask: none, causal (mask_kind "causal"), bool or additive array.
 array scaled_dot_product_attention(const array& q, const array& k, const array& v, double scale,
                                    const std::string& mask_kind, const std::optional<array>& mask,
+                                   const std::optional<array>& sinks, const S& s = {});
+array scaled_dot_product_attention(const array& q, const array& k, const array& v,
+                                   const Number& scale, const std::string& mask_kind,
+                                   const std::optional<array>& mask,
                                    const std::optional<array>& sinks, const S& s = {});
 // Targets: the class of each row of the last axis.
 array cross_entropy(const array& logits, const array& targets, const S& s = {});

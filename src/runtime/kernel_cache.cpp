@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <exception>
 #include <functional>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -16,6 +19,10 @@
 #include "runtime/kernel_disk.h"
 #include "runtime/kernel_seed.h"
 #include "runtime/log.h"
+#include "runtime/poll.h"
+#include "runtime/process_end.h"
+#include "runtime/thread.h"
+#include "runtime/thread_pool.h"
 
 namespace cermet {
 namespace {
@@ -28,13 +35,49 @@ double ms_since(Clock::time_point start) {
 
 constexpr size_t kMostKernels = 4096;  // in memory beside those that programs hold: some 10 KB each
 
+// Made once, by whichever thread; the others wait. A wait ends early when the run or the user's call is to
+// stop, while the kernel is still made.
 struct Entry {
-  std::mutex making;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_being_made = false;
   std::atomic<bool> made = false;
-  KernelPtr kernel;    // once made
+  KernelPtr kernel;  // once made
+  // What the next finding counts as: of a kernel that was only asked for, the file that it came from.
+  std::atomic<Counter> counts_as = Counter::kernel_hits_memory;
   uint64_t found = 0;  // the last time, in findings of all kernels
   // By a program, or by who makes it.
   bool is_held() const { return !made.load(std::memory_order_acquire) || kernel.use_count() > 1; }
+
+  // Whether the caller is to make it, and to say when it is `done`; else it is there, or will be. Inside the
+  // gate, as all that makes it: a fork finds none that is being made.
+  bool begin() {
+    const std::lock_guard lock(mutex);
+    if (is_being_made || made.load(std::memory_order_acquire)) return false;
+    return is_being_made = true;
+  }
+  // null: it failed, and is to be tried again.
+  void done(KernelPtr given, Counter as = Counter::kernel_hits_memory) {
+    const std::lock_guard lock(mutex);
+    is_being_made = false;
+    if (given != nullptr) {
+      kernel = std::move(given);
+      counts_as.store(as, std::memory_order_relaxed);
+      made.store(true, std::memory_order_release);
+    }
+    changed.notify_all();
+  }
+  // Until nobody makes it. Outside the gate: what asks whether to stop may wait for a thread that forks.
+  void wait() {
+    std::unique_lock lock(mutex);
+    while (is_being_made) {
+      changed.wait_for(lock, std::chrono::nanoseconds(kPollPeriodNs));
+      if (!is_being_made) return;
+      lock.unlock();
+      ThreadPool::poll();
+      lock.lock();
+    }
+  }
 };
 
 // The code generator has locks, which a fork waits for, and static objects.
@@ -57,37 +100,29 @@ class KernelCache {
   KernelPtr find(const ir::Hash& hash, const std::function<ir::Kernel()>& make, bool polls) {
     const std::shared_ptr<Entry> entry = entry_of(hash);
     if (entry->made.load(std::memory_order_acquire)) return hit(hash, *entry);
-    const InForkGate running(gate());
-    std::lock_guard lock(entry->making);
-    if (entry->made.load(std::memory_order_acquire)) return hit(hash, *entry);
-    KernelPtr kernel = from_file(hash);
-    if (kernel == nullptr) kernel = compile(hash, make(), polls);
-    entry->kernel = std::move(kernel);
-    entry->made.store(true, std::memory_order_release);
-    return entry->kernel;
+    while (true) {
+      std::shared_ptr<std::exception_ptr> error;  // of an attempt of its own
+      {
+        const InForkGate running(gate());
+        if (entry->begin()) {
+          if (load_into(*entry, hash)) return entry->kernel;
+          error = compile_aside(entry, hash, make, polls);
+        }
+      }
+      entry->wait();
+      if (error != nullptr && *error != nullptr) std::rethrow_exception(*error);
+      if (error != nullptr) return entry->kernel;
+      if (entry->made.load(std::memory_order_acquire)) return hit(hash, *entry);
+    }
   }
 
   // What find would not have to compile.
   KernelPtr find_compiled(const ir::Hash& hash) {
-    {
-      std::lock_guard lock(mutex_);
-      const auto it = entries_.find(hash);
-      if (it != entries_.end() && it->second->made.load(std::memory_order_acquire)) {
-        it->second->found = ++findings_;
-        return hit(hash, *it->second);
-      }
-    }
-    const InForkGate running(gate());
-    KernelPtr kernel = from_file(hash);
-    if (kernel == nullptr) return nullptr;
-    const std::shared_ptr<Entry> entry = entry_of(hash);
-    std::lock_guard lock(entry->making);
-    if (!entry->made.load(std::memory_order_acquire)) {
-      entry->kernel = std::move(kernel);
-      entry->made.store(true, std::memory_order_release);
-    }
-    return entry->kernel;
+    const std::shared_ptr<Entry> entry = compiled_entry(hash);
+    return entry == nullptr ? nullptr : hit(hash, *entry);
   }
+
+  bool is_compiled(const ir::Hash& hash) { return compiled_entry(hash) != nullptr; }
 
   void clear() {
     std::lock_guard lock(mutex_);
@@ -122,9 +157,47 @@ class KernelCache {
     hold_over_fork(ForkLevel::cache, mutex_);
   }
 
-  static KernelPtr hit(const ir::Hash& hash, const Entry& entry) {
-    count(Counter::kernel_hits_memory);
-    if (log_enabled(LogTopic::kernel))
+  // Made, or null.
+  std::shared_ptr<Entry> compiled_entry(const ir::Hash& hash) {
+    {
+      std::lock_guard lock(mutex_);
+      const auto it = entries_.find(hash);
+      if (it != entries_.end() && it->second->made.load(std::memory_order_acquire)) {
+        it->second->found = ++findings_;
+        return it->second;
+      }
+    }
+    std::shared_ptr<Entry> entry;
+    {
+      const InForkGate running(gate());
+      auto [kernel, counter] = from_file(hash);
+      if (kernel == nullptr) return nullptr;
+      entry = entry_of(hash);
+      if (entry->begin()) entry->done(std::move(kernel), counter);
+    }
+    entry->wait();
+    return entry->made.load(std::memory_order_acquire) ? entry : nullptr;
+  }
+
+  // Of an entry that the caller has begun. False: it is in no file.
+  static bool load_into(Entry& entry, const ir::Hash& hash) {
+    try {
+      auto [kernel, counter] = from_file(hash);
+      if (kernel == nullptr) return false;
+      count(counter);
+      entry.done(std::move(kernel));
+      return true;
+    } catch (...) {
+      entry.done(nullptr);
+      throw;
+    }
+  }
+
+  static KernelPtr hit(const ir::Hash& hash, Entry& entry) {
+    const Counter counter =
+        entry.counts_as.exchange(Counter::kernel_hits_memory, std::memory_order_relaxed);
+    count(counter);
+    if (counter == Counter::kernel_hits_memory && log_enabled(LogTopic::kernel))
       log_line(LogTopic::kernel, "{} {} ({}) from memory", hash.hex(), entry.kernel->name,
                entry.kernel->form);
     return entry.kernel;
@@ -169,7 +242,8 @@ class KernelCache {
     return handle;
   }
 
-  static KernelPtr from_file(const ir::Hash& hash) {
+  // And what finding it there counts as.
+  static std::pair<KernelPtr, Counter> from_file(const ir::Hash& hash) {
     const Clock::time_point start = Clock::now();
     const char* where = "seed";
     std::optional<StoredKernel> stored = KernelSeed::get().load(hash);
@@ -177,12 +251,42 @@ class KernelCache {
       where = "disk";
       stored = KernelDisk::get().load(disk_key(hash));
     }
-    if (!stored) return nullptr;
+    if (!stored) return {nullptr, Counter::kernel_hits_memory};
     KernelPtr kernel = load(std::move(*stored));
-    count(*where == 's' ? Counter::kernel_hits_seed : Counter::kernel_hits_disk);
     log_line(LogTopic::kernel, "{} {} ({}) from {} in {:.2f} ms", hash.hex(), kernel->name,
              kernel->form, where, ms_since(start));
-    return kernel;
+    return {kernel, *where == 's' ? Counter::kernel_hits_seed : Counter::kernel_hits_disk};
+  }
+
+  // Of an entry that the caller has begun, in a thread of its own: the code generator, which nothing stops,
+  // may take longer than the caller waits. Where there is no thread to be had, or the process ends, in this
+  // one. Gives the place of an error, to be read when the entry is done.
+  std::shared_ptr<std::exception_ptr> compile_aside(const std::shared_ptr<Entry>& entry,
+                                                    const ir::Hash& hash,
+                                                    const std::function<ir::Kernel()>& make,
+                                                    bool polls) {
+    try {
+      auto error = std::make_shared<std::exception_ptr>();
+      const auto kernel = std::make_shared<const ir::Kernel>(make());
+      const auto in_gate = std::make_shared<InForkGate>(gate());  // until the thread has ended, too
+      const auto run = [this, entry, hash, polls, kernel, error, in_gate] {
+        KernelPtr made;
+        try {
+          made = compile(hash, *kernel, polls);
+        } catch (...) {
+          *error = std::current_exception();
+        }
+        entry->done(std::move(made));
+      };
+      std::thread thread;
+      if (!process_is_ending()) thread = start_thread("cermet compile", run);
+      if (thread.joinable()) thread.detach();
+      else run();
+      return error;
+    } catch (...) {
+      entry->done(nullptr);
+      throw;
+    }
   }
 
   KernelPtr compile(const ir::Hash& hash, const ir::Kernel& kernel, bool polls) {
@@ -248,6 +352,8 @@ KernelPtr find_polling_kernel(const ir::Hash& hash, const std::function<ir::Kern
 KernelPtr find_compiled_kernel(const ir::Hash& hash) {
   return KernelCache::get().find_compiled(hash);
 }
+
+bool is_kernel_compiled(const ir::Hash& hash) { return KernelCache::get().is_compiled(hash); }
 
 void drop_kernels() { KernelCache::get().clear(); }
 

@@ -30,7 +30,9 @@ KernelPtr find_kernel(const ir::Hash& hash, const std::function<ir::Kernel()>& m
 // The same kernel, compiled to be stopped amid an item: for launches whose items are long.
 KernelPtr find_polling_kernel(const ir::Hash& hash, const std::function<ir::Kernel()>& make);
 KernelPtr find_compiled_kernel(const ir::Hash& hash);  // null when nothing is cached yet
-void drop_kernels();                                   // forgets the memory cache
+// Whether it would be found. Only the finding counts, as one in the file that this may have read it from.
+bool is_kernel_compiled(const ir::Hash& hash);
+void drop_kernels();  // forgets the memory cache
 // Of the kernels that no program holds, those found last stay; done by the cache itself past thousands.
 void drop_unused_kernels(size_t most);
 

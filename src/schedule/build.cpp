@@ -160,7 +160,7 @@ class Builder {
       launches.push_back(launch_of_part(std::move(part), region));
       const schedule::EmittedKernel& kernel = launches.back().kernel;
       ready = folds_alike(kernel, folds) &&
-              (tier_ == Tier::single || find_compiled_kernel(launches.back().hash) != nullptr);
+              (tier_ == Tier::single || is_kernel_compiled(launches.back().hash));
       if (!ready) break;
     }
     if (!ready) {
@@ -191,7 +191,7 @@ class Builder {
       saved += 2 * static_cast<int64_t>(program_->values[id].bytes);
     if (saved > kWorthCompiling) return false;
     const Program::Launch& whole = written_[region][0];
-    return !met_before(whole.hash) && find_compiled_kernel(whole.hash) == nullptr;
+    return !met_before(whole.hash) && !is_kernel_compiled(whole.hash);
   }
 
   bool is_wanted_again(int region) {
@@ -307,8 +307,7 @@ double compile_ms(const Program& program) {
   std::set<std::pair<uint64_t, uint64_t>> seen;
   double ms = 0;
   for (const Program::Launch& launch : program.launches) {
-    if (!seen.insert({launch.hash.lo, launch.hash.hi}).second ||
-        find_compiled_kernel(launch.hash) != nullptr)
+    if (!seen.insert({launch.hash.lo, launch.hash.hi}).second || is_kernel_compiled(launch.hash))
       continue;
     ms += kKernelMs + kExpressionMs * static_cast<double>(launch.kernel.ir->exprs.size());
   }

@@ -286,18 +286,15 @@ size_t alignment_of(const Node& node) {
 }
 
 PlanNodeView::PlanNodeView(const PlanGraph& graph, Id id)
-    : view_{graph.nodes[id].row(),
-            graph.nodes[id].node->params,
-            graph.nodes[id].node->dtype,
-            graph.nodes[id].node->shape,
-            {},
-            {}} {
+    : view_{graph.nodes[id].row(),       graph.nodes[id].node->params,
+            graph.nodes[id].node->dtype, graph.nodes[id].node->shape,
+            {graph.nodes[id].row(), {}}, {graph.nodes[id].row(), {}}} {
   for (Id input : graph.nodes[id].inputs) {
     dtypes_.push_back(graph.nodes[input].node->dtype);
     shapes_.push_back(&graph.nodes[input].node->shape);
   }
-  view_.input_dtypes = dtypes_;
-  view_.input_shapes = shapes_;
+  view_.input_dtypes = {view_.row, dtypes_};
+  view_.input_shapes = {view_.row, shapes_};
 }
 
 }  // namespace cermet::schedule

@@ -61,12 +61,14 @@ array placeholder(const Shape& shape, Dtype dtype) {
 
 // The trace at one set of sizes.
 struct CompiledGraph::Instance {
-  std::vector<int64_t> key;                // values of the structural symbols
+  std::vector<uint64_t> key;               // bits of the structural symbols
   std::shared_ptr<const Program> program;  // null: the trace does not hold for them
   std::vector<size_t> used;                // 0: not; else how the program wants the input aligned
   std::vector<std::pair<Dtype, Shape>> outputs;
   std::vector<uint32_t> scalar_exprs;
-  std::vector<Number> values;  // of all expressions
+  std::vector<Number> values;      // of all expressions
+  mutable uint64_t last_used = 0;  // among all uses; under the graph's lock
+  size_t launch_count() const { return program == nullptr ? 0 : program->launches.size(); }
 };
 
 CompiledGraph::CompiledGraph(std::shared_ptr<const Symbols> symbols, const Arrays& placeholders,
@@ -95,13 +97,15 @@ CompiledGraph::CompiledGraph(std::shared_ptr<const Symbols> symbols, const Array
 CompiledGraph::InstancePtr CompiledGraph::make(std::span<const array> inputs,
                                                std::span<const Number> symbols, bool fused) const {
   auto instance = std::make_shared<Instance>();
-  for (size_t i : structural_) instance->key.push_back(symbols[i].integer);
+  for (size_t i : structural_) instance->key.push_back(Symbols::bits_of(symbols[i]));
   std::vector<Shape> shapes;
   for (const array& input : inputs) shapes.push_back(input.shape());
   auto replayed = replay(*symbols_, placeholders_, outputs_, shapes, symbols);
   if (!replayed) return instance;
   instance->program = build_program(replayed->graph, fused ? Sight::settled : Sight::usual, [&] {
-    return fmt::format("compile at sizes [{}]", fmt::join(instance->key, " "));
+    std::vector<std::string> sizes;
+    for (size_t i : structural_) sizes.push_back(text_of(symbols[i]));
+    return fmt::format("compile at sizes [{}]", fmt::join(sizes, " "));
   });
   instance->used.resize(inputs.size(), 0);
   for (const Program::Value& value : instance->program->values) {
@@ -116,7 +120,7 @@ CompiledGraph::InstancePtr CompiledGraph::make(std::span<const array> inputs,
 
 bool CompiledGraph::is_for(const Instance& instance, std::span<const Number> symbols) const {
   for (size_t i = 0; i < structural_.size(); ++i)
-    if (instance.key[i] != symbols[structural_[i]].integer) return false;
+    if (instance.key[i] != Symbols::bits_of(symbols[structural_[i]])) return false;
   return true;
 }
 
@@ -126,8 +130,7 @@ bool CompiledGraph::is_outrun(const Instance& instance) {
 
 uint64_t CompiledGraph::hash_of(std::span<const Number> symbols) const {
   uint64_t hash = 0;
-  for (size_t i : structural_)
-    hash = (hash ^ static_cast<uint64_t>(symbols[i].integer)) * 0x9e3779b97f4a7c15u;
+  for (size_t i : structural_) hash = (hash ^ Symbols::bits_of(symbols[i])) * 0x9e3779b97f4a7c15u;
   return hash;
 }
 
@@ -136,8 +139,32 @@ CompiledGraph::InstancePtr CompiledGraph::known(std::span<const Number> symbols)
   const auto alike = instances_.find(hash_of(symbols));
   if (alike == instances_.end()) return nullptr;
   for (const InstancePtr& instance : alike->second)
-    if (is_for(*instance, symbols) && !is_outrun(*instance)) return last_ = instance;
+    if (is_for(*instance, symbols) && !is_outrun(*instance)) return use(instance);
   return nullptr;
+}
+
+CompiledGraph::InstancePtr CompiledGraph::use(InstancePtr instance) const {
+  instance->last_used = ++uses_;
+  return last_ = std::move(instance);
+}
+
+void CompiledGraph::drop_oldest() const {
+  uint64_t oldest = UINT64_MAX, hash = 0;
+  for (const auto& [key, alike] : instances_) {
+    for (const InstancePtr& instance : alike) {
+      if (instance->last_used >= oldest) continue;
+      oldest = instance->last_used;
+      hash = key;
+    }
+  }
+  const auto found = instances_.find(hash);
+  std::erase_if(found->second, [&](const InstancePtr& instance) {
+    if (instance->last_used != oldest) return false;
+    --instance_count_;
+    launch_count_ -= instance->launch_count();
+    return true;
+  });
+  if (found->second.empty()) instances_.erase(found);
 }
 
 CompiledGraph::InstancePtr CompiledGraph::find(std::span<const array> inputs,
@@ -146,19 +173,23 @@ CompiledGraph::InstancePtr CompiledGraph::find(std::span<const array> inputs,
   std::lock_guard guard(lock_);
   if (InstancePtr instance = known(symbols)) return instance;
   const uint64_t hash = hash_of(symbols);
-  for (InstancePtr& instance : instances_[hash])
-    if (is_for(*instance, symbols)) return last_ = instance = make(inputs, symbols, true);
-  constexpr size_t kMaxInstances = 256, kFew = 4;  // so many are kept of any size
-  if (instance_count_ >= kMaxInstances ||
-      (instance_count_ >= kFew && launch_count_ >= kMaxKeptLaunches)) {
-    instances_.clear();
-    instance_count_ = launch_count_ = 0;
+  if (const auto alike = instances_.find(hash); alike != instances_.end()) {
+    for (InstancePtr& instance : alike->second) {
+      if (!is_for(*instance, symbols)) continue;
+      InstancePtr whole = make(inputs, symbols, true);
+      launch_count_ += whole->launch_count() - instance->launch_count();
+      return use(instance = std::move(whole));
+    }
   }
+  constexpr size_t kMaxInstances = 256, kFew = 4;  // so many are kept of any size
+  while (instance_count_ >= kMaxInstances ||
+         (instance_count_ >= kFew && launch_count_ >= kMaxKeptLaunches))
+    drop_oldest();
   InstancePtr instance = make(inputs, symbols);
-  instance_count_++;
-  if (instance->program != nullptr) launch_count_ += instance->program->launches.size();
+  ++instance_count_;
+  launch_count_ += instance->launch_count();
   instances_[hash].push_back(instance);
-  return last_ = instance;
+  return use(std::move(instance));
 }
 
 bool CompiledGraph::finish(const Instance& instance, std::span<const Number> symbols,

@@ -48,9 +48,11 @@ class CompiledGraph {
   static bool is_outrun(const Instance& instance);
   bool is_for(const Instance& instance, std::span<const Number> symbols) const;
   uint64_t hash_of(std::span<const Number> symbols) const;  // of those that decide the program
-  // The one for them, but none that is outrun; null: it must be made. Under the lock.
+  // Under the lock. The one for them, but none that is outrun; null: it must be made.
   InstancePtr known(std::span<const Number> symbols) const;
   InstancePtr find(std::span<const array> inputs, std::span<const Number> symbols) const;
+  InstancePtr use(InstancePtr instance) const;
+  void drop_oldest() const;  // the one that was not used for longest
   bool finish(const Instance& instance, std::span<const Number> symbols, Call& call) const;
 
   std::shared_ptr<const Symbols> symbols_;
@@ -64,7 +66,8 @@ class CompiledGraph {
   mutable std::unordered_map<uint64_t, std::vector<InstancePtr>>
       instances_;                                         // by hash of structural values
   mutable size_t instance_count_ = 0, launch_count_ = 0;  // of those
-  mutable InstancePtr last_;
+  mutable InstancePtr last_;                              // that was used
+  mutable uint64_t uses_ = 0;                             // turns from one to another
 };
 
 class CompiledGraph::Call {

@@ -7,10 +7,13 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "base/format.h"
+#include "kernel/walk.h"
 #include "runtime/fork.h"
+#include "schedule/analysis.h"
 #include "transform/trace.h"
 #include "transform/transform.h"
 
@@ -86,6 +89,53 @@ size_t arguments_read(const OpCall& c) {
   return count;
 }
 
+// Of the arguments that a kernel is given, or that lie behind them in memory, the last one that the
+// expression reads, counted from 1.
+size_t lanes_read(const ir::Kernel& kernel, const Lane& result, std::span<const Lane> lanes) {
+  std::unordered_set<ir::ExprId> seen{ir::kNone};
+  std::vector<ir::ExprId> stack{result.re, result.im};
+  while (!stack.empty()) {
+    const ir::ExprId at = stack.back();
+    stack.pop_back();
+    if (!seen.insert(at).second) continue;
+    ir::for_each_operand(kernel[at], [&](ir::ExprId operand) { stack.push_back(operand); });
+  }
+  seen.erase(ir::kNone);
+  size_t count = lanes.size();
+  const auto is_read = [&](const Lane& lane) {
+    return seen.contains(lane.re) || seen.contains(lane.im);
+  };
+  while (count > 0 && !is_read(lanes[count - 1])) --count;
+  return count;
+}
+
+// A span of arguments says how many there are, but lets a kernel read what lies behind them: here, more
+// arguments.
+void check_kernel(const CustomOp& op, const OpCall& c, const array& result) {
+  constexpr size_t kBehind = 64;
+  const std::vector<Dtype> dtypes(c.inputs.size() + kBehind, c.inputs[0].dtype());
+  const std::vector<const Shape*> shapes(dtypes.size(), &result.shape());
+  const auto view_of = [&](size_t count) {
+    return NodeView{c.row,
+                    c.params,
+                    result.dtype(),
+                    result.shape(),
+                    {c.row, std::span(dtypes).first(count)},
+                    {c.row, std::span(shapes).first(count)}};
+  };
+  const NodeView all = view_of(dtypes.size()), given = view_of(c.inputs.size());
+  schedule::AnalysisContext context(all, [](int, const Coords&, bool) {});
+  std::vector<Lane> lanes;
+  for (size_t k = 0; k < dtypes.size(); ++k)
+    lanes.push_back(context.input(static_cast<int>(k), {}));
+  const Lane made = op.kernel(context, given, std::span(lanes).first(c.inputs.size()));
+  const size_t reads = lanes_read(context.builder().kernel(), made, lanes);
+  CERMET_CHECK(reads <= c.inputs.size(), value, c.row.name,
+               "its kernel reads argument {}, counted from 1, of {}; it must read no more than the "
+               "op takes",
+               reads, c.inputs.size());
+}
+
 OpRow row_for(const CustomOp& op, OpId id) {
   const bool has_kernel = op.kernel != nullptr;
   const bool is_derived = has_kernel && std::holds_alternative<Derived>(op.derivative);
@@ -152,8 +202,11 @@ array call_op(const OpRow& row, const Arrays& arguments, const StreamOrDevice& s
   }
   const array result = make_node(row, inputs, NoParams{}, s);
   const uint64_t bit = uint64_t{1} << std::min<size_t>(given, 63);
-  if (r.op.inputs == 0 && (r.counts & bit) == 0) {
-    check_count(arguments_read({row, NoParams{}, inputs}));
+  if (given >= 63 || (r.counts & bit) == 0) {
+    const Params params = NoParams{};
+    const OpCall call{row, params, inputs};
+    if (r.op.inputs == 0) check_count(arguments_read(call));
+    if (r.op.kernel != nullptr) check_kernel(r.op, call, result);
     r.counts |= bit;
   }
   return result;

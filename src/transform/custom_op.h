@@ -33,7 +33,9 @@ struct CustomOp {
 const OpRow& register_op(CustomOp op);
 // null: none of that name is registered.
 const OpRow* find_op(std::string_view name);
-// A call. Raises [name] value for another number of arguments than it takes. With a kernel, the arguments broadcast and promote as those of built-in elementwise ops do.
+// A call. Raises [name] value for another number of arguments than it takes, and where the reference or the
+// kernel reads more than are given. With a kernel, the arguments broadcast and promote as those of built-in
+// elementwise ops do.
 array call_op(const OpRow& row, const Arrays& arguments, const StreamOrDevice& s = {});
 // What the call means: the reference's graph on the same arguments.
 array reference_of(const OpRow& row, const Arrays& arguments);

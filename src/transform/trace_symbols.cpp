@@ -71,15 +71,21 @@ std::optional<Number> compute_integers(Symbols::Op op, int64_t a, int64_t b) {
   return integer(rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest);
 }
 
-uint64_t bits_of(const Number& n) {
-  return is_floating(n) ? std::bit_cast<uint64_t>(n.real_imag.real())
-                        : static_cast<uint64_t>(n.integer);
+// Python's: of a float an int. To the nearest one, of two to the even one.
+std::optional<Number> rounded(Symbols::Op op, double x) {
+  using Op = Symbols::Op;
+  const double whole = op == Op::floor      ? std::floor(x)
+                       : op == Op::ceil     ? std::ceil(x)
+                       : op == Op::truncate ? std::trunc(x)
+                                            : std::nearbyint(x);
+  const bool fits = whole >= -0x1p63 && whole < 0x1p63;  // NaN does not
+  return fits ? std::optional(integer(static_cast<int64_t>(whole))) : std::nullopt;
 }
 
 uint64_t key_of(const Symbols::Expr& e) {
   uint64_t key = static_cast<uint64_t>(e.op) << 8 | static_cast<uint64_t>(e.dtype);
   for (uint64_t part : {uint64_t{e.a}, uint64_t{e.b}, static_cast<uint64_t>(e.value.kind),
-                        e.op == Symbols::Op::constant ? bits_of(e.value) : 0}) {
+                        e.op == Symbols::Op::constant ? Symbols::bits_of(e.value) : 0}) {
     key = (key ^ part) * 0x9e3779b97f4a7c15u;
     key ^= key >> 29;
   }
@@ -89,10 +95,15 @@ uint64_t key_of(const Symbols::Expr& e) {
 bool same_expr(const Symbols::Expr& a, const Symbols::Expr& b) {
   return a.op == b.op && a.a == b.a && a.b == b.b && a.dtype == b.dtype &&
          a.value.kind == b.value.kind &&
-         (a.op != Symbols::Op::constant || bits_of(a.value) == bits_of(b.value));
+         (a.op != Symbols::Op::constant || Symbols::bits_of(a.value) == Symbols::bits_of(b.value));
 }
 
 }  // namespace
+
+uint64_t Symbols::bits_of(const Number& n) {
+  return is_floating(n) ? std::bit_cast<uint64_t>(n.real_imag.real())
+                        : static_cast<uint64_t>(n.integer);
+}
 
 std::optional<Number> Symbols::compute(const Expr& e, const Number& a, const Number& b) {
   if (e.op == Op::cast) {
@@ -102,6 +113,7 @@ std::optional<Number> Symbols::compute(const Expr& e, const Number& a, const Num
   }
   if (e.op == Op::negate)
     return is_floating(a) ? floating(-as_double(a)) : compute_integers(Op::subtract, 0, a.integer);
+  if (e.op > Op::negate) return is_floating(a) ? rounded(e.op, as_double(a)) : std::optional(a);
   const bool whole = !is_floating(a) && !is_floating(b);
   const bool stays_whole = e.op == Op::power ? b.integer >= 0 : e.op != Op::divide;
   if (whole && stays_whole) return compute_integers(e.op, a.integer, b.integer);
@@ -186,7 +198,7 @@ std::optional<Number> Symbols::apply(Op op, const Number& a, const Number& b) {
   // The sign of the exponent decides whether the result is whole.
   if (op == Op::power && !is_floating(a) && !is_floating(b)) compare(Relation::less, b, integer(0));
   e.a = operand(a);
-  e.b = op == Op::negate ? 0 : operand(b);
+  e.b = op >= Op::negate ? 0 : operand(b);
   e.value = *value;
   e.least = least_of(op, a, b);
   value->expr = add(std::move(e));

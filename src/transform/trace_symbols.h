@@ -31,9 +31,13 @@ class Symbols final : public hooks::SymbolTrace {
     floor_divide,
     remainder,
     power,
-    negate,
     minimum,
-    cast
+    cast,
+    negate,  // of one number, as what follows
+    floor,
+    ceil,
+    truncate,
+    round
   };
   enum class Relation : uint8_t { equal, less, same };  // same: the same bits
 
@@ -95,6 +99,8 @@ class Symbols final : public hooks::SymbolTrace {
   const std::vector<Guard>& guards() const { return guards_; }
   size_t input_count() const { return structural_.size(); }
   bool is_structural(size_t input) const { return structural_[input]; }
+  // Of two numbers of one kind, others where they differ.
+  static uint64_t bits_of(const Number& number);
   // By expression: it changes with scalars that are no sizes.
   std::vector<bool> varying() const;
 

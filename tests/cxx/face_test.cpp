@@ -358,6 +358,71 @@ TEST(CustomOp, NumberOfArguments) {
             "[test_open] 3 arguments were given; it takes 2");
 }
 
+Lane weighted_kernel(LowerContext& cx, const NodeView&, std::span<const Lane> a) {
+  return {cx.builder().mul(a[0].re, a[1].re)};
+}
+array first_dtype_reference(const OpCall& c) { return astype(c.inputs.back(), float32); }
+Lane other_dtype_kernel(LowerContext& cx, const NodeView& n, std::span<const Lane> a) {
+  return {cx.builder().cast(a[0].re, n.input_dtypes[1])};
+}
+Lane sum_kernel(LowerContext& cx, const NodeView&, std::span<const Lane> a) {
+  ir::ExprId sum = a[0].re;
+  for (const Lane& lane : a.subspan(1)) sum = cx.builder().add(sum, lane.re);
+  return {sum};
+}
+array sum_reference(const OpCall& c) {
+  array sum = c.inputs[0];
+  for (size_t k = 1; k < c.inputs.size(); ++k) sum = sum + c.inputs[k];
+  return sum;
+}
+
+// Whoever wrote the op, and whether or not it says how many arguments it takes.
+TEST(CustomOp, NothingIsReadPastTheArguments) {
+  const array x = array({1.0f, 3.0f});
+  const auto refuses = [&](const CustomOp& op, const Arrays& arguments, const char* message) {
+    const OpRow& row = register_op(op);
+    for (int i = 0; i < 2; ++i)
+      EXPECT_EQ(message_of([&] { eval(call_op(row, arguments)); }), message);
+  };
+  refuses({.name = "test_few", .reference = weighted_reference}, {x},
+          "[test_few] 1 arguments were given; it takes at least 2");
+  refuses({.name = "test_few_kernel", .reference = weighted_reference, .kernel = weighted_kernel},
+          {x}, "[test_few_kernel] 1 arguments were given; it takes at least 2");
+  refuses({.name = "test_wrong_count", .reference = weighted_reference, .inputs = 1}, {x},
+          "[test_wrong_count] 1 arguments were given; it takes at least 2");
+  refuses({.name = "test_other_kernel", .reference = cube_reference, .kernel = weighted_kernel},
+          {x},
+          "[test_other_kernel] its kernel reads argument 2, counted from 1, of 1; it must read no "
+          "more than the op takes");
+  refuses({.name = "test_other_kernel_of_1",
+           .reference = cube_reference,
+           .kernel = weighted_kernel,
+           .inputs = 1},
+          {x},
+          "[test_other_kernel_of_1] its kernel reads argument 2, counted from 1, of 1; it must "
+          "read no more than the op takes");
+  refuses({.name = "test_dtypes", .reference = first_dtype_reference, .kernel = other_dtype_kernel},
+          {x}, "[test_dtypes] 1 arguments were given; it takes at least 2");
+  const OpRow& sum =
+      register_op({.name = "test_any", .reference = sum_reference, .kernel = sum_kernel});
+  EXPECT_EQ(list<double>(call_op(sum, {x})), (Doubles{1, 3}));
+  EXPECT_EQ(list<double>(call_op(sum, {x, x, x})), (Doubles{3, 9}));
+  EXPECT_EQ(list<double>(call_op(sum, Arrays(70, x))), (Doubles{70, 210}));
+}
+
+// An op's rules for derivatives are its own, too.
+TEST(CustomOp, DerivativesReadNothingPastTheArguments) {
+  const OpRow& row =
+      register_op({.name = "test_partial",
+                   .reference = cube_reference,
+                   .kernel = cube_kernel,
+                   .derivative = Elementwise{[](const OpCall& c, const array&, int,
+                                                const array& g) { return g * c.inputs[1]; }}});
+  const UnaryFunction f = [&](const array& v) { return sum(call_op(row, {v})); };
+  EXPECT_EQ(message_of([&] { grad(f)(array({1.0f})); }),
+            "[test_partial] 1 arguments were given; it takes at least 2");
+}
+
 TEST(CustomOp, ReferenceAlone) {
   const OpRow& row = register_op({.name = "test_spread", .reference = spread_reference});
   const array x = array({1.0f, 3.0f});

@@ -74,7 +74,8 @@ class NodeKernel final : public LowerContext {
       shapes.push_back(&value->shape);
       dtypes.push_back(value->dtype);
     }
-    const NodeView view{*node_.row, node_.params, node_.dtype, node_.shape, dtypes, shapes};
+    const NodeView view{*node_.row,  node_.params,         node_.dtype,
+                        node_.shape, {*node_.row, dtypes}, {*node_.row, shapes}};
     Value result{node_.dtype, node_.shape, {}};
     result.data.resize(node_.shape.size() * size_of(node_.dtype));
     std::visit([&](const auto& lowering) { lower(lowering, view); }, node_.row->lowering.value);

@@ -39,14 +39,14 @@ TEST(Norms, MatchTheFormulas) {
 }
 
 Doubles rope_reference(const Doubles& x, const Shape& shape, int dims, bool traditional,
-                       double base, double scale, const std::vector<int>& offset) {
+                       double base, double scale, const std::vector<int64_t>& offset) {
   Doubles y = x;
   const int64_t width = shape[shape.ndim() - 1], length = shape[shape.ndim() - 2];
   const int64_t rows = shape.size() / (width * length), per_batch = rows / shape[0];
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t t = 0; t < length; ++t)
       for (int i = 0; i < dims / 2; ++i) {
-        const int at = offset.size() == 1 ? offset[0] : offset[r / per_batch];
+        const int64_t at = offset.size() == 1 ? offset[0] : offset[r / per_batch];
         const double angle = (at + t) * scale * std::pow(base, -2.0 * i / dims);
         const int64_t row = (r * length + t) * width;
         const int64_t a = row + (traditional ? 2 * i : i),
@@ -85,6 +85,30 @@ TEST(Rope, OfFloat64HasAnglesOfFloat64) {
   for (int i = 0; i < 4; ++i) freqs.push_back(std::pow(10000, 2.0 * i / 8));
   expect_near(values(fast::rope(x, 8, true, {}, 0.3, offset, vec(freqs, Dtype::float64))), want,
               2e-9);
+}
+
+// Also where they lie beyond 32 bits, or reach there.
+TEST(Rope, PositionsAreExact) {
+  const Shape shape{2, 3, 4, 8};
+  const array x = scattered(shape, Dtype::float64);
+  const auto check = [&](const Doubles& offsets, Dtype dtype) {
+    std::vector<int64_t> numbers;
+    for (double offset : offsets) numbers.push_back(static_cast<int64_t>(offset));
+    const double scale = 0x1p-20;
+    expect_near(values(fast::rope(x, 8, false, 10000, scale, vec(offsets, dtype))),
+                rope_reference(values(x), shape, 8, false, 10000, scale, numbers), 1e-8);
+  };
+  check({0x1p40, -0x1p33 - 5}, Dtype::int64);
+  check({0x1p32 + 3, 7}, Dtype::int64);
+  check({0x1p42, 1}, Dtype::uint64);
+  check({0x1p32 - 2, 1}, Dtype::uint32);
+  check({0x1p31 - 2, -0x1p31}, Dtype::int32);
+  const array narrow = astype(x, Dtype::float32);  // angles are off by 2^7 * 2^-22
+  const int64_t last = std::numeric_limits<int32_t>::max();
+  const array got =
+      fast::rope(narrow, 2, false, 10, 0x1p-22, vec({static_cast<double>(last)}, Dtype::int32));
+  expect_near(values(got), rope_reference(values(narrow), shape, 2, false, 10, 0x1p-22, {last}),
+              1e-4);
 }
 
 TEST(Rope, Messages) {

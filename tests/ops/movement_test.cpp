@@ -69,7 +69,8 @@ TEST(Views, AgreeWithPulledCoordinates) {
     const Node& node = *a.node();
     const Node& input = *node.inputs[0];
     const Shape* in_shape = &input.shape;
-    const NodeView view{*node.row, node.params, node.dtype, node.shape, {}, {&in_shape, 1}};
+    const NodeView view{*node.row,  node.params,     node.dtype,
+                        node.shape, {*node.row, {}}, {*node.row, {&in_shape, 1}}};
     const auto& lowering = std::get<MoveLowering>(node.row->lowering.value);
     const std::optional<Layout> layout =
         lowering.view(view, input.shape, Layout::contiguous(input.shape));

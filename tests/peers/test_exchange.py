@@ -56,6 +56,27 @@ def test_torch_takes_ours(name):
     assert strided.data_ptr() == t.data_ptr() + a.itemsize
 
 
+@pytest.mark.parametrize("take", [torch.from_dlpack, torch.as_tensor])
+@pytest.mark.parametrize("name", TORCH)
+def test_torch_takes_every_layout(name, take):
+    a = numbers(name)
+    mx.eval(a)
+    for x in (a, a.T, a[:, ::2], a[1:], a[:0], a[0, 1], mx.broadcast_to(a[:1], (3, 4))):
+        t = take(x)
+        assert t.dtype == getattr(torch, name) and tuple(t.shape) == x.shape
+        assert t.tolist() == values(x)
+        if x.size > 0:
+            assert t.data_ptr() == address(x)
+
+
+def test_torch_asarray_takes_bytes():
+    """As docs/lazy_evaluation.md tells."""
+    assert torch.asarray(numbers("float32")).shape == (12,)
+    for x in (numbers("float32").T, mx.zeros((0, 3)), numbers("bfloat16")):
+        with pytest.raises((RuntimeError, ValueError)):
+            torch.asarray(x)
+
+
 @pytest.mark.parametrize("name", TORCH)
 def test_we_take_torch(name):
     t = (torch.arange(12).reshape(3, 4) % 5).to(getattr(torch, name))

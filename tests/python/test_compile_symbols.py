@@ -64,9 +64,31 @@ ONE_TRACE = {
     "rotation from a size on": lambda x: mx.fast.rope(
         mx.ones((1, x.shape[1], 4)), 4, traditional=False, base=10.0, scale=1.0, offset=x.shape[0]
     ),
+    "rotation scaled by a size": lambda x: mx.fast.rope(
+        mx.ones((1, x.shape[1], 4)), 4, scale=x.shape[0] / 7, offset=mx.array([3])
+    ),
+    "rotation scaled by a size, of given frequencies": lambda x: mx.fast.rope(
+        mx.ones((1, x.shape[1], 4)), 4, scale=x.shape[0], base=None, freqs=mx.array([1.0, 5.0])
+    ),
     "norm": mx.grad(lambda x: mx.fast.rms_norm(x, mx.ones((x.shape[-1],))).sum()),
     "attention": lambda x: mx.fast.scaled_dot_product_attention(
         x[None, None], x[None, None], x[None, None], scale=0.3
+    ),
+    "attention scaled by a size": lambda x: mx.fast.scaled_dot_product_attention(
+        x[None, None], x[None, None], x[None, None], scale=x.shape[-1] ** -0.5
+    ),
+    "gradient of attention scaled by a size": mx.grad(
+        lambda x: mx.fast.scaled_dot_product_attention(
+            x[None, None], x[None, None] * 2, x[None, None], scale=1 / x.shape[0], mask="causal"
+        ).sum()
+    ),
+    "scaled rotation in a batch": lambda x: mx.vmap(
+        lambda row: mx.fast.rope(mx.ones((1, 3, 4)) * row[0], 4, scale=x.shape[0])
+    )(x),
+    "rounded sizes": lambda x: (
+        mx.zeros((math.floor(x.shape[0] / 2) + 1,)),
+        mx.full((math.ceil(x.shape[0] / 2),), math.trunc(x.shape[1] / 3 + 1)),
+        x[: round(x.shape[0] * 0.6)],
     ),
 }
 
@@ -96,6 +118,26 @@ def test_known_sizes_are_not_planned_again():
     for n in (5, 3, 5, 3):
         mx.eval(compiled(mx.ones((n,))))
     assert mx.counters()["programs_built"] == before
+
+
+def test_of_many_sizes_those_used_last_are_kept():
+    most = 256
+    compiled = mx.compile(lambda x: mx.sin(x) + 1)
+    inputs = [mx.ones((n,)) for n in range(most + 3)]
+    mx.eval(inputs)
+
+    def built_at(*sizes):
+        before = mx.counters()["programs_built"]
+        for n in sizes:
+            np.testing.assert_allclose(np.array(compiled(inputs[n])), np.sin(1) + 1, rtol=1e-6)
+        return mx.counters()["programs_built"] - before
+
+    first, *others = range(2, most + 2)
+    assert built_at(first, *others) == most
+    assert built_at(first) == 0  # now the second is the oldest
+    assert built_at(most + 2) == 1
+    assert built_at(first, *others[1:]) == 0
+    assert built_at(others[0]) == 1
 
 
 def test_sizes_of_one_are_another_trace():
@@ -172,6 +214,29 @@ def test_powers_of_numbers():
     assert traces_of(lambda x, n: x * (-1.5) ** n, [(x, n) for n in range(-3, 4)]) == 1
 
 
+@pytest.mark.parametrize("rounds", [math.floor, math.ceil, math.trunc, round])
+def test_roundings_are_those_of_python(rounds):
+    numbers = [0.0, -0.0, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 1.2, -3.7, 1e15 + 0.5, 2.0**62, 1e300]
+    seen = []
+    compiled = mx.compile(lambda x, a: (x, rounds(a)))
+    for a in [*numbers, -1e300, math.inf, -math.inf, math.nan, 3, -4, True]:
+        try:
+            want = rounds(a)
+        except (ValueError, OverflowError) as error:
+            with pytest.raises(type(error)):
+                compiled(mx.zeros((1,)), a)
+            continue
+        got = compiled(mx.zeros((1,)), a)[1]
+        assert type(got) is type(want) and got == want, f"of {a}"
+        seen.append(want)
+    assert len(seen) >= 17 and max(seen) > 2**64
+
+
+def test_sizes_made_of_floats():
+    calls = [(normal(5), a) for a in (2.5, 3.25, 3.5, 7.0, 2.5)]
+    assert traces_of(lambda x, a: mx.zeros((math.floor(a),)) + x.sum() * a, calls) == 1
+
+
 def test_powers_are_those_of_python():
     """Each way of computing them, at numbers where errors and other types begin."""
     numbers = [0, 1, 2, 3, 7, 63, 64, -1, -2, -3, 0.0, -0.0, 0.5, -0.5, 1e300, -1e300, 1e-300, 1.5]
@@ -220,6 +285,10 @@ DATA_OF_NUMBERS = {
     "uniform": lambda x, k: mx.random.uniform(0, k, (4,), key=mx.random.key(1)),
     "rope": lambda x, k: mx.fast.rope(
         x[None, :, :2], 2, traditional=False, base=1e4, scale=1.0, offset=k
+    ),
+    "scale of rope": lambda x, k: mx.fast.rope(x[None, :, :2], 2, scale=k, offset=3),
+    "scale of attention": lambda x, k: mx.fast.scaled_dot_product_attention(
+        x[None, None], x[None, None], x[None, None], scale=k
     ),
     "mask": lambda x, k: mx.softmax(mx.where(x > 3, x, mx.array(k)), axis=-1),
 }

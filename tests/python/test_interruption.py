@@ -586,6 +586,41 @@ def test_a_tiny_input_keeps_nobody_waiting():
     assert float(run(TRAINING + textwrap.dedent(script))) < 0.2
 
 
+def test_ctrl_c_amid_a_compilation(tmp_path):
+    """The kernel is made all the same, once; who asks again waits for it."""
+    script = """
+    x = mx.linspace(0, 1, 301)
+    mx.eval(x)
+
+    def chain():
+        y = x
+        for _ in range(24):
+            y = mx.cumsum(mx.softmax(y * 2))
+        return y
+
+    y = chain()
+    start = time.perf_counter()
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        mx.eval(y)
+        sys.exit("it ended")
+    except KeyboardInterrupt:
+        waited = time.perf_counter() - start - 0.1
+    right = x.tolist()
+    for _ in range(24):
+        powers = [math.exp(2 * v) for v in right]
+        right = list(itertools.accumulate(p / sum(powers) for p in powers))
+    assert max(abs(a - b) for a, b in zip(y.tolist(), right)) < 1e-4
+    assert chain().tolist() == y.tolist()
+    files = [name for _, _, names in os.walk(os.environ["CERMET_CACHE_DIR"]) for name in names]
+    assert mx.counters()["kernels_compiled"] == len(files) > 0
+    print(waited)
+    """
+    script = TRAINING + "import itertools, math\n" + textwrap.dedent(script)
+    variables = {"CERMET_CACHE_DIR": str(tmp_path), "CERMET_TIER": "fused"}
+    assert float(run(script, **variables)) < 0.2
+
+
 @pytest.mark.parametrize("work", LONG_WORK)
 def test_ctrl_c_is_seen_soon(work, tmp_path):
     script = """

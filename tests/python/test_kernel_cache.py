@@ -122,6 +122,17 @@ def test_the_second_process_compiles_nothing(tmp_path):
     assert again == result
 
 
+def test_a_kernel_is_counted_where_it_was_found(tmp_path):
+    """Not where it is once the plan has asked whether it is there."""
+    run(CHAIN, tmp_path)
+    for tier in ("auto", "fused"):
+        _, counters = run(CHAIN, tmp_path, CERMET_TIER=tier)
+        assert counters["kernels_compiled"] == 0
+        assert counters["kernel_hits"] == {"memory": 0, "disk": 1, "seed": 0}
+    _, counters = run(CHAIN.replace("result", "first") + CHAIN, tmp_path, CERMET_TIER="auto")
+    assert counters["kernel_hits"]["disk"] == 1
+
+
 def test_sixteen_processes_share_a_folder(tmp_path):
     answers = [finish(process) for process in [start(CHAIN, tmp_path) for _ in range(16)]]
     assert all(result == answers[0][0] for result, _ in answers)

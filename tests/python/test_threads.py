@@ -4,6 +4,7 @@ thread's, although evaluation lets other threads run on the way. Here each step 
 evaluate that all threads are amid it at once."""
 
 import pickle
+import random
 import threading
 
 import cermet.core as mx
@@ -15,10 +16,10 @@ THREADS, ROUNDS = 4, 8
 MOST_PENDING = 10_000  # ops: with one more, laziness is over, and they are evaluated first
 
 
-def together(work):
+def together(work, count=THREADS):
     """work(i) in each thread at once, all of which begin when all are there; what they give."""
-    barrier = threading.Barrier(THREADS)
-    results = [None] * THREADS
+    barrier = threading.Barrier(count)
+    results = [None] * count
 
     def run(i):
         barrier.wait()
@@ -27,7 +28,7 @@ def together(work):
         except Exception as error:
             results[i] = error
 
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(THREADS)]
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -268,3 +269,43 @@ def test_captured_arrays_while_another_thread_traces():
     traced(mx.ones((2,) * len(uses) + (3,)))
     thread.join()
     assert model.bias[0].item() == 5
+
+
+def lazy_model(lib, seed, width=16, layers=10):
+    """Weights and values of all layers, of which each needs those before it."""
+    x = (lib.arange(8 * width).reshape(8, width) % 7 - 3).astype(lib.float32) * 0.25
+    nodes = [x]
+    for k in range(layers):
+        phases = lib.arange(width * width).astype(lib.float32) * 0.37 + (k + seed)
+        weight = lib.sin(phases).reshape(width, width) * 0.25
+        product = nodes[-1] @ weight
+        bent = lib.tanh(product)
+        nodes += [weight, product, bent, nodes[-1] + bent]
+    return nodes
+
+
+def test_evaluations_of_one_lazy_model_overlap():
+    """10 000 of them, by 8 threads: each value is right, and made once. All are held, so what is
+    made again, for whichever evaluation, is written again."""
+    threads, rounds, each = 8, 50, 25
+    uses = [
+        lambda node: mx.eval(node),
+        lambda node: mx.async_eval(node),
+        lambda node: None,  # reading it evaluates it
+    ]
+    for round_number in range(rounds):
+        want = lazy_model(np, round_number)
+        mx.synchronize()
+        mx.counters(reset=True)
+        nodes = lazy_model(mx, round_number)
+
+        def work(i, nodes=nodes, want=want, seed=round_number):
+            choice = random.Random(1000 * seed + i)
+            for place in sorted(choice.choices(range(len(nodes)), k=each)):
+                choice.choice(uses)(nodes[place])
+                np.testing.assert_allclose(np.array(nodes[place]), want[place], rtol=0, atol=1e-4)
+
+        together(work, threads)
+        mx.eval(nodes)
+        written = mx.counters()["bytes_written"]
+        assert written == sum(node.nbytes for node in nodes), f"round {round_number}"
