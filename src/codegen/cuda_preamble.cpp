@@ -179,6 +179,16 @@ FN void fold_blocks(S* states, int count, S* tree, i64 group, i64 elements, M me
   __syncthreads();
 }
 
+// Thread 0's value, for all; where every thread is done with `shared`.
+template <class S>
+FN S of_first(const S& value, S* shared) {
+  if (threadIdx.x == 0) shared[0] = value;
+  __syncthreads();
+  const S result = shared[0];
+  __syncthreads();
+  return result;
+}
+
 // Of the states load(from) .. load(to), at least one.
 template <class S, class L, class M>
 FN S merge_range(i64 from, i64 to, L load, M merge) {

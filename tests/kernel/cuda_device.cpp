@@ -136,8 +136,8 @@ std::vector<char> CudaBytes::bytes() const {
   return {begin, end};
 }
 
-CudaModule::CudaModule(const std::string& ptx, std::string name) : name_(std::move(name)) {
-  expect_done(driver().module_load(&module_, ptx.c_str()), "cuModuleLoadData of " + name_);
+CudaModule::CudaModule(const std::string& cubin, std::string name) : name_(std::move(name)) {
+  expect_done(driver().module_load(&module_, cubin.c_str()), "cuModuleLoadData of " + name_);
 }
 
 CudaModule::~CudaModule() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A GPU in tests, where there is one: the CUDA driver, loaded at run time, runs PTX. Each buffer lies
+// A GPU in tests, where there is one: the CUDA driver, loaded at run time, runs code of NVRTC. Each buffer lies
 // between margins, so that a byte written beside it is a test failure. So is every error of the driver.
 #pragma once
 
@@ -38,10 +38,10 @@ class CudaBytes {
   size_t size_ = 0;
 };
 
-// Code loaded from PTX, its name in errors.
+// Code loaded from a cubin, its name in errors.
 class CudaModule {
  public:
-  CudaModule(const std::string& ptx, std::string name);
+  CudaModule(const std::string& cubin, std::string name);
   ~CudaModule();
   CudaModule(const CudaModule&) = delete;
 

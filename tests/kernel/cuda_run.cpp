@@ -88,17 +88,16 @@ void* nvrtc() {
 }
 
 constexpr unsigned kManyBlocks = 300;
-constexpr int kArchitecture = 90;  // whose PTX later ones take, too
+constexpr int kArchitecture = 90;  // without a GPU
 
 std::string architecture_option() {
   const CudaDevice* device = CudaDevice::first();
-  return fmt::format(
-      "--gpu-architecture=compute_{}",
-      device == nullptr ? kArchitecture : std::min(kArchitecture, device->architecture()));
+  return fmt::format("--gpu-architecture=sm_{}",
+                     device == nullptr ? kArchitecture : device->architecture());
 }
 
-// PTX; on failure adds a test failure with the compiler's log.
-std::string ptx_of(const std::string& text) {
+// Machine code; on failure adds a test failure with the compiler's log.
+std::string machine_code_of(const std::string& text) {
   using Program = void*;
   const auto function = [&]<typename F>(F*, const char* name) {
     return reinterpret_cast<F*>(dlsym(nvrtc(), name));
@@ -125,17 +124,17 @@ std::string ptx_of(const std::string& text) {
   const int failed = function(static_cast<Compile*>(nullptr), "nvrtcCompileProgram")(
       program, static_cast<int>(options.size()), options.data());
   EXPECT_EQ(failed, 0) << get(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog") << text;
-  const std::string ptx = failed == 0 ? get(program, "nvrtcGetPTXSize", "nvrtcGetPTX") : "";
+  const std::string code = failed == 0 ? get(program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN") : "";
   function(static_cast<Destroy*>(nullptr), "nvrtcDestroyProgram")(&program);
-  return ptx;
+  return code;
 }
 
-// Its PTX, which has all of its entries.
-std::string checked_ptx(const Object& object) {
-  std::string ptx = ptx_of(object.blob);
+// Its machine code, which has all of its entries.
+std::string checked_code(const Object& object) {
+  std::string code = machine_code_of(object.blob);
   for (const EntryPoint& entry : object.entries)
-    EXPECT_NE(ptx.find(fmt::format(".entry {}(", entry.symbol)), std::string::npos) << entry.symbol;
-  return ptx;
+    EXPECT_NE(code.find(fmt::format(".text.{}", entry.symbol)), std::string::npos) << entry.symbol;
+  return code;
 }
 
 std::vector<char> bytes_of(const KernelStatus& status) {
@@ -222,9 +221,9 @@ size_t CudaBatch::add(const ir::Kernel& tiled) {
 bool CudaBatch::build() {
   for (Entry& kernel : kernels_) {
     if (nvrtc() == nullptr || testing::Test::HasFailure()) break;
-    const std::string ptx = checked_ptx(kernel.object);
+    const std::string code = checked_code(kernel.object);
     if (CudaDevice::first() != nullptr)
-      kernel.module = std::make_unique<CudaModule>(ptx, kernel.tiled.name);
+      kernel.module = std::make_unique<CudaModule>(code, kernel.tiled.name);
   }
   return build_for_host() && !testing::Test::HasFailure();
 }

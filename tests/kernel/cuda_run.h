@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Generated CUDA text in tests: compiled by NVRTC where there is one, and run on this processor by
-// cuda_shim.h, compiled by the compiler named CXX (else c++). Where there is a GPU it runs NVRTC's
-// PTX, too.
+// cuda_shim.h, compiled by the compiler named CXX (else c++). Where there is a GPU it runs there,
+// too.
 #pragma once
 
 #include <memory>
@@ -31,7 +31,7 @@ class CudaBatch {
   CudaBatch(const CudaBatch&) = delete;
 
   size_t add(const ir::Kernel& tiled);  // gives its number
-  // False, and a test failure, if a compiler refuses the text, or NVRTC's PTX lacks an entry.
+  // False, and a test failure, if a compiler refuses the text, or its code lacks an entry.
   bool build();
   const Object& object(size_t kernel) const { return kernels_[kernel].object; }
   KernelOutput run(size_t kernel, const KernelInput& input, const CudaLaunch& launch) const;
