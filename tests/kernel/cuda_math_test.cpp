@@ -163,5 +163,57 @@ void expect_functions(Dtype dtype) {
 TEST(CudaSource, MathOfFloat32) { expect_functions<float>(Dtype::float32); }
 TEST(CudaSource, MathOfFloat64) { expect_functions<double>(Dtype::float64); }
 
+// All pairs of the numbers at the ends of their range and around 0.
+KernelInput edges(Dtype dtype, size_t outputs) {
+  const size_t size = size_of(dtype);
+  const uint64_t most = (uint64_t{1} << (8 * size - 1)) - 1;
+  std::vector<uint64_t> numbers;
+  for (uint64_t i : {0, 1, 2, 3, 5, 7, 15, 16, 33})
+    numbers.insert(numbers.end(), {i, 0 - i, most - i, most + 1 + i});
+  const size_t count = numbers.size() * numbers.size();
+  KernelInput input;
+  input.extents = {static_cast<int64_t>(count)};
+  input.bytes.assign(2 + outputs, std::vector<char>(count * size, '\x55'));
+  input.before.assign(2 + outputs, 0);
+  input.scalars.assign(2 + outputs, 0);
+  for (size_t i = 0; i < count; ++i) {
+    std::memcpy(&input.bytes[0][i * size], &numbers[i % numbers.size()], size);
+    std::memcpy(&input.bytes[1][i * size], &numbers[i / numbers.size()], size);
+  }
+  return input;
+}
+
+// What an op gives is wrapped before another one takes it.
+TEST(CudaSource, IntegersWrapBetweenOps) {
+  CudaBatch batch;
+  std::vector<std::pair<Dtype, size_t>> kernels;
+  for (const Dtype dtype : {Dtype::int8, Dtype::int16, Dtype::int32, Dtype::int64}) {
+    const std::string type(name_of(dtype));
+    std::string params, stores;
+    size_t outputs = 0;
+    for (const char* outer : {"div", "rem", "shr", "min", "max"})
+      for (const std::string& inner :
+           {std::string("neg(%0)"), std::string("abs(%0)"), std::string("sub(%0, %1)"),
+            std::string("add(%0, %1)"), std::string("mul(%0, %1)"), "div(%0, " + type + "(-1))"})
+        for (const std::string& operands : {inner + ", %1", "%1, " + inner}) {
+          params += fmt::format("  param p{} {} out\n", 2 + outputs, type);
+          stores += fmt::format("    store p{}[a0] = {}({})\n", 2 + outputs, outer, operands);
+          ++outputs;
+        }
+    const Kernel kernel = ir::parse(fmt::format(
+        "kernel \"wrap\" {{\n  param p0 {0} in\n  param p1 {0} in\n{1}  axis a0\n"
+        "  for stage (a0) {{\n    %0 = load(p0[a0])\n    %1 = load(p1[a0])\n{2}  }}\n}}\n",
+        type, params, stores));
+    const size_t number = batch.add(ir::lower(kernel, cuda_facts()));
+    // Without a GPU, the text must at least say so where ptxas would not wrap by itself.
+    EXPECT_EQ(batch.object(number).blob.find("= narrowed<i16>(") != std::string::npos,
+              dtype == Dtype::int16);
+    kernels.emplace_back(dtype, outputs);
+  }
+  ASSERT_TRUE(batch.build());
+  for (size_t k = 0; k < kernels.size(); ++k)
+    batch.expect_as_interpreted(k, {edges(kernels[k].first, kernels[k].second)});
+}
+
 }  // namespace
 }  // namespace cermet
