@@ -75,7 +75,7 @@ std::string CudaEmitter::structs() const {
 std::string CudaEmitter::entry(const For& chunk, const std::string& symbol, int number,
                                bool may_have_failed) {
   text_.clear(), prologue_.clear(), declared_.clear(), scopes_.assign(1, {}), order_.clear();
-  next_ = exchange_bytes_ = 0;
+  next_ = exchange_bytes_ = tree_bytes_ = 0;
   depth_ = 1;
   number_ = number;
   item_ = fmt::format("a{}", chunk.axes[0]);

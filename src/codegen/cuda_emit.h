@@ -105,6 +105,7 @@ class CudaEmitter {
   void fold_parts(const std::vector<ir::FoldState>& states, ir::ValueId value);
   std::string states(const std::vector<ir::FoldState>& list, ir::ExprId ir::FoldState::* part);
   std::string exchange(const std::vector<ir::FoldState>& states, int for_each_thread);
+  bool has_room_for_tree(const std::vector<ir::FoldState>& states);  // and takes it
 
   const ir::Kernel& kernel_;
   std::vector<std::set<int>> reads_;  // by expression: buffers it reads from
@@ -118,7 +119,7 @@ class CudaEmitter {
   int depth_ = 0, next_ = 0, number_ = 0;
   std::string item_;
   bool alone_ = false;  // the code at hand is one thread's
-  int exchange_bytes_ = 0;
+  int exchange_bytes_ = 0, tree_bytes_ = 0;
   std::set<std::string> declared_;
   std::vector<Scope> scopes_;
   const Escape* escape_ = nullptr;

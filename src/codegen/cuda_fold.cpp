@@ -18,6 +18,9 @@ namespace {
 
 constexpr int64_t kSerialBlock = 256;
 
+// Shared memory that a block has unasked is 48 KiB; this much of it may be trees (kTop + 1 structs).
+constexpr int kTreeBytes = 32 << 10, kTreeStructs = 41;
+
 bool has_check(const std::vector<Stmt>& stmts) {
   bool found = false;
   for_each_stmt(stmts, [&](const Stmt& s) { found = found || std::holds_alternative<Check>(s); });
@@ -53,6 +56,13 @@ std::string CudaEmitter::exchange(const std::vector<FoldState>& states, int for_
   exchange_bytes_ =
       std::max(exchange_bytes_, struct_bytes(states) * for_each_thread * kCudaThreads);
   return fmt::format("({}*)exchange", state_struct(states));
+}
+
+bool CudaEmitter::has_room_for_tree(const std::vector<FoldState>& states) {
+  const int bytes = struct_bytes(states) * kTreeStructs;
+  if (tree_bytes_ + bytes > kTreeBytes) return false;
+  tree_bytes_ += bytes;
+  return true;
 }
 
 // A struct of one part of each state.
@@ -195,9 +205,12 @@ void CudaEmitter::lane_folds(const For& loop, const LaneShare& share, const std:
   };
   const std::string count = fresh('k'), group = fresh('k'), at = fresh('k'), step = fresh('k');
   line("const i64 {} = {} - {};", count, end, begin);
+  std::set<const Fold*> shared;  // others have their tree in memory of thread 0's own
   for (const Fold* fold : share.folds) {
     fold_parts(fold->states, fold->value);
-    line("static __shared__ {} tree{}[kTop + 1];", state_struct(fold->states), fold->value);
+    if (has_room_for_tree(fold->states)) shared.insert(fold);
+    line("{}{} tree{}[kTop + 1];", shared.contains(fold) ? "static __shared__ " : "",
+         state_struct(fold->states), fold->value);
   }
   open("for (i64 {0} = 0; {0} < {1}; {0} += (i64)(blockDim.x / {2}) * {3}) {{", group, count,
        share.lanes, share.block);
@@ -234,9 +247,13 @@ void CudaEmitter::lane_folds(const For& loop, const LaneShare& share, const std:
     close();
   }
   close();
-  for (const Fold* fold : share.folds)
-    line("const {0} v{1} = {2} > 0 ? tree{1}[kTop] : init{1};", state_struct(fold->states),
-         fold->value, count);
+  for (const Fold* fold : share.folds) {
+    std::string result = fmt::format("tree{}[kTop]", fold->value);
+    if (!shared.contains(fold))
+      result = fmt::format("of_first({}, {})", result, exchange(fold->states, 1));
+    line("const {0} v{1} = {2} > 0 ? {3} : init{1};", state_struct(fold->states), fold->value,
+         count, result);
+  }
 }
 
 void CudaEmitter::merge(const Merge& s) {

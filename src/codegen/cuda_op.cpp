@@ -19,6 +19,7 @@ bool is_signed_integer(Dtype d) { return is_integer(d) && is_signed(d); }
 // An integer expression of 32 or 64 bits back to its dtype.
 std::string wrapped(Dtype dtype, const std::string& text) {
   if (dtype == Dtype::boolean) return fmt::format("(({}) & 1u) != 0u", text);
+  if (dtype == Dtype::int16) return fmt::format("narrowed<i16>({})", text);
   return fmt::format("({})({})", cuda_type(dtype), text);
 }
 

@@ -26,10 +26,23 @@ FN To bits_as(From from) {
   return to;
 }
 
+// (T)x. ptxas 13.0 widens a negated 16-bit number without wrapping it: -(-32768) becomes 32768 for what
+// divides or shifts it. So the compiler must not see that 32 bits are about to be 16.
+template <class T>
+FN T narrowed(u64 x) { return (T)x; }
+template <>
+FN i16 narrowed<i16>(u64 x) {
+  u32 low = (u32)x;
+#ifdef __CUDA_ARCH__
+  asm("" : "+r"(low));
+#endif
+  return (i16)low;
+}
+
 template <class T>
 FN T div_of(T x, T y) {
   if (y == T(0)) return T(0);
-  if (T(-1) < T(0) && y == T(-1)) return (T)(0 - (u64)x);
+  if (T(-1) < T(0) && y == T(-1)) return narrowed<T>(0 - (u64)x);
   return (T)(x / y);
 }
 
@@ -177,6 +190,16 @@ FN void fold_blocks(S* states, int count, S* tree, i64 group, i64 elements, M me
       tree_push(tree, states[at], (u64)number, number + 1 == blocks, merge);
   }
   __syncthreads();
+}
+
+// Thread 0's value, for all; where every thread is done with `shared`.
+template <class S>
+FN S of_first(const S& value, S* shared) {
+  if (threadIdx.x == 0) shared[0] = value;
+  __syncthreads();
+  const S result = shared[0];
+  __syncthreads();
+  return result;
 }
 
 // Of the states load(from) .. load(to), at least one.

@@ -5,11 +5,10 @@
 //   extern "C" __global__ void entryK(Record record, long long begin, long long end, char* scratch,
 //                                     long long scratch_stride)
 // with struct Record { unsigned long long word[...]; }: the record of ir::Kernel, passed by value.
-// Any number of blocks may be launched, each of 64, 128 .. kCudaThreads threads: they share the
-// items begin
-// .. end among them. The thread_locals of the Object, laid out as for a CPU thread, are needed once
-// for each block: in dynamic shared memory (scratch_stride 0) or at scratch + block ·
-// scratch_stride.
+// Any number of blocks may be launched, each of 64, 128 .. kCudaThreads threads: they share the items
+// begin .. end among them. The thread_locals of the Object, laid out as for a CPU thread, are needed
+// once for each block: in dynamic shared memory (scratch_stride 0), if what the code itself names
+// leaves room for them, or at scratch + block · scratch_stride.
 //
 // A batch (schedule/program.h) would pass a pointer to the records of all members and one to the running
 // sums of their items, by which a block finds the record that its item belongs to: the body of an entry

@@ -9,13 +9,11 @@
 #include <sstream>
 
 #include "kernel/aarch64_run.h"
-#include "kernel/random_input.h"
+#include "kernel/golden_case.h"
 #include "kernel/run.h"
 
 namespace cermet {
 namespace {
-
-using Numbers = std::vector<int64_t>;
 
 std::string folder() { return fmt::format("{}/kernel/golden", CERMET_TESTS_DIR); }
 
@@ -25,39 +23,14 @@ ir::Kernel read_kernel(const std::filesystem::path& path) {
   return ir::parse(text.str());
 }
 
-struct Case {
-  const char* name;
-  std::vector<Numbers> extents;
-  Numbers strides;
-};
-
-constexpr int64_t kRow = 200;  // rows lie so far apart
-const std::vector<Numbers> kRows = {{1, 1}, {5, 33}, {3, 200}, {0, 7}, {20, 64}};
-const std::vector<Numbers> kLines = {{1}, {100}, {0}, {3000}};
-
-const std::vector<Case> kCases = {
-    {"layer_norm", kRows, {kRow, kRow}},
-    {"layer_norm_gradient", kRows, {kRow, kRow}},
-    {"rms_norm_bf16", kRows, {kRow, kRow}},
-    {"arg_reductions", {{1, 1}, {5, 33}, {20, 64}}, {kRow}},
-    {"cumsum", kRows, {kRow, kRow}},
-    {"adam", kLines, {}},
-    {"dropout", kLines, {}},
-    {"integers", kLines, {}},
-    {"complex_chain", kLines, {2, 2, 2}},
-};
-
 TEST(Aarch64, GoldenKernels) {
   Aarch64Batch batch;
   std::vector<std::pair<ir::Kernel, KernelInput>> launches;
-  for (const Case& c : kCases) {
-    const ir::Kernel kernel = read_kernel(fmt::format("{}/{}.ir", folder(), c.name));
-    const size_t number = batch.add(ir::lower(kernel, cpu_facts(CpuLevel::neon)));
-    const Numbers elements(kernel.params.size(), 6000);
-    for (const Numbers& extents : c.extents) {
-      const auto seed = static_cast<unsigned>(launches.size() + 1);
-      launches.emplace_back(kernel, random_input(kernel, elements, extents, c.strides, seed, true));
-      batch.launch(number, launches.back().second);
+  for (const GoldenCase& c : golden_cases()) {
+    const size_t number = batch.add(ir::lower(c.kernel, cpu_facts(CpuLevel::neon)));
+    for (const KernelInput& input : c.inputs) {
+      launches.emplace_back(c.kernel, input);
+      batch.launch(number, input);
     }
   }
   const std::vector<KernelOutput> outputs = batch.run();

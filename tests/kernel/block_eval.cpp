@@ -42,7 +42,7 @@ CERMET_INLINE float scale(float x, float n) {
   double power;
   const int64_t bits = exponent << 52;
   std::memcpy(&power, &bits, sizeof power);
-  return static_cast<float>(static_cast<double>(x) * power) + (n - n);
+  return n == n ? static_cast<float>(static_cast<double>(x) * power) : n;
 }
 
 // The codes that real and integer dtypes share. Gives false for another code.

@@ -60,7 +60,8 @@ const char* name_of(CpuLevel level) {
   return kNames[static_cast<size_t>(level)];
 }
 
-KernelOutput run_interpreted(const ir::Kernel& kernel, const KernelInput& input) {
+KernelOutput run_interpreted(const ir::Kernel& kernel, const KernelInput& input,
+                             ir::Arithmetic arithmetic) {
   KernelOutput output{.bytes = input.bytes, .failure = {}};
   std::vector<ir::Argument> arguments;
   for (size_t i = 0; i < kernel.params.size(); ++i) {
@@ -72,7 +73,7 @@ KernelOutput run_interpreted(const ir::Kernel& kernel, const KernelInput& input)
     a.elements = static_cast<int64_t>(output.bytes[i].size()) / size - a.before;
     arguments.push_back(a);
   }
-  output.failure = ir::interpret(kernel, arguments, input.extents, input.strides);
+  output.failure = ir::interpret(kernel, arguments, input.extents, input.strides, arithmetic);
   return output;
 }
 

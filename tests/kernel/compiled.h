@@ -69,7 +69,8 @@ class LaunchMemory {
 // Adds a test failure that says where they differ.
 void expect_same(const ir::Kernel& kernel, const KernelOutput& got, const KernelOutput& expected);
 
-KernelOutput run_interpreted(const ir::Kernel& kernel, const KernelInput& input);
+KernelOutput run_interpreted(const ir::Kernel& kernel, const KernelInput& input,
+                             ir::Arithmetic arithmetic = ir::Arithmetic::exact);
 // calls: into how many pieces the items of each entry are cut.
 KernelOutput run_compiled(const LoadedKernel& code, const ir::Kernel& tiled,
                           const KernelInput& input, bool at_end = true, int64_t calls = 1);

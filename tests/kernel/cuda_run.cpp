@@ -4,7 +4,9 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -85,8 +87,17 @@ void* nvrtc() {
   return library;
 }
 
-// PTX; on failure adds a test failure with the compiler's log.
-std::string ptx_of(const std::string& text) {
+constexpr unsigned kManyBlocks = 300;
+constexpr int kArchitecture = 90;  // without a GPU
+
+std::string architecture_option() {
+  const CudaDevice* device = CudaDevice::first();
+  return fmt::format("--gpu-architecture=sm_{}",
+                     device == nullptr ? kArchitecture : device->architecture());
+}
+
+// Machine code; on failure adds a test failure with the compiler's log.
+std::string machine_code_of(const std::string& text) {
   using Program = void*;
   const auto function = [&]<typename F>(F*, const char* name) {
     return reinterpret_cast<F*>(dlsym(nvrtc(), name));
@@ -107,36 +118,117 @@ std::string ptx_of(const std::string& text) {
   Program program = nullptr;
   function(static_cast<Create*>(nullptr), "nvrtcCreateProgram")(&program, text.c_str(), "kernel.cu",
                                                                 0, nullptr, nullptr);
-  std::vector<const char*> options = {"--gpu-architecture=compute_90", "--disable-warnings"};
+  const std::string architecture = architecture_option();
+  std::vector<const char*> options = {architecture.c_str(), "--disable-warnings"};
   for (const std::string& option : cuda_options()) options.push_back(option.c_str());
   const int failed = function(static_cast<Compile*>(nullptr), "nvrtcCompileProgram")(
       program, static_cast<int>(options.size()), options.data());
   EXPECT_EQ(failed, 0) << get(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog") << text;
-  const std::string ptx = failed == 0 ? get(program, "nvrtcGetPTXSize", "nvrtcGetPTX") : "";
+  const std::string code = failed == 0 ? get(program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN") : "";
   function(static_cast<Destroy*>(nullptr), "nvrtcDestroyProgram")(&program);
-  return ptx;
+  return code;
 }
 
-void expect_entries(const Object& object) {
-  const std::string ptx = ptx_of(object.blob);
+// Its machine code, which has all of its entries.
+std::string checked_code(const Object& object) {
+  std::string code = machine_code_of(object.blob);
   for (const EntryPoint& entry : object.entries)
-    EXPECT_NE(ptx.find(fmt::format(".entry {}(", entry.symbol)), std::string::npos) << entry.symbol;
+    EXPECT_NE(code.find(fmt::format(".text.{}", entry.symbol)), std::string::npos) << entry.symbol;
+  return code;
+}
+
+std::vector<char> bytes_of(const KernelStatus& status) {
+  std::vector<char> bytes(sizeof status);
+  std::memcpy(bytes.data(), &status, sizeof status);
+  return bytes;
+}
+
+// A launch's memory on the device: as the host's, with the addresses of copies in the record.
+struct DeviceMemory {
+  DeviceMemory(const ir::Kernel& tiled, const KernelInput& input, const LaunchMemory& host)
+      : record(host.record) {
+    for (size_t i = 0; i < tiled.params.size(); ++i) {
+      const ir::Param& param = tiled.params[i];
+      const bool is_status = param.kind == ir::ParamKind::status;
+      buffers.emplace_back(is_status ? bytes_of(KernelStatus{}) : input.bytes[i]);
+      if (param.kind == ir::ParamKind::scalar) continue;
+      const auto size = static_cast<int64_t>(size_of(param.dtype));
+      record[i] = buffers[i].address() + static_cast<uint64_t>(input.before[i] * size);
+    }
+    const std::vector<size_t> local_bytes = host.local_bytes();
+    for (size_t i = 0; i < local_bytes.size(); ++i) {
+      locals.emplace_back(std::vector<char>(local_bytes[i], '\xff'));
+      record[record.size() - local_bytes.size() + i] = locals.back().address();
+    }
+    if (record.empty()) record.push_back(0);
+  }
+
+  std::vector<uint64_t> record;
+  std::vector<CudaBytes> buffers, locals;
+};
+
+KernelOutput run_on_device(const CudaModule& module, const ir::Kernel& tiled, const Object& object,
+                           const KernelInput& input, const CudaLaunch& how) {
+  const LaunchMemory host(object, tiled, input, true);
+  DeviceMemory memory(tiled, input, host);
+  for (const EntryPoint& entry : object.entries) {
+    const bool scratch =
+        how.scratch || static_cast<int64_t>(host.thread_bytes) > module.dynamic_bytes(entry.symbol);
+    const CudaBytes blocks(std::vector<char>(scratch ? host.thread_bytes * how.blocks : 0, '\xff'));
+    long long begin = 0, end = host.items(entry), stride = 0;
+    if (scratch) stride = static_cast<long long>(host.thread_bytes);
+    uint64_t address = blocks.address();
+    module.run(entry.symbol, how.blocks, how.threads, scratch ? 0 : host.thread_bytes,
+               {memory.record.data(), &begin, &end, &address, &stride});
+    blocks.bytes();
+  }
+  KernelOutput output;
+  for (const CudaBytes& buffer : memory.buffers) output.bytes.push_back(buffer.bytes());
+  for (const CudaBytes& local : memory.locals) local.bytes();
+  for (size_t i = 0; i < tiled.params.size(); ++i) {
+    if (tiled.params[i].kind != ir::ParamKind::status) continue;
+    KernelStatus status;
+    std::memcpy(&status, output.bytes[i].data(), sizeof status);
+    output.failure = {static_cast<int32_t>(status.site), status.index};
+    output.bytes[i] = input.bytes[i];
+  }
+  return output;
 }
 
 }  // namespace
+
+std::vector<CudaLaunch> with_device(std::vector<CudaLaunch> launches) {
+  if (CudaDevice::first() == nullptr) return launches;
+  for (size_t i = 0, count = launches.size(); i < count; ++i) {
+    CudaLaunch launch = launches[i];
+    launch.device = true;
+    launches.push_back(launch);
+    launch.blocks += kManyBlocks;
+    launches.push_back(launch);
+  }
+  return launches;
+}
 
 CudaBatch::~CudaBatch() {
   if (library_ != nullptr) dlclose(library_);
 }
 
 size_t CudaBatch::add(const ir::Kernel& tiled) {
-  kernels_.push_back({tiled, cuda_target().compile(tiled, cuda_target().facts())});
+  kernels_.push_back({tiled, cuda_target().compile(tiled, cuda_target().facts()), nullptr});
   return kernels_.size() - 1;
 }
 
 bool CudaBatch::build() {
-  for (const Entry& kernel : kernels_)
-    if (nvrtc() != nullptr && !testing::Test::HasFailure()) expect_entries(kernel.object);
+  for (Entry& kernel : kernels_) {
+    if (nvrtc() == nullptr || testing::Test::HasFailure()) break;
+    const std::string code = checked_code(kernel.object);
+    if (CudaDevice::first() != nullptr)
+      kernel.module = std::make_unique<CudaModule>(code, kernel.tiled.name);
+  }
+  return build_for_host() && !testing::Test::HasFailure();
+}
+
+bool CudaBatch::build_for_host() {
   {
     std::ofstream file(folder_.path() + "/batch.cpp");
     file << "#include \"kernel/cuda_shim.h\"\n";
@@ -156,7 +248,14 @@ bool CudaBatch::build() {
 }
 
 KernelOutput CudaBatch::run(size_t kernel, const KernelInput& input, const CudaLaunch& how) const {
-  const auto& [tiled, object] = kernels_[kernel];
+  const auto& [tiled, object, module] = kernels_[kernel];
+  return how.device ? run_on_device(*module, tiled, object, input, how)
+                    : run_in_turns(kernel, input, how);
+}
+
+KernelOutput CudaBatch::run_in_turns(size_t kernel, const KernelInput& input,
+                                     const CudaLaunch& how) const {
+  const auto& [tiled, object, module] = kernels_[kernel];
   LaunchMemory memory(object, tiled, input, !how.backwards);
   const auto run = reinterpret_cast<ShimRun>(dlsym(library_, "shim_run"));
   const auto shared =
@@ -187,9 +286,10 @@ void CudaBatch::expect_as_interpreted(size_t kernel, const std::vector<KernelInp
   const ir::Kernel& tiled = kernels_[kernel].tiled;
   for (size_t k = 0; k < inputs.size(); ++k) {
     const KernelOutput expected = run_interpreted(tiled, inputs[k]);
-    for (const CudaLaunch& how :
-         {CudaLaunch{}, CudaLaunch{64, 1, true, true}, CudaLaunch{128, 3, false, true}}) {
-      SCOPED_TRACE(fmt::format("kernel {}, input {}, {} threads", kernel, k, how.threads));
+    for (const CudaLaunch& how : with_device({{}, {64, 1, true, true}, {128, 3, false, true}})) {
+      SCOPED_TRACE(fmt::format("kernel {} {}, input {}, {} blocks of {} threads{}", kernel,
+                               tiled.name, k, how.blocks, how.threads,
+                               how.device ? " on the device" : ""));
       expect_same(tiled, run(kernel, inputs[k], how), expected);
       if (testing::Test::HasFailure()) return;
     }

@@ -106,6 +106,8 @@ inline double __dsqrt_rn(double x) { return sqrt(x); }
 inline float __fsqrt_rn(float x) { return sqrtf(x); }
 inline double __fma_rn(double x, double y, double z) { return fma(x, y, z); }
 inline float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
+inline double __dsub_rn(double x, double y) { return x - y; }
+inline float __fsub_rn(float x, float y) { return x - y; }
 inline int __ffsll(long long x) { return __builtin_ffsll(x); }
 inline void __threadfence() {}
 template <class T>

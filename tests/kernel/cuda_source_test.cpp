@@ -112,6 +112,10 @@ TEST(CudaSource, Golden) {
   cases.add(kernel, inputs_of(
                         kernel, kPlanes,
                         [&](const Numbers& n) { return Numbers{product(n), product(n)}; }, row));
+  // Rows too long for what a block has of shared memory unasked, and at all.
+  cases.add(kernel, inputs_of(
+                        kernel, {{2, 20000}, {3, 70000}},
+                        [&](const Numbers& n) { return Numbers{product(n), product(n)}; }, row));
   kernel = golden("column_sum");
   cases.add(
       kernel,
@@ -725,8 +729,7 @@ TEST(CudaSource, ChecksReportTheFirstFailure) {
     }
     const ir::CheckFailure expected =
         bad < 0 ? ir::CheckFailure{} : ir::CheckFailure{8, bad % 2 == 0 ? -1 - bad : 20 + bad};
-    for (const CudaLaunch& how :
-         {CudaLaunch{}, CudaLaunch{64, 1, false, true}, CudaLaunch{64, 7, false, true}}) {
+    for (const CudaLaunch& how : with_device({{}, {64, 1, false, true}, {64, 7, false, true}})) {
       const ir::CheckFailure got = batch.run(0, input, how).failure;
       EXPECT_EQ(got.site, expected.site) << bad;
       EXPECT_EQ(got.index, expected.index) << bad;
@@ -734,7 +737,36 @@ TEST(CudaSource, ChecksReportTheFirstFailure) {
   }
 }
 
-// --- Products, against sums in double.
+// Many threads of a warp have failures to report, each that of an item of its own.
+TEST(CudaSource, ChecksOfThreadsReportTheFirstFailure) {
+  const Kernel kernel = ir::parse(R"(kernel {
+  param p0 int32 in
+  param p1 int32 out
+  param p2 int64 status
+  axis a0
+  axis a1 variable
+  for chunk (a1) grid 1*ceil(a0/1) {
+    check lt(load(p0[a1]), int32(100)) site 4 index cast.int64(load(p0[a1]))
+    store p1[a1] = load(p0[a1])
+  }
+})");
+  CudaBatch batch;
+  batch.add(kernel);
+  ASSERT_TRUE(batch.build());
+  constexpr int kItems = 3000;
+  for (int first : {0, 1, 31, 100, 2999, kItems}) {
+    KernelInput input = random_input(kernel, {kItems, kItems, 0}, {kItems});
+    for (int i = 0; i < kItems; ++i) {
+      const int32_t value = i < first ? i % 100 : 100 + i;
+      std::memcpy(&input.bytes[0][static_cast<size_t>(i) * 4], &value, 4);
+    }
+    for (const CudaLaunch& how : with_device({{}, {64, 1, false, true}, {64, 7, false, true}})) {
+      const ir::CheckFailure got = batch.run(0, input, how).failure;
+      EXPECT_EQ(got.site, first == kItems ? -1 : 4) << first;
+      EXPECT_EQ(got.index, first == kItems ? 0 : 100 + first) << first;
+    }
+  }
+}
 
 }  // namespace
 }  // namespace cermet

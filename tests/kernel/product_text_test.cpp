@@ -51,7 +51,7 @@ TEST(CudaSource, Products) {
   size_t number = 0;
   for (const ir::GemmShape& shape : shapes) {
     SCOPED_TRACE(shape.text());
-    for (const CudaLaunch& how : {CudaLaunch{}, CudaLaunch{64, 1, true, true}}) {
+    for (const CudaLaunch& how : with_device({{}, {64, 1, true, true}})) {
       const ir::GemmCase product(shape);
       EXPECT_EQ(fault_of(product, batch.run(number, product.input(), how)), "");
     }
