@@ -52,7 +52,9 @@ bool is_of(Kind kind, const ProductShape& p, const ir::TargetFacts& facts) {
     case Kind::half: return is_half(p.dtype) || is_half(p.a.dtype) || is_half(p.b.dtype);
     case Kind::bfloat16: return tiles && is_all(p, Dtype::bfloat16);
     case Kind::bfloat16_dot: return dots;
-    case Kind::packed: return is_float16 ? wide : dots && !p.a.along_k;
+    case Kind::packed:
+      if (!wide) return !tiles && is_floating(p.dtype);
+      return is_float16 || (dots && !p.a.along_k);
     case Kind::bfloat16_whole:
       return is_of(Kind::bfloat16, p, facts) && p.k % ir::tile_depth_of(Dtype::bfloat16) == 0;
     case Kind::parts:

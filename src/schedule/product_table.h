@@ -25,7 +25,7 @@ struct ProductRow {
     bfloat16,        // values of that dtype, by tile instructions
     bfloat16_whole,  // ..., k in whole tiles
     bfloat16_dot,    // ..., by dot instructions instead
-    packed,          // of these and float16 what fma packs whole
+    packed,          // what fma packs whole: of these and float16, with short vectors of any
     parts,           // float32, float16 and complex64 in bfloat16 parts, by tile instructions
     real_parts,      // ..., but complex64
     bytes,           // integers of 8 bits by tile instructions

@@ -140,9 +140,10 @@ def test_small_products_do_not_pack_whole():
         ("bfloat16", 15, 14, 303, False, True): "panel",
     }
     assert {case: chosen(case[1:], case[0]) for case in cases} == cases
-    # In shorter vectors, or where there are tile instructions, float16 has no such rows.
-    for other in ({"vector_bytes": 32}, {"tiles": True}):
-        assert chosen((25, 90, 25, False, True), "float16", **other) == "fma"
+    # In shorter vectors all do; where there are tile instructions, float16 has no such rows.
+    for dtype in ("float32", "float16", "bfloat16"):
+        assert chosen((25, 90, 25, False, True), dtype, "narrow") == "fma_local"
+    assert chosen((25, 90, 25, False, True), "float16", tiles=True) == "fma"
 
 
 def test_work_is_counted():
