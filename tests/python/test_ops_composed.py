@@ -591,7 +591,7 @@ def test_matmul_of_complex_and_real(rng, kinds, size):
 @pytest.mark.parametrize("level", ["amx_emulated", ""])
 def test_complex_matmul_is_as_exact_as_by_fma(level):
     """Products of bfloat16 parts beside fused multiply-adds: the error from complex128, infinities
-    and NaNs."""
+    and NaNs. Runs of 384 products at most are summed: sqrt(384) roundings of half of 2^-24."""
     script = """
     import numpy as np
     import cermet.core as mx
@@ -620,7 +620,6 @@ def test_complex_matmul_is_as_exact_as_by_fma(level):
     assert fma == "fma" and (scheme == "amx_split" or not level)
     by_fma, in_parts = np.array(by_fma, float), np.array(in_parts, float)
     assert (in_parts[:-2] <= 1.1 * by_fma[:-2]).all()
-    # At most 384 products are summed one after the other: sqrt(384) roundings of half of 2^-24 each.
     assert in_parts[:-2].max() < 9.8 * 2.0**-24
     assert (in_parts[-2:] == by_fma[-2:]).all()
 
