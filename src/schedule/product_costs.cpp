@@ -15,9 +15,9 @@ using ir::Scheme;
 // What is counted; `_l2`: where all does not fit into L2, `_l3` likewise.
 // clang-format off
 #define CERMET_TILE_WORK(X)                                                                        \
-  X(add) X(call) X(out) X(out_l2) X(out_l3) X(out_row) X(pack_a) X(pack_a_along)        \
+  X(add) X(call) X(out) X(out_l2) X(out_l3) X(out_row) X(pack_a) X(pack_a_along)                   \
   X(pack_a_row) X(pack_across) X(pack_along) X(pack_row) X(read_l2) X(read_l3) X(split) X(split_k) \
-  X(strip) X(strip_k) X(tile) X(tile_k) X(tile_k_l2) X(whole) X(whole_l2) X(whole_l3)             \
+  X(strip) X(strip_k) X(tile) X(tile_k) X(tile_k_l2) X(whole) X(whole_l2) X(whole_l3)              \
   X(whole_out_l3)
 #define CERMET_PANEL_WORK(X)                                                                       \
   X(add) X(call) X(end) X(end_row) X(end_turned) X(ends_4) X(ends_8) X(groups_4) X(groups_8)       \
@@ -53,8 +53,8 @@ struct Costs {
   Dtype dtype;  // of operands and result
   Width width;
   PanelWork panels_across = {}, panels_along = {};
-  TileWork tiles_in_place = {}, tiles_packed = {},
-           tiles_whole = {};  // whole: B is packed so, if narrow
+  TileWork tiles_in_place = {}, tiles_packed = {};
+  TileWork tiles_whole = {};  // fma's, where vectors are narrow
 };
 
 #include "schedule/product_costs.inc"

@@ -53,7 +53,7 @@ bool is_of(Kind kind, const ProductShape& p, const ir::TargetFacts& facts) {
     case Kind::bfloat16: return tiles && is_all(p, Dtype::bfloat16);
     case Kind::bfloat16_dot: return dots;
     case Kind::packed:
-      if (!wide) return !tiles && is_floating(p.dtype);
+      if (!wide) return !tiles;
       return is_float16 || (dots && !p.a.along_k);
     case Kind::bfloat16_whole:
       return is_of(Kind::bfloat16, p, facts) && p.k % ir::tile_depth_of(Dtype::bfloat16) == 0;
