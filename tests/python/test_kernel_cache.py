@@ -105,7 +105,7 @@ result = (x @ y).astype(mx.float32).tolist()
 result.append(mx.explain(lambda a, b: a @ b, x, y).kernels[0].scheme)
 """
     plain, _ = run(product, tmp_path, CERMET_CPU_FEATURES="avx2")
-    assert plain.pop() == "fma"
+    assert plain.pop() in ("fma", "fma_local")  # by costs
     for compiled in (1, 0):
         result, counters = run(product, tmp_path, CERMET_CPU_FEATURES="amx_emulated")
         assert result.pop() == "amx_bf16" and result == plain
