@@ -15,6 +15,13 @@ endif()
 set(CERMET_WARNINGS -Wall -Wextra -Werror)
 add_compile_options(-ffp-contract=off -ffunction-sections -fdata-sections)
 
+# Compiled once for the library, once for the extension and once for all tests: a quarter of a build from
+# nothing. Files still include what they use, as the target `headers` compiles without it.
+set(CERMET_PRECOMPILED
+    <algorithm> <array> <atomic> <bit> <chrono> <cmath> <cstdint> <cstring> <functional> <limits> <map>
+    <memory> <mutex> <optional> <set> <span> <sstream> <string> <string_view> <thread> <unordered_map>
+    <unordered_set> <utility> <variant> <vector> <fmt/format.h>)
+
 # g++ looks for a linker named ld.lld in the folders given with -B; Debian names it ld.lld-19.
 find_program(CERMET_LLD NAMES ld.lld-19 PATHS /usr/lib/llvm-19/bin REQUIRED)
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/linker)

@@ -27,6 +27,7 @@ if(NOT nanobind_FOUND)
 endif()
 
 nanobind_add_module(core NB_STATIC NOMINSIZE ${CERMET_PYTHON_SOURCES})
+target_precompile_headers(core PRIVATE ${CERMET_PRECOMPILED} <nanobind/nanobind.h>)
 target_include_directories(core PRIVATE python/src)
 target_include_directories(core SYSTEM PRIVATE ${NB_DIR}/include ${Python_INCLUDE_DIRS})
 target_compile_options(core PRIVATE ${CERMET_WARNINGS})

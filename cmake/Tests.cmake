@@ -36,6 +36,11 @@ foreach(folder IN LISTS CERMET_TEST_FOLDERS)
     continue()
   endif()
   cermet_executable(test_${name} ${sources})
+  if(TARGET test_base AND NOT name STREQUAL "base")
+    target_precompile_headers(test_${name} REUSE_FROM test_base)
+  else()
+    target_precompile_headers(test_${name} PRIVATE ${CERMET_PRECOMPILED} <gtest/gtest.h>)
+  endif()
   target_link_libraries(test_${name} PRIVATE GTest::gtest_main)
   gtest_discover_tests(test_${name} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
                        PROPERTIES TIMEOUT ${CERMET_TEST_SECONDS}

@@ -152,9 +152,7 @@ def run_variants(arguments, build, values):
 
     def run(variant):
         name, setting = variant
-        cache = {"CERMET_CACHE_DIR": str(build / f"test_cache_{name}")}
-        values_here = {**values, **cache, **setting}
-        return run_pytest(arguments, build, values_here, OPS_TESTS, name, quiet=True)
+        return run_pytest(arguments, build, {**values, **setting}, OPS_TESTS, name, quiet=True)
 
     names = SANITIZED_VARIANTS if preload(build) else VARIANTS
     with ThreadPoolExecutor(arguments.jobs) as pool:
