@@ -4,7 +4,8 @@
 // (Brisebarre, Muller and Raina 2004); corrected by its exact remainder it is rounded correctly, as
 // the inverse's first word is (Markstein). What could overflow or lose bits of the remainder to
 // underflow is left to the instruction, but zeros are not: the divisor is positive, they are their own
-// quotients. Of a bool there are only two quotients, which are made once.
+// quotients. Of a bool there are only two quotients, which are made once. In vectors of 32 bytes the
+// instruction is the quicker one (softmax 1.1 times on Zen 3).
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/MDBuilder.h>
 
@@ -27,12 +28,20 @@ DivisionRange range_of(llvm::Type* type) {
   return type->isFloatTy() ? DivisionRange{32, 23, 30, 90} : DivisionRange{64, 52, 200, 700};
 }
 
+// A bool as a number.
+bool is_flag(const Kernel& kernel, ExprId id) {
+  const Expr& e = kernel[id];
+  return e.kind == ExprKind::op && e.code == Code::cast &&
+         kernel[e.operands[0]].dtype == Dtype::boolean;
+}
+
 }  // namespace
 
 bool Emitter::divides_by_one(const Expr& e, int width) {
   const Lanes* l = lanes();
+  const auto pays = [&] { return ops_.features().avx512 || is_flag(kernel_, e.operands[0]); };
   return e.code == Code::div && is_floating(e.dtype) && ops_.features().avx2 && width > 1 &&
-         l != nullptr && l->width == width && !l->once &&
+         pays() && l != nullptr && l->width == width && !l->once &&
          l->analysis->spread(e.operands[1]) == Spread::invariant &&
          width_of(natural(e.operands[1])) == 1;
 }
@@ -66,11 +75,10 @@ Divisor Emitter::divisor(ExprId id) {
 }
 
 llvm::Value* Emitter::quotient(const Expr& e, Value* x, const Divisor& divisor) {
-  const Expr& dividend = kernel_[e.operands[0]];
-  const bool is_flag = dividend.kind == ExprKind::op && dividend.code == Code::cast &&
-                       kernel_[dividend.operands[0]].dtype == Dtype::boolean;
-  if (is_flag)
-    return b_.CreateSelect(vector(dividend.operands[0]), divisor.inverse, divisor.nothing);
+  if (is_flag(kernel_, e.operands[0])) {
+    Value* flag = vector(kernel_[e.operands[0]].operands[0]);
+    return b_.CreateSelect(flag, divisor.inverse, divisor.nothing);
+  }
   const auto fma = [&](Value* a, Value* b, Value* c) {
     return b_.CreateIntrinsic(llvm::Intrinsic::fma, {x->getType()}, {a, b, c});
   };

@@ -405,14 +405,14 @@ llvm::Value* OpEmitter::scale2(Dtype dtype, Value* x, Value* n) {
     return b_.CreateIntrinsic(id, {},
                               {x, n, x, llvm::Constant::getAllOnesValue(mask), b_.getInt32(4)});
   }
-  // A small integer stands in the low bits of its sum with 1.5 times the power of two behind the mantissa.
-  Value* magic = like(n, single ? 12582912.0 : 6755399441055744.0);
-  Value* half = b_.CreateFAdd(b_.CreateFMul(n, like(n, 0.5)), magic);
-  Value* rest = b_.CreateFAdd(b_.CreateFSub(n, b_.CreateFSub(half, magic)), magic);
-  for (Value* exponent : {half, rest}) {
-    Value* bits = as_integer(exponent);
-    bits = b_.CreateAdd(bits, like_bits(bits, single ? 127 : 1023));
-    bits = b_.CreateShl(bits, like_bits(bits, single ? 23 : 52));
+  // A small integer stands in the low bits of its sum with 1.5 times the power of two behind the mantissa:
+  // n and both exponents' biases, which the two halves share.
+  const int bias = single ? 127 : 1023;
+  Value* sum = b_.CreateFAdd(n, like(n, (single ? 12582912.0 : 6755399441055744.0) + 2 * bias));
+  Value* both = as_integer(sum);
+  Value* half = b_.CreateLShr(both, like_bits(both, 1));
+  for (Value* exponent : {half, b_.CreateSub(both, half)}) {
+    Value* bits = b_.CreateShl(exponent, like_bits(both, single ? 23 : 52));
     x = b_.CreateFMul(x, b_.CreateBitCast(bits, x->getType()));
   }
   return x;

@@ -40,7 +40,7 @@ class FormWriter {
         plan_(plan),
         out_(source),
         tasks_(source, plan, out_),
-        scans_(source, plan, out_, tasks_),
+        scans_(source, plan, out_, tasks_, target.name != "cpu" || target.vector_bytes >= 64),
         updates_(source, plan, out_, tasks_, target.name == "cpu"),
         is_cpu_(target.name == "cpu") {}
 

@@ -465,7 +465,7 @@ void ScanWriter::write_carries(const ScanPass& pass, const std::string& suffix) 
 
 void ScanWriter::write_whole(const ScanPass& pass, const std::string& suffix) {
   find_scans(pass);
-  find_elements(pass, true);
+  find_elements(pass, is_wide_);
   Builder& to = out_.to();
   const std::vector<AxisId>& rows = pass.group.rows;
   const GridDim items{rows, kScanItem};

@@ -6,8 +6,8 @@
 //
 // rows     an item's whole row, tile by tile; what is before a block is carried from block to block.
 // whole    no axis but the scanned ones: blocks are folded in one entry point, their results are
-//          merged in order in a second, and a third scans again from there; in rounds (carries.h). What is
-//          only stored along the row is stored where it is stepped.
+//          merged in order in a second, and a third scans again from there; in rounds (carries.h). In wide tiles,
+//          what is only stored along the row is stored where it is stepped.
 // columns  lanes run across another axis, which is contiguous; states stay in thread Locals.
 #pragma once
 
@@ -22,7 +22,8 @@ inline constexpr int64_t kScanBlock = 256;  // elements in `serial` order
 inline constexpr int64_t kScanChains = 8;   // blocks that are stepped side by side
 inline constexpr int64_t kScanSteps = 4;    // of which their number is a multiple
 inline constexpr int64_t kScanTile = kScanBlock * kScanChains;
-inline constexpr int64_t kScanWideChains = 16;  // of elements and states of few bytes
+inline constexpr int64_t kScanWideChains = 16;  // of elements and states of few bytes, where a
+                                                // vector holds a line of each
 inline constexpr int64_t kScanWideTile = kScanBlock * kScanWideChains;
 inline constexpr int64_t kScanFew =
     kScanBlock * 3 / 2;  // up to as many at the end are stepped one by one
@@ -40,8 +41,9 @@ struct ScanPass {
 
 class ScanWriter {
  public:
-  ScanWriter(Source& source, const Plan& plan, Emitter& out, TaskWriter& tasks)
-      : source_(source), plan_(plan), out_(out), tasks_(tasks) {}
+  // is_wide: tiles of `whole` may be wide.
+  ScanWriter(Source& source, const Plan& plan, Emitter& out, TaskWriter& tasks, bool is_wide)
+      : source_(source), plan_(plan), out_(out), tasks_(tasks), is_wide_(is_wide) {}
 
   // Whether the folds among the tasks are scans, none of which steps over another's values.
   bool fits(const Tasks& tasks) const;
@@ -111,6 +113,7 @@ class ScanWriter {
   const Plan& plan_;
   Emitter& out_;
   TaskWriter& tasks_;
+  const bool is_wide_;
   std::vector<Scan> scans_;
   int64_t tile_ = kScanTile;  // the longest one's elements
   Tasks others_;
