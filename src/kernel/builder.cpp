@@ -147,10 +147,8 @@ ExprId Builder::op(Code code, Dtype dtype, std::span<const ExprId> operands) {
   CERMET_INTERNAL_CHECK(static_cast<int>(operands.size()) == arity_of(code),
                         "{} with {} operands; it takes {}", name_of(code), operands.size(),
                         arity_of(code));
-  return intern({.kind = ExprKind::op,
-                 .dtype = dtype,
-                 .code = code,
-                 .operands = Operands(operands)});
+  return intern(
+      {.kind = ExprKind::op, .dtype = dtype, .code = code, .operands = Operands(operands)});
 }
 
 ExprId Builder::op(Code code, Dtype dtype, std::initializer_list<ExprId> operands) {
