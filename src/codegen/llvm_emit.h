@@ -128,6 +128,7 @@ class Emitter {
   void update(const ir::Update& update);
   bool update_unit(const ir::Update& update);
   llvm::Value* merge_source(ir::LocalId local, ir::ExprId at, ir::ExprId stride, llvm::Value* i);
+  bool masked_is_native(llvm::Type* element) const;  // loads and stores of some lanes
   // The first `count` elements (active: the same as a mask) of a vector from or to contiguous memory;
   // no other element is touched. The other lanes read are undefined.
   llvm::Value* load_first(llvm::Type* type, llvm::Value* pointer, llvm::Value* active,
@@ -175,7 +176,6 @@ class Emitter {
   int64_t window_lanes(llvm::Type* type) const;
   Value* permute(llvm::Type* type, Value* pointer, Value* numbers);
   // Memory: vectors are of stored values, masks <width x i1> or null for every lane.
-  bool masked_is_native(llvm::Type* element) const;
   Value* unit_pointer(ir::BufferRef buffer, const ir::Index& index);
   void store_vector(Value* value, Value* pointer, Value* past);
   bool is_whole(ir::ExprId mask) const;

@@ -14,6 +14,7 @@
 // Folds keep their 64 (32) lanes as vectors in memory, run block by block; where a step is cheap, in registers:
 // 64 elements at a time, or, where instructions take masks, vectors in turn and the last one under a mask.
 #include <llvm/IR/Intrinsics.h>
+#include <llvm/Transforms/Utils/Local.h>
 
 #include <algorithm>
 #include <bit>
@@ -43,8 +44,9 @@ constexpr int kVectorsAtOnce = 8;  // of 32 registers; of fewer, half as many
 constexpr int kFloatChain =
     8;                       // of floats, each of which takes four times as long: in 16 registers,
 constexpr int kFewOps = 28;  // four vectors at a time of so many ops, two of more or of folds
-constexpr int kMostAtOnce = 1024;   // ops of them all
-constexpr int kMostLanes = 128;     // of them all
+constexpr int kMostAtOnce = 1024;     // ops of them all
+constexpr int kMostLanes = 128;       // of them all
+constexpr uint64_t kPieceAlign = 32;  // of scratch for the last elements
 constexpr int64_t kPart = 1 << 14;  // elements between polls, a multiple of any vector's and line's
 constexpr int64_t kPartWork = kPart / 4;
 
@@ -232,32 +234,34 @@ class LaneLoop {
     return {.analysis = &analysis_, .width = width_, .first = sum(begin_, k), .offset = k};
   }
 
-  // Lanes below count, which is positive and at most the width.
-  Value* first_lanes(Value* count) {
-    if (width_ == 1) return b_.CreateICmpSLT(i64(0), count);
-    if (ops_.features().avx512 && width_ >= 8) {
-      llvm::Type* type = b_.getIntNTy(static_cast<unsigned>(std::max(64, width_)));
+  // Lanes below count, which is at most the width, and positive where masks are registers.
+  Value* first_lanes(Value* count) { return first_lanes(count, width_); }
+  Value* first_lanes(Value* count, int width) {
+    if (width == 1) return b_.CreateICmpSLT(i64(0), count);
+    if (ops_.features().avx512 && width >= 8) {
+      llvm::Type* type = b_.getIntNTy(static_cast<unsigned>(std::max(64, width)));
       Value* others =
           b_.CreateShl(llvm::Constant::getAllOnesValue(type), b_.CreateZExt(count, type));
       Value* bits =
-          b_.CreateTrunc(b_.CreateNot(others), b_.getIntNTy(static_cast<unsigned>(width_)));
-      return b_.CreateBitCast(bits, with_width(b_.getInt1Ty(), width_));
+          b_.CreateTrunc(b_.CreateNot(others), b_.getIntNTy(static_cast<unsigned>(width)));
+      return b_.CreateBitCast(bits, with_width(b_.getInt1Ty(), width));
     }
     std::vector<llvm::Constant*> numbers;
-    for (int k = 0; k < width_; ++k)
-      numbers.push_back(llvm::ConstantInt::get(flag_type(), static_cast<uint64_t>(k)));
+    for (int k = 0; k < width; ++k)
+      numbers.push_back(llvm::ConstantInt::get(flag_type(width), static_cast<uint64_t>(k)));
     Value* lanes = llvm::ConstantVector::get(numbers);
-    return b_.CreateICmpSGT(ops_.splat(b_.CreateTrunc(count, flag_type()), width_), lanes);
+    return b_.CreateICmpSGT(ops_.splat(b_.CreateTrunc(count, flag_type(width)), width), lanes);
   }
 
   // Lanes in range between blocks. Without mask registers a mask is integers of which the sign counts:
   // a vector of bits would be packed before a branch and unpacked after it.
-  llvm::Type* flag_type() {
-    const int bits = 8 * ops_.features().vector_bytes / width_ * at_once_;
+  llvm::Type* flag_type(int width) {
+    const int bits = 8 * ops_.features().vector_bytes / width * (width == width_ ? at_once_ : 1);
     return b_.getIntNTy(static_cast<unsigned>(std::min(64, bits)));
   }
   Value* flags_of(Value* active) {
-    return ops_.features().avx512 ? active : b_.CreateSExt(active, with_width(flag_type(), width_));
+    return ops_.features().avx512 ? active
+                                  : b_.CreateSExt(active, with_width(flag_type(width_), width_));
   }
   Value* active_of(Value* flags) {
     return ops_.features().avx512
@@ -351,6 +355,7 @@ class LaneLoop {
     llvm::BasicBlock* tail = copies ? e_.block("tail") : check;
     llvm::BasicBlock* exit = e_.block("after");
     llvm::BasicBlock* finish = copies ? e_.block("finish") : exit;
+    llvm::BasicBlock* tail_end = tail;
     // The tail: the accesses' elements in scratch memory.
     if (copies) b_.SetInsertPoint(tail);
     Value* rest = b_.CreateSub(to, full);
@@ -358,9 +363,9 @@ class LaneLoop {
     Value* rest_flags = flags_of(rest_active);
     Values scratch, redirected;
     if (copies) {
-      for (size_t i = 0; i < pointers_.size(); ++i)
-        copy_in(i, full, rest_active, rest, scratch, redirected);
+      copy_in(full, rest_active, rest, scratch, redirected);
       b_.CreateBr(head);
+      tail_end = b_.GetInsertBlock();
     }
 
     b_.SetInsertPoint(head);
@@ -393,19 +398,20 @@ class LaneLoop {
       const auto join = [&](Value* phi, Value* at_pre, Value* at_latch, Value* at_tail) {
         llvm::cast<llvm::PHINode>(phi)->addIncoming(at_pre, pre);
         llvm::cast<llvm::PHINode>(phi)->addIncoming(at_latch, latch);
-        llvm::cast<llvm::PHINode>(phi)->addIncoming(at_tail, tail);
+        llvm::cast<llvm::PHINode>(phi)->addIncoming(at_tail, tail_end);
       };
       Value* all = llvm::Constant::getAllOnesValue(rest_flags->getType());
       join(k, from, following, full);
       join(flags, all, all, rest_flags);
       join(count, i64(width_), i64(width_), rest);
-      for (size_t i = 0; i < phis.size(); ++i)
-        join(phis[i], pointers_[i], pointers_[i], redirected[i]);
+      // Where whole vectors follow, the pointers are what they were: no copy of them is kept.
+      for (size_t i = 0; i < phis.size(); ++i) join(phis[i], pointers_[i], phis[i], redirected[i]);
     });
     if (active != flags && active->use_empty())
       llvm::cast<llvm::Instruction>(active)->eraseFromParent();
     for (llvm::PHINode* phi : {flags, count})
       if (phi->use_empty()) phi->eraseFromParent();
+    llvm::RecursivelyDeleteTriviallyDeadInstructions(rest_flags);
 
     b_.SetInsertPoint(pre);
     b_.CreateCondBr(b_.CreateICmpSLT(from, full), head, check);
@@ -417,19 +423,20 @@ class LaneLoop {
     e_.forget(analysis_.writes());
   }
 
-  // A pointer that at element `full` leads to the scratch of access i.
-  void copy_in(size_t i, Value* full, Value* active, Value* count, Values& scratch,
-               Values& redirected) {
-    const UnitAccess& unit = analysis_.units()[i];
-    llvm::Type* type = e_.memory_type(unit.buffer);
-    llvm::Type* vector = with_width(type, width_);
-    scratch.push_back(ops_.slot(vector));
-    if (unit.loaded) {
-      Value* from = b_.CreateGEP(type, pointers_[i], full);
-      b_.CreateAlignedStore(e_.load_first(vector, from, active, count), scratch[i],
-                            llvm::Align(64));
+  // Pointers that at element `full` lead to the scratch of each access.
+  void copy_in(Value* full, Value* active, Value* count, Values& scratch, Values& redirected) {
+    for (const UnitAccess& unit : analysis_.units()) {
+      llvm::Type* type = e_.memory_type(unit.buffer);
+      scratch.push_back(ops_.slot(with_width(type, width_)));
+      redirected.push_back(b_.CreateGEP(type, scratch.back(), b_.CreateNeg(full)));
     }
-    redirected.push_back(b_.CreateGEP(type, scratch[i], b_.CreateNeg(full)));
+    const auto loaded = [](const UnitAccess& unit) { return unit.loaded; };
+    copy(loaded, active, count, [&](size_t i, llvm::Type* vector, const Piece& piece) {
+      const Dtype dtype = e_.dtype_of(analysis_.units()[i].buffer);
+      Value* from = element(dtype, element(dtype, pointers_[i], full), piece.first);
+      b_.CreateAlignedStore(e_.load_first(vector, from, piece.active, piece.count),
+                            element(dtype, scratch[i], piece.first), llvm::Align(kPieceAlign));
+    });
   }
 
   void copy_out(const Values& scratch, Value* full, Value* to, llvm::BasicBlock* exit) {
@@ -438,19 +445,45 @@ class LaneLoop {
       b_.CreateBr(exit);
       return;
     }
-    llvm::BasicBlock* copy = e_.block("copy");
+    llvm::BasicBlock* copies = e_.block("copy");
     Value* rest = b_.CreateSub(to, full);
-    b_.CreateCondBr(b_.CreateICmpSGT(rest, i64(0)), copy, exit);
-    b_.SetInsertPoint(copy);
-    Value* active = first_lanes(rest);
-    for (size_t i = 0; i < scratch.size(); ++i) {
-      const UnitAccess& unit = analysis_.units()[i];
-      if (!unit.stored) continue;
-      llvm::Type* type = e_.memory_type(unit.buffer);
-      Value* vector = b_.CreateAlignedLoad(with_width(type, width_), scratch[i], llvm::Align(64));
-      e_.store_first(vector, b_.CreateGEP(type, pointers_[i], full), active, rest);
-    }
+    b_.CreateCondBr(b_.CreateICmpSGT(rest, i64(0)), copies, exit);
+    b_.SetInsertPoint(copies);
+    copy(stored, nullptr, rest, [&](size_t i, llvm::Type* vector, const Piece& piece) {
+      const Dtype dtype = e_.dtype_of(analysis_.units()[i].buffer);
+      Value* made = b_.CreateAlignedLoad(vector, element(dtype, scratch[i], piece.first),
+                                         llvm::Align(kPieceAlign));
+      e_.store_first(made, element(dtype, element(dtype, pointers_[i], full), piece.first),
+                     piece.active, piece.count);
+    });
     b_.CreateBr(exit);
+  }
+
+  // A vector of the partial ones: its first element, which lanes it has.
+  struct Piece {
+    Value *first, *active, *count;
+  };
+
+  // of(the number of the access, its type, the piece) for the accesses that are wanted: several vectors are
+  // copied by a loop, as their code takes longer to make than it ever runs.
+  template <typename Wanted, typename Of>
+  void copy(const Wanted& wanted, Value* active, Value* count, const Of& of) {
+    bool masked = ops_.features().x86 && !ops_.features().avx512;
+    for (const UnitAccess& unit : analysis_.units())
+      masked &= !wanted(unit) || e_.masked_is_native(e_.memory_type(unit.buffer));
+    const auto all = [&](const Piece& piece, int width) {
+      for (size_t i = 0; i < analysis_.units().size(); ++i)
+        if (wanted(analysis_.units()[i]))
+          of(i, with_width(e_.memory_type(analysis_.units()[i].buffer), width), piece);
+    };
+    if (at_once_ == 1 || !masked)
+      return all({i64(0), active == nullptr ? first_lanes(count) : active, count}, width_);
+    const int width = width_ / at_once_;
+    ops_.loop(i64(at_once_), [&](Value* number) {
+      Value* first = b_.CreateMul(number, i64(width));
+      Value* here = b_.CreateSub(count, first);
+      all({first, first_lanes(here, width), here}, width);
+    });
   }
 
   // --- Folds.

@@ -210,6 +210,11 @@ llvm::Value* OpEmitter::integer(Code code, Dtype dtype, Value* x, Value* y) {
 // The divisors 0 and -1 are replaced before the division, which would trap, and answered after it.
 llvm::Value* OpEmitter::integer_div(Code code, Dtype dtype, Value* x, Value* y) {
   const bool sign = is_signed_dtype(dtype);
+  const auto* known = llvm::dyn_cast_or_null<llvm::ConstantInt>(splat_constant(y));
+  if (known != nullptr && !known->isZero() && !(sign && known->isMinusOne())) {
+    Value* quotient = sign ? b_.CreateSDiv(x, y) : b_.CreateUDiv(x, y);
+    return code == Code::rem ? b_.CreateSub(x, b_.CreateMul(quotient, y)) : quotient;
+  }
   Value* one = like_bits(y, 1);
   Value* zero = b_.CreateICmpEQ(y, like_bits(y, 0));
   Value* minus = sign ? b_.CreateICmpEQ(y, like_bits(y, ~uint64_t{0})) : nullptr;

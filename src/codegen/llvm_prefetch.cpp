@@ -132,6 +132,12 @@ llvm::Value* LanePrefetches::scaled(Value* elements, Value* step) {
 
 // Elements from a row to the one that is fetched. Of rows up to kShortRow bytes, half to once kFewBytes.
 llvm::Value* LanePrefetches::rows_ahead(const Ahead& ahead) {
+  Value*& known = distances_[{ahead.next_row, ahead.rows, ahead.few_lines, bytes_of(ahead.buffer)}];
+  if (known == nullptr) known = distance(ahead);
+  return known;
+}
+
+llvm::Value* LanePrefetches::distance(const Ahead& ahead) {
   Value* stride = e_.stride(ahead.next_row);
   Value* usual = b_.CreateMul(stride, i64(ahead.rows));
   if (!ahead.few_lines) return usual;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <tuple>
 #include <vector>
 
 #include "codegen/llvm_emit.h"
@@ -49,11 +50,14 @@ class LanePrefetches {
   void halve(const Ahead& ahead, Value* count, Value* here, Fetched& f);
   Value* scaled(Value* elements, Value* step);
   Value* rows_ahead(const Ahead& ahead);
+  Value* distance(const Ahead& ahead);
   void prefetch(Value* pointer, unsigned locality);
 
   Emitter& e_;
   llvm::IRBuilder<>& b_;
   std::vector<Fetched> fetched_;
+  // Elements to the row that is fetched: of the stride's number, rows, few lines, bytes of an element.
+  std::map<std::tuple<int32_t, int64_t, bool, int64_t>, Value*> distances_;
 };
 
 }  // namespace cermet::codegen

@@ -14,6 +14,11 @@
 #include "runtime/poll.h"
 
 namespace cermet {
+
+namespace codegen {
+std::string llvm_text(const ir::Kernel& tiled, CpuLevel level);
+}
+
 namespace {
 
 using ir::Kernel;
@@ -421,6 +426,51 @@ TEST(CodegenLoops, LongChainsOfIntegers) {
     check(text, one_axis({0, 1, 7, 16, 63, 64, 65, 127, 128, 129, 500, 1100}),
           [](const auto& e) { return std::vector<int64_t>{e[0], e[0], e[0]}; });
   }
+}
+
+// `rows` rows added up, or a polynomial of as many terms.
+std::string chain_kernel(int links, bool of_rows) {
+  std::string params = "  param p0 float32 inout\n", chain = "      %0 = load(p0[a2])\n";
+  for (int i = 1; i <= links; ++i) {
+    if (of_rows) params += fmt::format("  param p{} float32 in\n", i);
+    const std::string link = of_rows
+                                 ? fmt::format("add(%{}, load(p{}[a2]))", i - 1, i)
+                                 : fmt::format("fma(%{}, %0, float32({}))", i - 1, 1.0 / (1 << i));
+    chain += fmt::format("      %{} = {}\n", i, link);
+  }
+  return fmt::format(R"(kernel {{
+{}  axis a0
+  axis a1 variable
+  axis a2 variable
+  for chunk (a1) grid 1*ceil(a0/500) {{
+    for lane (a2) begin mul(a1, 500) end min(add(mul(a1, 500), 500), extent(a0)) {{
+{}      store p0[a2] = %{}
+    }}
+  }}
+}})",
+                     params, chain, links);
+}
+
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+// Several short vectors at a time: the last ones are copied by a loop, with one instruction for each stream.
+TEST(CodegenLoops, SeveralVectorsAtATimeCopyThePartialOnesInALoop) {
+  for (const bool of_rows : {false, true})
+    for (const int links : {8, 12}) {
+      SCOPED_TRACE(fmt::format("{} {}", links, of_rows ? "rows" : "terms"));
+      const std::string kernel = chain_kernel(links, of_rows);
+      const std::string text = codegen::llvm_text(ir::parse(kernel), CpuLevel::avx2);
+      const auto streams = static_cast<size_t>(of_rows ? links + 1 : 1);
+      EXPECT_EQ(count_of(text, "call <8 x float> @llvm.masked.load"), streams);
+      EXPECT_EQ(count_of(text, "@llvm.masked.load."), streams + 1);  // and its declaration
+      EXPECT_EQ(count_of(text, "@llvm.masked.store."), 2);
+      check(kernel, one_axis({0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 500, 509, 1100}),
+            [&](const auto& e) { return std::vector<int64_t>(streams, e[0]); });
+    }
 }
 
 TEST(CodegenLoops, MasksGathersAndScatters) {
