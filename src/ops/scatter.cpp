@@ -387,8 +387,8 @@ array dynamic_slice_update(const array& a, const array& update, const array& sta
                  "an update of shape {} for an array of shape {}; it must fit along each axis",
                  update.shape(), a.shape());
   if (!axes.empty()) return scatter(a, indices, values, along, ScatterReduce::assign, s);
-  return sized_slice_update(a, values, origin_of(a), Strides(a.ndim(), 1),
-                            ScatterReduce::assign, s);
+  return sized_slice_update(a, values, origin_of(a), Strides(a.ndim(), 1), ScatterReduce::assign,
+                            s);
 }
 
 array scatter_along_axis(const array& a, const array& indices, const array& values, int64_t axis,
