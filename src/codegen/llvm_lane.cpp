@@ -44,9 +44,8 @@ constexpr int kVectorsAtOnce = 8;  // of 32 registers; of fewer, half as many
 constexpr int kFloatChain =
     8;                       // of floats, each of which takes four times as long: in 16 registers,
 constexpr int kFewOps = 28;  // four vectors at a time of so many ops, two of more or of folds
-constexpr int kMostAtOnce = 1024;     // ops of them all
-constexpr int kMostLanes = 128;       // of them all
-constexpr uint64_t kPieceAlign = 32;  // of scratch for the last elements
+constexpr int kMostAtOnce = 1024;   // ops of them all
+constexpr int kMostLanes = 128;     // of them all
 constexpr int64_t kPart = 1 << 14;  // elements between polls, a multiple of any vector's and line's
 constexpr int64_t kPartWork = kPart / 4;
 
@@ -435,7 +434,7 @@ class LaneLoop {
       const Dtype dtype = e_.dtype_of(analysis_.units()[i].buffer);
       Value* from = element(dtype, element(dtype, pointers_[i], full), piece.first);
       b_.CreateAlignedStore(e_.load_first(vector, from, piece.active, piece.count),
-                            element(dtype, scratch[i], piece.first), llvm::Align(kPieceAlign));
+                            element(dtype, scratch[i], piece.first), align_of(vector));
     });
   }
 
@@ -451,8 +450,8 @@ class LaneLoop {
     b_.SetInsertPoint(copies);
     copy(stored, nullptr, rest, [&](size_t i, llvm::Type* vector, const Piece& piece) {
       const Dtype dtype = e_.dtype_of(analysis_.units()[i].buffer);
-      Value* made = b_.CreateAlignedLoad(vector, element(dtype, scratch[i], piece.first),
-                                         llvm::Align(kPieceAlign));
+      Value* made =
+          b_.CreateAlignedLoad(vector, element(dtype, scratch[i], piece.first), align_of(vector));
       e_.store_first(made, element(dtype, element(dtype, pointers_[i], full), piece.first),
                      piece.active, piece.count);
     });
@@ -463,6 +462,12 @@ class LaneLoop {
   struct Piece {
     Value *first, *active, *count;
   };
+
+  // Of pieces one behind the other from the begin of a slot on.
+  static llvm::Align align_of(llvm::Type* piece) {
+    const uint64_t bytes = piece->getPrimitiveSizeInBits().getFixedValue() / 8;
+    return llvm::Align(std::clamp<uint64_t>(std::bit_floor(bytes), 1, 64));
+  }
 
   // of(the number of the access, its type, the piece) for the accesses that are wanted: several vectors are
   // copied by a loop, as their code takes longer to make than it ever runs.

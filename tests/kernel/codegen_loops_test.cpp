@@ -428,13 +428,16 @@ TEST(CodegenLoops, LongChainsOfIntegers) {
   }
 }
 
-// `rows` rows added up, or a polynomial of as many terms.
-std::string chain_kernel(int links, bool of_rows) {
-  std::string params = "  param p0 float32 inout\n", chain = "      %0 = load(p0[a2])\n";
+// Rows added up, all but the first of float32, or a polynomial of as many terms.
+std::string chain_kernel(int links, bool of_rows, std::string_view first = "float32") {
+  std::string params = fmt::format("  param p0 {} inout\n", first);
+  std::string chain = "      %0 = load(p0[a2])\n";
   for (int i = 1; i <= links; ++i) {
     if (of_rows) params += fmt::format("  param p{} float32 in\n", i);
+    const std::string row = first == "float32" ? fmt::format("load(p{}[a2])", i)
+                                               : fmt::format("cast.float64(load(p{}[a2]))", i);
     const std::string link = of_rows
-                                 ? fmt::format("add(%{}, load(p{}[a2]))", i - 1, i)
+                                 ? fmt::format("add(%{}, {})", i - 1, row)
                                  : fmt::format("fma(%{}, %0, float32({}))", i - 1, 1.0 / (1 << i));
     chain += fmt::format("      %{} = {}\n", i, link);
   }
@@ -471,6 +474,16 @@ TEST(CodegenLoops, SeveralVectorsAtATimeCopyThePartialOnesInALoop) {
       check(kernel, one_axis({0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 500, 509, 1100}),
             [&](const auto& e) { return std::vector<int64_t>(streams, e[0]); });
     }
+}
+
+// Beside float64 a piece of float32 is half a vector, and aligned as one.
+TEST(CodegenLoops, PiecesOfAShorterTypeAreAlignedAsTheyLie) {
+  const std::string kernel = chain_kernel(12, true, "float64");
+  const std::string text = codegen::llvm_text(ir::parse(kernel), CpuLevel::avx2);
+  const std::string store = text.substr(std::min(text.size(), text.find("store <4 x float>")));
+  EXPECT_TRUE(store.substr(0, store.find('\n')).ends_with("align 16"));
+  check(kernel, one_axis({0, 1, 3, 4, 5, 15, 16, 17, 500, 509}),
+        [&](const auto& e) { return std::vector<int64_t>(13, e[0]); });
 }
 
 TEST(CodegenLoops, MasksGathersAndScatters) {
