@@ -23,8 +23,8 @@ struct Released {
 };
 
 Released& released() {
-  static Released& released = make_fork_safe<Released>(ForkLevel::leaf);
-  return released;
+  static constinit ForkSafe<Released> released(ForkLevel::leaf);
+  return released.get();
 }
 
 void give_up(PyObject* object) {

@@ -34,10 +34,13 @@ class TraceLock {
   };
 
  private:
-  static LongLock& lock() {
-    // Whoever forks in Python has the GIL, without which no trace ends.
-    static auto* lock = new LongLock(ForkLevel::graph, false, [] { is_making = false; });
-    return *lock;
+  // Whoever forks in Python has the GIL, without which no trace ends.
+  struct Lock : LongLock {
+    Lock() : LongLock(false, [] { is_making = false; }) {}
+  };
+  static Lock& lock() {
+    static constinit ForkSafe<Lock> lock(ForkLevel::graph);
+    return lock.get();
   }
   inline static bool is_making = false;  // under the GIL
   bool held_ = false;

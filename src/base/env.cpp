@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/lazy.h"
 
 namespace cermet::env {
 namespace {
@@ -74,8 +75,8 @@ Setting read(const char* variable, const char* fallback) {
 
 #define X(function, variable, values, fallback, meaning)     \
   const Setting& function##_setting() {                      \
-    static const Setting& setting = *new Setting(read(variable, fallback)); \
-    return setting;                                          \
+    static constinit Lazy<Setting> setting;                  \
+    return setting.get([] { return read(variable, fallback); }); \
   }
 CERMET_ENV(X)
 #undef X

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/lazy.h"
 #include "codegen/cuda_emit.h"
 #include "codegen/cuda_preamble.h"
 #include "codegen/describe.h"
@@ -51,9 +52,11 @@ ir::TargetFacts cuda_facts() {
 }
 
 const std::vector<std::string>& cuda_options() {
-  static const auto& options = *new std::vector<std::string>{
-      "--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"};
-  return options;
+  static constinit Lazy<std::vector<std::string>> options;
+  return options.get([] {
+    return std::vector<std::string>{"--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true",
+                                    "--prec-sqrt=true"};
+  });
 }
 
 Object compile_cuda(const Kernel& tiled, const ir::TargetFacts& facts) {

@@ -10,6 +10,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/lazy.h"
 #include "codegen/cuda_source.h"
 
 namespace cermet {
@@ -80,12 +81,12 @@ int64_t cache_bytes(int name, int64_t fallback) {
 }
 
 ir::TargetFacts host_facts() {
-  static const auto& facts = *new ir::TargetFacts([] {
+  static constinit Lazy<ir::TargetFacts> facts;
+  return facts.get([] {
     ir::TargetFacts f = cpu_facts(cpu_level());
     if (emulates_amx()) f.amx_bf16 = f.amx_int8 = true;
     return f;
-  }());
-  return facts;
+  });
 }
 
 Object compile_for_host(const ir::Kernel& tiled, const ir::TargetFacts& facts) {
@@ -102,7 +103,8 @@ std::string cpu_identity() {
 }  // namespace
 
 CpuLevel cpu_level() {
-  static const CpuLevel level = [] {
+  static constinit Lazy<CpuLevel> level;
+  return level.get([] {
     const std::string& cap = env::cpu_features();
     CpuLevel host = processor_level();
     const auto wanted = std::ranges::find(kLevelNames, cap) - kLevelNames.begin();
@@ -110,8 +112,7 @@ CpuLevel cpu_level() {
     if (host == CpuLevel::amx && !(takes_tiles && may_use_tiles())) host = CpuLevel::avx512_fp16;
     if (cap.empty() || emulates_amx()) return host;
     return std::min(host, static_cast<CpuLevel>(wanted));
-  }();
-  return level;
+  });
 }
 
 bool has_fast_gathers() { return is_intel(); }
@@ -133,14 +134,14 @@ ir::TargetFacts cpu_facts(CpuLevel level) {
 }
 
 const Target& cpu_target() {
-  static const Target target = {"cpu", host_facts, compile_for_host, cpu_identity};
+  static constinit const Target target = {"cpu", host_facts, compile_for_host, cpu_identity};
   return target;
 }
 
 const Target& cuda_target() {
   // The text depends on nothing but the kernel; what compiles it has an identity of its own.
-  static const Target target = {"cuda", cuda_facts, compile_cuda,
-                                [] { return std::string("cuda text"); }};
+  static constinit const Target target = {"cuda", cuda_facts, compile_cuda,
+                                          [] { return std::string("cuda text"); }};
   return target;
 }
 

@@ -8,7 +8,7 @@ namespace cermet {
 constinit thread_local int64_t NodeScope::current_ = 0;
 
 NodeScope::NodeScope() : before_(current_) {
-  static std::atomic<int64_t> last{0};
+  static constinit std::atomic<int64_t> last{0};
   number_ = current_ = last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 

@@ -122,14 +122,14 @@ void NodeRef::destroy(Node* last) {
 }
 
 std::mutex& PendingCall::outputs_lock() {
-  static std::mutex& lock = make_fork_safe<std::mutex>(ForkLevel::leaf);
-  return lock;
+  static constinit ForkSafe<std::mutex> lock(ForkLevel::leaf);
+  return lock.get();
 }
 
 namespace {
 std::mutex& graph_mutex() {
-  static std::mutex& mutex = make_fork_safe<std::mutex>(ForkLevel::nodes);
-  return mutex;
+  static constinit ForkSafe<std::mutex> mutex(ForkLevel::nodes);
+  return mutex.get();
 }
 }  // namespace
 

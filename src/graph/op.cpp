@@ -93,7 +93,7 @@ void throw_too_few(const OpRow& row, size_t k, size_t given) {
 const OpRow& row_of(OpId id) { return *all_rows()[static_cast<size_t>(id)]; }
 
 std::span<const OpRow* const> all_rows() {
-  static const OpRow* const table[] = {
+  static constinit const OpRow* const table[] = {
 #define X(id, name, family) &rows::name,
       CERMET_OPS(X)
 #undef X

@@ -99,7 +99,7 @@ void PrintFormatter::print(std::ostream& out, std::complex<double> value) const 
 }
 
 PrintFormatter& get_global_formatter() {
-  static PrintFormatter formatter;
+  static constinit PrintFormatter formatter;
   return formatter;
 }
 

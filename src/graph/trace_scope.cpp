@@ -13,7 +13,7 @@ constexpr TraceId kPlaces = 64;
 std::array<std::atomic<TraceId>, kPlaces> lasting{};
 
 TraceId begin_trace() {
-  static std::atomic<TraceId> count{0};
+  static constinit std::atomic<TraceId> count{0};
   const TraceId number = count.fetch_add(1, std::memory_order_relaxed) + 1;
   for (TraceId i = 0; i < kPlaces; ++i) {
     const TraceId place = (number + i) % kPlaces, id = number * kPlaces + place;

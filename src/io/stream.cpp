@@ -30,7 +30,7 @@ std::string resolved(const std::string& path) {
 }
 
 std::string temporary_name(const std::string& path) {
-  static std::atomic<int> count{0};
+  static constinit std::atomic<int> count{0};
   return fmt::format("{}.{}-{}.tmp", path, getpid(), count.fetch_add(1));
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/lazy.h"
 #include "kernel/builder.h"
 #include "kernel/passes.h"
 #include "kernel/scalar_ops.h"
@@ -390,12 +391,13 @@ class Parser {
 
   ExprId op(const std::string& w) {
     using Codes = std::map<std::string_view, Code>;
-    static const auto& codes = *new Codes([] {
+    static constinit Lazy<Codes> known;
+    const Codes& codes = known.get([] {
       Codes all;
       for (int c = 0; c <= static_cast<int>(Code::threefry); ++c)
         all.emplace(name_of(static_cast<Code>(c)), static_cast<Code>(c));
       return all;
-    }());
+    });
     const auto it = codes.find(w);
     if (it == codes.end()) refuse(fmt::format("no code '{}'", w));
     std::optional<Dtype> d;

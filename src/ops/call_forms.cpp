@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/lazy.h"
 #include "ops/index_forms.h"
 #include "ops/random_forms.h"
 #include "ops/rules.h"
@@ -194,8 +195,8 @@ array KeySequence::next() {
 }
 
 KeySequence& KeySequence::default_() {
-  static auto* sequence = new KeySequence(0);  // outlives whatever ends with the process
-  return *sequence;
+  static constinit Lazy<KeySequence> sequence;  // outlives whatever ends with the process
+  return sequence.get([] { return KeySequence(0); });
 }
 
 void seed(uint64_t seed) { KeySequence::default_().seed(seed); }

@@ -14,6 +14,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/lazy.h"
 #include "runtime/block_cache.h"
 #include "runtime/cgroup.h"
 #include "runtime/clock.h"
@@ -208,15 +209,13 @@ void Allocator::State::forget_threads() {
 struct AllocatorRegistry {
   std::mutex mutex;
   std::vector<Allocator*> all;
-  std::map<Device, Allocator*> by_device;
+  std::map<Device, Allocator*> by_device;  // but the CPU's
 
   static AllocatorRegistry& get() {
-    static AllocatorRegistry& registry = []() -> AllocatorRegistry& {
-      on_fork(ForkLevel::allocator, {prepare, parent, child});
-      return *new AllocatorRegistry;
-    }();
-    return registry;
+    static constinit ForkSafe<AllocatorRegistry> registry(ForkLevel::allocator);
+    return registry.get();
   }
+  static ForkHandler over_fork() { return {prepare, parent, child}; }
   static void prepare() {
     get().mutex.lock();
     for (Allocator* one : get().all) one->state_->lock.lock();
@@ -235,8 +234,6 @@ Allocator::Allocator(Device device, MemorySource& source, size_t memory_limit)
     : device_(device), source_(source), state_(std::make_unique<State>()) {
   state_->memory_limit = memory_limit != 0 ? memory_limit : default_limit();
   if (!source.cacheable()) state_->cache_limit = 0;
-  log_enabled(LogTopic::alloc);  // a first look in `allocate` might be what a fork cuts off
-  prepare_faults();
   std::lock_guard lock(AllocatorRegistry::get().mutex);
   AllocatorRegistry::get().all.push_back(this);
 }
@@ -461,18 +458,14 @@ void Allocator::decay(int64_t now_ns) {
 
 namespace {
 
-Allocator& make_cpu_allocator() {
+MemorySource& cpu_memory() {
   const std::string& kind = env::allocator();
-  MemorySource& source =
-      kind == "caching" ? system_memory() : guarded_memory(kind == "guard_front");
-  auto& allocator = *new Allocator(Device::cpu, source);
-  register_allocator(allocator);
-  return allocator;
+  return kind == "caching" ? system_memory() : guarded_memory(kind == "guard_front");
 }
 
 template <typename F>
 void each_allocator(F&& f) {
-  allocator();  // that of the CPU counts from the start
+  f(allocator());
   std::lock_guard lock(AllocatorRegistry::get().mutex);
   for (const auto& [device, one] : AllocatorRegistry::get().by_device) f(*one);
 }
@@ -486,8 +479,9 @@ size_t sum_over_devices(size_t MemoryStats::* figure) {
 }  // namespace
 
 Allocator& allocator(Device device) {
-  static Allocator& cpu = make_cpu_allocator();
-  if (device == Device(Device::cpu)) return cpu;
+  static constinit Lazy<Allocator> cpu;
+  if (device == Device(Device::cpu))
+    return cpu.get([] { return Allocator(Device::cpu, cpu_memory()); });
   auto& registry = AllocatorRegistry::get();
   std::lock_guard lock(registry.mutex);
   auto it = registry.by_device.find(device);
@@ -523,7 +517,7 @@ size_t get_memory_limit() { return allocator(default_device()).memory_limit(); }
 size_t set_cache_limit(size_t bytes) { return allocator(default_device()).set_cache_limit(bytes); }
 
 size_t set_wired_limit(size_t bytes) {
-  static std::atomic<size_t> limit{0};
+  static constinit std::atomic<size_t> limit{0};
   return limit.exchange(bytes);
 }
 

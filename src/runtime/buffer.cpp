@@ -21,8 +21,8 @@ struct Unused {
 };
 
 Unused& unused() {
-  static Unused& unused = make_fork_safe<Unused>(ForkLevel::leaf);
-  return unused;
+  static constinit ForkSafe<Unused> unused(ForkLevel::leaf);
+  return unused.get();
 }
 
 }  // namespace
@@ -53,7 +53,7 @@ BufferRef Buffer::wrap(void* ptr, size_t size, Deleter deleter, Device device, b
                "a null pointer to {} bytes; it must point to them", size);
   auto foreign = std::make_unique<Deleter>(std::move(deleter));
   Buffer* buffer = take();
-  static char nothing;  // what an empty buffer points to
+  static constinit char nothing = 0;  // what an empty buffer points to
   buffer->data_ = ptr != nullptr ? ptr : &nothing;
   buffer->capacity_ = size;
   buffer->owner_ = nullptr;

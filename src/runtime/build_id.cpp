@@ -9,6 +9,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/lazy.h"
+
 namespace cermet {
 namespace {
 
@@ -67,13 +69,13 @@ std::string of_file(const void* address) {
 }  // namespace
 
 const std::string& build_id() {
-  static const auto& id = *new std::string([] {
+  static constinit Lazy<std::string> id;
+  return id.get([] {
     const void* here = reinterpret_cast<const void*>(&build_id);
     Search search{reinterpret_cast<uintptr_t>(here), ""};
     dl_iterate_phdr(visit, &search);
     return search.found.empty() ? of_file(here) : search.found;
-  }());
-  return id;
+  });
 }
 
 }  // namespace cermet

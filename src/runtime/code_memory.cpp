@@ -17,10 +17,7 @@ namespace {
 
 constexpr size_t kSlabBytes = size_t{4} << 20;
 
-size_t page_bytes() {
-  static const size_t bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
-}
+size_t page_bytes() { return static_cast<size_t>(getpagesize()); }
 
 size_t whole_pages(size_t bytes) {
   return (bytes + page_bytes() - 1) / page_bytes() * page_bytes();
@@ -29,13 +26,15 @@ size_t whole_pages(size_t bytes) {
 // Free ranges by address; neighbours of one slab are joined (slabs that happen to touch, too).
 class Slabs {
  public:
+  std::mutex mutex;
+
   static Slabs& get() {
-    static Slabs& slabs = *new Slabs;
-    return slabs;
+    static constinit ForkSafe<Slabs> slabs(ForkLevel::leaf);
+    return slabs.get();
   }
 
   char* take(size_t bytes) {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(mutex);
     auto it = std::ranges::find_if(free_, [&](const auto& range) { return range.second >= bytes; });
     if (it == free_.end()) it = add_slab(std::max(bytes, kSlabBytes));
     if (it == free_.end()) return nullptr;
@@ -48,7 +47,7 @@ class Slabs {
   }
 
   void put(char* data, size_t bytes) {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(mutex);
     stats_.code_bytes -= bytes;
     auto after = free_.lower_bound(data);
     if (after != free_.end() && data + bytes == after->first) {
@@ -66,13 +65,11 @@ class Slabs {
   }
 
   LoaderStats stats() {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(mutex);
     return stats_;
   }
 
  private:
-  Slabs() { hold_over_fork(ForkLevel::leaf, mutex_); }
-
   std::map<char*, size_t>::iterator add_slab(size_t bytes) {
     void* slab = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (slab == MAP_FAILED) return free_.end();
@@ -80,7 +77,6 @@ class Slabs {
     return free_.emplace(static_cast<char*>(slab), bytes).first;
   }
 
-  std::mutex mutex_;
   std::map<char*, size_t> free_;
   LoaderStats stats_;
 };

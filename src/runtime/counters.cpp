@@ -20,8 +20,8 @@ struct LibraryCalls {
 };
 
 LibraryCalls& library_calls() {
-  static LibraryCalls& calls = make_fork_safe<LibraryCalls>(ForkLevel::leaf);
-  return calls;
+  static constinit ForkSafe<LibraryCalls> calls(ForkLevel::leaf);
+  return calls.get();
 }
 
 }  // namespace

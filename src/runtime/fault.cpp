@@ -4,19 +4,18 @@
 #include <atomic>
 
 #include "base/env.h"
+#include "base/lazy.h"
 
 namespace cermet {
 
 namespace {
 
 std::atomic<int64_t>& countdown() {
-  static std::atomic<int64_t> left{env::to_int(env::fail_alloc())};
-  return left;
+  static constinit Lazy<std::atomic<int64_t>> left;
+  return left.get([] { return std::atomic<int64_t>(env::to_int(env::fail_alloc())); });
 }
 
 }  // namespace
-
-void prepare_faults() { countdown(); }
 
 bool allocation_fails() {
   std::atomic<int64_t>& left = countdown();

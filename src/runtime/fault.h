@@ -7,8 +7,6 @@
 
 namespace cermet {
 
-// Reads the variable: before threads allocate, so that no fork cuts the first look off.
-void prepare_faults();
 // To be asked once for each allocation. CERMET_FAIL_ALLOC=n: it is true for the n-th one.
 bool allocation_fails();
 // The n-th allocation from now fails, and later ones work; 0: none does.

@@ -3,8 +3,8 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <array>
-#include <deque>
 #include <utility>
 
 namespace cermet {
@@ -13,58 +13,86 @@ namespace {
 constexpr int kLevels = static_cast<int>(ForkLevel::leaf) + 1;
 constexpr std::chrono::seconds kPatience{1};
 
+struct Entry {
+  ForkHandler handler;
+  Entry* before = nullptr;  // registered before
+  Entry* next = nullptr;
+};
+
+struct Level {
+  Entry* first = nullptr;
+  Entry* last = nullptr;
+  Entry* prepared = nullptr;  // the last of those whose locks are taken
+};
+
 struct Registry {
   std::mutex forking;  // one fork at a time; held across it
-  std::array<size_t, kLevels> prepared{};
   std::chrono::steady_clock::time_point deadline;
   std::mutex mutex;  // of what follows
-  std::array<std::deque<ForkHandler>, kLevels> levels;
+  std::array<Level, kLevels> levels;
 
-  ForkHandler* find(int level, size_t i) {
+  Entry* next_of(const Level& level) {
     std::lock_guard lock(mutex);
-    return i < levels[level].size() ? &levels[level][i] : nullptr;
+    return level.prepared == nullptr ? level.first : level.prepared->next;
   }
 
-  // Handlers may still be registered meanwhile, by work that the fork waits for.
+  // Others may still be registered meanwhile, by work that the fork waits for, and may come before what is
+  // prepared: from the top again, then.
   void prepare() {
     forking.lock();
     deadline = std::chrono::steady_clock::now() + kPatience;
-    for (int level = 0; level < kLevels; ++level) {
-      size_t i = 0;
-      for (; ForkHandler* handler = find(level, i); ++i) {
-        if (handler->prepare) handler->prepare();
+    const auto is_whole = [](const Level& level) { return level.prepared == level.last; };
+    while (true) {
+      for (Level& level : levels) {
+        while (Entry* entry = next_of(level)) {
+          if (entry->handler.prepare) entry->handler.prepare();
+          level.prepared = entry;
+        }
       }
-      prepared[level] = i;
+      mutex.lock();
+      if (std::ranges::all_of(levels, is_whole)) return;
+      mutex.unlock();
+      undo(&ForkHandler::parent);
     }
-    mutex.lock();
+  }
+
+  void undo(std::function<void()> ForkHandler::* handler) {
+    for (int level = kLevels - 1; level >= 0; --level) {
+      Entry* entry = std::exchange(levels[level].prepared, nullptr);
+      for (; entry != nullptr; entry = entry->before) {
+        if (entry->handler.*handler) (entry->handler.*handler)();
+      }
+    }
   }
 
   void release(std::function<void()> ForkHandler::* handler) {
-    for (int level = kLevels - 1; level >= 0; --level) {
-      for (size_t i = prepared[level]; i-- > 0;) {
-        if (levels[level][i].*handler) (levels[level][i].*handler)();
-      }
-    }
+    undo(handler);
     mutex.unlock();
     forking.unlock();
   }
 };
 
-Registry& registry() {
-  static Registry& registry = *new Registry;
-  return registry;
-}
+constinit Registry registry;
+
+// When the library is loaded: a registration that another thread's fork cuts off would be missing in the child.
+[[maybe_unused]] const int registered =
+    pthread_atfork([] { registry.prepare(); }, [] { registry.release(&ForkHandler::parent); },
+                   [] { registry.release(&ForkHandler::child); });
 
 }  // namespace
 
-void on_fork(ForkLevel level, ForkHandler handler) {
-  [[maybe_unused]] static const int registered =
-      pthread_atfork([] { registry().prepare(); }, [] { registry().release(&ForkHandler::parent); },
-                     [] { registry().release(&ForkHandler::child); });
-  std::lock_guard lock(registry().mutex);
-  registry().levels[static_cast<int>(level)].push_back(std::move(handler));
+bool on_fork_if(const std::function<bool()>& keep, ForkLevel level, ForkHandler handler) {
+  auto entry = std::make_unique<Entry>();
+  entry->handler = std::move(handler);
+  std::lock_guard lock(registry.mutex);
+  if (!keep()) return false;
+  Level& all = registry.levels[static_cast<int>(level)];
+  entry->before = all.last;
+  (all.last != nullptr ? all.last->next : all.first) = entry.get();
+  all.last = entry.release();
+  return true;
 }
 
-std::chrono::steady_clock::time_point fork_deadline() { return registry().deadline; }
+std::chrono::steady_clock::time_point fork_deadline() { return registry.deadline; }
 
 }  // namespace cermet

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
 // What must be held across fork(2), in one order: locks are taken from the top of ForkLevel down
 // and let go in reverse, in the parent and in the child. A module that has a lock or threads
-// registers once; a lock may be taken while holding one of an earlier level, never of a later one.
+// has them in a ForkSafe; a lock may be taken while holding one of an earlier level, never of a later one.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 
 #include "runtime/process_end.h"
@@ -33,29 +35,54 @@ struct ForkHandler {
   std::function<void()> child;    // release it and forget threads that no longer exist
 };
 
-// Not to be called from a handler. Handlers of one level run in the order of registration.
-void on_fork(ForkLevel level, ForkHandler handler);
+// Registers the handler if `keep` gives true, both in one step as far as forks can see. Handlers of one level run
+// in the order of registration; none may register another. Gives what `keep` gave.
+bool on_fork_if(const std::function<bool()>& keep, ForkLevel level, ForkHandler handler);
 
 // Until when the fork in progress waits for work that may take long: a second from its beginning.
 // Work that waits for the forking thread (Python's for the GIL) must not hold it up for ever.
 std::chrono::steady_clock::time_point fork_deadline();
 
-// A lock that is held across every fork; it must live for ever.
 template <typename Lock>
-void hold_over_fork(ForkLevel level, Lock& lock) {
+ForkHandler hold_over_fork(Lock& lock) {
   const auto release = [&lock] { lock.unlock(); };
-  on_fork(level, {[&lock] { lock.lock(); }, release, release});
+  return {[&lock] { lock.lock(); }, release, release};
 }
 
-// For what a module has once, at first use: a lock, or something with a lock called `mutex`. It lives for
-// ever, and the lock is held across every fork.
+// What a module has once, made at first use: a lock, something with a lock called `mutex`, or what tells its
+// handler by over_fork(). It lives for ever and is held across every fork; a fork that comes while it is being
+// made finds none in the child. To be constinit; see base/lazy.h for why it is no static T. Threads that come at a
+// time each make a T, of which one is kept: its constructor registers nothing, and its destructor is for the others.
 template <typename T>
-T& make_fork_safe(ForkLevel level) {
-  T& made = *new T;
-  if constexpr (requires { made.mutex; }) hold_over_fork(level, made.mutex);
-  else hold_over_fork(level, made);
-  return made;
-}
+class ForkSafe {
+ public:
+  constexpr explicit ForkSafe(ForkLevel level) : level_(level) {}
+
+  // Not to be called first from a handler.
+  T& get() {
+    T* kept = kept_.load(std::memory_order_acquire);
+    return kept != nullptr ? *kept : make();
+  }
+
+ private:
+  static ForkHandler handler_of(T& made) {
+    if constexpr (requires { made.over_fork(); }) return made.over_fork();
+    else if constexpr (requires { made.mutex; }) return hold_over_fork(made.mutex);
+    else return hold_over_fork(made);
+  }
+  T& make() {
+    auto made = std::make_unique<T>();
+    const auto keep = [&] {
+      T* none = nullptr;
+      return kept_.compare_exchange_strong(none, made.get(), std::memory_order_acq_rel);
+    };
+    if (on_fork_if(keep, level_, handler_of(*made))) return *made.release();
+    return *kept_.load(std::memory_order_acquire);
+  }
+
+  std::atomic<T*> kept_{nullptr};
+  ForkLevel level_;
+};
 
 // A gate through which work goes that a fork waits for, held across forks like a lock. Not a
 // shared_mutex: glibc's knows its writer by a thread id that differs in the child.

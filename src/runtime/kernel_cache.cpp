@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/lazy.h"
 #include "runtime/build_id.h"
 #include "runtime/counters.h"
 #include "runtime/fork.h"
@@ -82,8 +83,8 @@ struct Entry {
 
 // The code generator has locks, which a fork waits for, and static objects.
 ForkGate& gate() {
-  static ForkGate& gate = make_fork_safe<ForkGate>(ForkLevel::compiler);
-  return gate;
+  static constinit ForkSafe<ForkGate> gate(ForkLevel::compiler);
+  return gate.get();
 }
 
 struct HashOfHash {
@@ -92,9 +93,16 @@ struct HashOfHash {
 
 class KernelCache {
  public:
+  std::mutex mutex;
+
+  KernelCache() {
+    gate();  // is there, whichever thread closes it
+    at_process_end(EndPhase::compiler, [] { gate().close(); });
+  }
+
   static KernelCache& get() {
-    static KernelCache& cache = *new KernelCache;
-    return cache;
+    static constinit ForkSafe<KernelCache> cache(ForkLevel::cache);
+    return cache.get();
   }
 
   KernelPtr find(const ir::Hash& hash, const std::function<ir::Kernel()>& make, bool polls) {
@@ -125,22 +133,22 @@ class KernelCache {
   bool is_compiled(const ir::Hash& hash) { return compiled_entry(hash) != nullptr; }
 
   void clear() {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(mutex);
     entries_.clear();
     room_ = kMostKernels;
   }
 
   void drop_unused(size_t most) {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(mutex);
     drop_unused_of(most);
   }
 
   void start_keeping(const std::string& path, const std::string& generator) {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(mutex);
     keeping_.emplace(path, generator);
   }
   size_t write_kept() {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(mutex);
     if (!keeping_) return 0;
     // Kernels are made side by side; the file does not tell which was first.
     std::ranges::sort(keeping_->kernels, {},
@@ -151,16 +159,10 @@ class KernelCache {
   }
 
  private:
-  KernelCache() {
-    gate();  // is there, whichever thread closes it
-    at_process_end(EndPhase::compiler, [] { gate().close(); });
-    hold_over_fork(ForkLevel::cache, mutex_);
-  }
-
   // Made, or null.
   std::shared_ptr<Entry> compiled_entry(const ir::Hash& hash) {
     {
-      std::lock_guard lock(mutex_);
+      std::lock_guard lock(mutex);
       const auto it = entries_.find(hash);
       if (it != entries_.end() && it->second->made.load(std::memory_order_acquire)) {
         it->second->found = ++findings_;
@@ -204,7 +206,7 @@ class KernelCache {
   }
 
   std::shared_ptr<Entry> entry_of(const ir::Hash& hash) {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(mutex);
     std::shared_ptr<Entry>& entry = entries_[hash];
     if (entry == nullptr) {
       entry = std::make_shared<Entry>();
@@ -229,9 +231,9 @@ class KernelCache {
 
   // The key on disk: other features, another build or another cap have files of their own.
   static ir::Hash disk_key(const ir::Hash& hash) {
-    static const auto& identity =
-        *new std::string(cpu_target().identity() + " build " + build_id());
-    return ir::hash_bytes(hash.hex() + " " + identity);
+    static constinit Lazy<std::string> identity;
+    const auto make = [] { return cpu_target().identity() + " build " + build_id(); };
+    return ir::hash_bytes(hash.hex() + " " + identity.get(make));
   }
 
   static KernelPtr load(StoredKernel stored) {
@@ -322,13 +324,12 @@ class KernelCache {
   };
 
   std::optional<StoredKernel> keep(const ir::Hash& hash, const ir::Kernel& kernel) {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(mutex);
     if (!keeping_) return std::nullopt;
     keeping_->kernels.push_back(kernel);
     return keeping_->earlier.load(hash);
   }
 
-  std::mutex mutex_;
   std::optional<Keeping> keeping_;
   std::unordered_map<ir::Hash, std::shared_ptr<Entry>, HashOfHash> entries_;
   size_t room_ = kMostKernels;  // entries until it is asked which are unused

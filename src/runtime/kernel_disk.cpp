@@ -14,6 +14,7 @@
 #include <memory>
 
 #include "base/env.h"
+#include "base/lazy.h"
 #include "runtime/log.h"
 
 namespace cermet {
@@ -315,9 +316,9 @@ KernelDisk& KernelDisk::get() {
   // Dumps need every kernel to be made, and with passes left out it is another.
   const bool enabled =
       env::kernel_cache() == "on" && env::dump().empty() && env::skip_pass().empty();
-  static KernelDisk& disk =
-      *new KernelDisk(default_folder(), enabled, env::to_int(env::cache_limit()));
-  return disk;
+  static constinit Lazy<KernelDisk> disk;
+  return disk.get(
+      [&] { return KernelDisk(default_folder(), enabled, env::to_int(env::cache_limit())); });
 }
 
 KernelDisk::KernelDisk(std::string folder, bool enabled, int64_t limit)
@@ -350,7 +351,7 @@ std::optional<StoredKernel> KernelDisk::load(const ir::Hash& key) {
 
 void KernelDisk::store(const ir::Hash& key, const StoredKernel& kernel) {
   if (!writable_) return;
-  static std::atomic<uint64_t> number{0};
+  static constinit std::atomic<uint64_t> number{0};
   const std::string final_name = path(key);
   const std::string temporary = fmt::format("{}.{}.{}", final_name, getpid(), number++);
   const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

@@ -18,6 +18,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/lazy.h"
 #include "runtime/build_id.h"
 
 namespace cermet {
@@ -128,8 +129,8 @@ void compile_all(std::span<const ir::Kernel> kernels, const std::string& earlier
 }  // namespace
 
 const KernelSeed& KernelSeed::get() {
-  static const KernelSeed& seed = *new KernelSeed(is_wanted() ? beside_library() : "", cpu_level());
-  return seed;
+  static constinit Lazy<KernelSeed> seed;
+  return seed.get([] { return KernelSeed(is_wanted() ? beside_library() : "", cpu_level()); });
 }
 
 KernelSeed::KernelSeed(const std::string& path, CpuLevel level) : file_(map_file(path)) {

@@ -13,16 +13,18 @@
 #include <cstring>
 #include <mutex>
 #include <span>
+#include <vector>
 
 #include "base/error.h"
+#include "base/lazy.h"
 #include "runtime/code_memory.h"
 #include "runtime/fork.h"
 #include "runtime/thread_pool.h"
 
 extern "C" void cermet_check_failed(cermet::KernelStatus* status, int64_t item, int64_t site,
                                     int64_t index) {
-  static std::mutex& mutex = cermet::make_fork_safe<std::mutex>(cermet::ForkLevel::leaf);
-  std::lock_guard lock(mutex);
+  static constinit cermet::ForkSafe<std::mutex> mutex(cermet::ForkLevel::leaf);
+  std::lock_guard lock(mutex.get());
   if (status->site >= 0 && status->item <= item) return;
   *status = {site, index, item};
 }
@@ -48,26 +50,28 @@ std::span<const Symbol> outside_symbols() {
   using D = double (*)(double);
   const auto f = [](F function) { return reinterpret_cast<void*>(function); };
   const auto d = [](D function) { return reinterpret_cast<void*>(function); };
-  static const Symbol symbols[] = {
-      {"cermet_check_failed", address_of(&cermet_check_failed)},
-      {"cermet_must_stop", address_of(&cermet_must_stop)},
-      {"memcpy", address_of(&std::memcpy)},
-      {"memset", address_of(&std::memset)},
-      {"memmove", address_of(&std::memmove)},
-      {"fma", address_of(static_cast<double (*)(double, double, double)>(&::fma))},
-      {"fmaf", address_of(&::fmaf)},
-      {"fmod", address_of(static_cast<double (*)(double, double)>(&::fmod))},
-      {"fmodf", address_of(&::fmodf)},
-      {"floor", d(&::floor)},
-      {"floorf", f(&::floorf)},
-      {"ceil", d(&::ceil)},
-      {"ceilf", f(&::ceilf)},
-      {"trunc", d(&::trunc)},
-      {"truncf", f(&::truncf)},
-      {"rint", d(&::rint)},
-      {"rintf", f(&::rintf)},
-  };
-  return symbols;
+  static constinit Lazy<std::vector<Symbol>> symbols;
+  return symbols.get([&] {
+    return std::vector<Symbol>{
+        {"cermet_check_failed", address_of(&cermet_check_failed)},
+        {"cermet_must_stop", address_of(&cermet_must_stop)},
+        {"memcpy", address_of(&std::memcpy)},
+        {"memset", address_of(&std::memset)},
+        {"memmove", address_of(&std::memmove)},
+        {"fma", address_of(static_cast<double (*)(double, double, double)>(&::fma))},
+        {"fmaf", address_of(&::fmaf)},
+        {"fmod", address_of(static_cast<double (*)(double, double)>(&::fmod))},
+        {"fmodf", address_of(&::fmodf)},
+        {"floor", d(&::floor)},
+        {"floorf", f(&::floorf)},
+        {"ceil", d(&::ceil)},
+        {"ceilf", f(&::ceilf)},
+        {"trunc", d(&::trunc)},
+        {"truncf", f(&::truncf)},
+        {"rint", d(&::rint)},
+        {"rintf", f(&::rintf)},
+    };
+  });
 }
 
 constexpr size_t kStubBytes = 16;
@@ -248,7 +252,7 @@ class LoadedObject : public LoadedKernel {
 }  // namespace
 
 uint64_t LoadedKernel::next_number() {
-  static std::atomic<uint64_t> next{0};
+  static constinit std::atomic<uint64_t> next{0};
   return next.fetch_add(1, std::memory_order_relaxed);
 }
 

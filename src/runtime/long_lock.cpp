@@ -2,13 +2,11 @@
 #include "runtime/long_lock.h"
 
 #include <new>
-#include <utility>
 
 namespace cermet {
 
-LongLock::LongLock(ForkLevel level, bool fork_waits, std::function<void()> lost) {
-  on_fork(level, {[this, fork_waits] { prepare(fork_waits); }, [this] { resume(); },
-                  [this, lost = std::move(lost)] { resume_in_child(lost); }});
+ForkHandler LongLock::over_fork() {
+  return {[this] { prepare(); }, [this] { resume(); }, [this] { resume_in_child(); }};
 }
 
 bool LongLock::try_lock_for(std::chrono::nanoseconds timeout) {
@@ -31,11 +29,11 @@ void LongLock::unlock() {
 }
 
 // Leaves the mutex locked, whether or not the lock became free.
-void LongLock::prepare(bool waits) {
+void LongLock::prepare() {
   std::unique_lock lock(mutex_);
   forking_ = true;
   ++waiting_;
-  if (waits) freed_.wait_until(lock, fork_deadline(), [this] { return !is_others(); });
+  if (fork_waits_) freed_.wait_until(lock, fork_deadline(), [this] { return !is_others(); });
   --waiting_;
   lock.release();
 }
@@ -46,14 +44,14 @@ void LongLock::resume() {
   mutex_.unlock();
 }
 
-void LongLock::resume_in_child(const std::function<void()>& lost) {
+void LongLock::resume_in_child() {
   new (&freed_) std::condition_variable;  // over the old one: whoever waited is gone
   waiting_ = 0;
   forking_ = false;
   const bool cut_short = is_others();
   if (cut_short) depth_ = 0;
   mutex_.unlock();
-  if (cut_short && lost) lost();
+  if (cut_short) lost_();
 }
 
 }  // namespace cermet

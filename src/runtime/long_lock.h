@@ -2,12 +2,11 @@
 // A recursive lock for work that may take long. A fork waits for the work of another thread until
 // fork_deadline() at most, or not at all; when it goes on without, the lock is free in the child, and
 // what it guards must be fit for having been left halfway. Of a condition variable instead of a
-// std::timed_mutex, whose timed locking the thread sanitizer of gcc 12 does not see.
+// std::timed_mutex, whose timed locking the thread sanitizer of gcc 12 does not see. One is a ForkSafe's.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
-#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -17,20 +16,23 @@ namespace cermet {
 
 class LongLock {
  public:
-  // lost: called in a child that is without the thread that held the lock. Lives for ever.
-  LongLock(ForkLevel level, bool fork_waits, std::function<void()> lost = nullptr);
+  // lost: called in a child that is without the thread that held the lock.
+  LongLock(bool fork_waits, void (*lost)()) : fork_waits_(fork_waits), lost_(lost) {}
   LongLock(const LongLock&) = delete;
   LongLock& operator=(const LongLock&) = delete;
 
   bool try_lock_for(std::chrono::nanoseconds timeout);
   void unlock();
+  ForkHandler over_fork();
 
  private:
   bool is_others() const { return depth_ != 0 && owner_ != std::this_thread::get_id(); }
-  void prepare(bool waits);
+  void prepare();
   void resume();
-  void resume_in_child(const std::function<void()>& lost);
+  void resume_in_child();
 
+  const bool fork_waits_;
+  void (*const lost_)();
   std::mutex mutex_;  // of the members; held across forks
   std::condition_variable freed_;
   std::thread::id owner_;

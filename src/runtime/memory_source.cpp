@@ -9,16 +9,14 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/lazy.h"
 #include "runtime/fork.h"
 #include "runtime/page_runs.h"
 
 namespace cermet {
 namespace {
 
-size_t page_size() {
-  static const size_t size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return size;
-}
+size_t page_size() { return static_cast<size_t>(getpagesize()); }
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -27,23 +25,25 @@ char* map(size_t bytes, int protection) {
   return block == MAP_FAILED ? nullptr : static_cast<char*>(block);
 }
 
+PageRuns& page_runs() {
+  static constinit ForkSafe<PageRuns> runs(ForkLevel::leaf);
+  return runs.get();
+}
+
 class SystemMemory final : public MemorySource {
  public:
   void* obtain(size_t capacity) override {
     if (capacity < kMappedBlock) return std::aligned_alloc(kAlignment, capacity);
     const size_t bytes = round_up(capacity, page_size());
-    return bytes < kHugeFilled ? runs_.take(bytes) : map_huge(bytes);
+    return bytes < kHugeFilled ? page_runs().take(bytes) : map_huge(bytes);
   }
   void give_back(void* block, size_t capacity) override {
     if (capacity < kMappedBlock) return std::free(block);
     const size_t bytes = round_up(capacity, page_size());
-    if (bytes < kHugeFilled) runs_.give_back(block, bytes);
+    if (bytes < kHugeFilled) page_runs().give_back(block, bytes);
     else munmap(block, bytes);
   }
   void trim() override { malloc_trim(0); }
-
- private:
-  PageRuns& runs_ = make_fork_safe<PageRuns>(ForkLevel::leaf);
 };
 
 class GuardedMemory final : public MemorySource {
@@ -77,14 +77,13 @@ class GuardedMemory final : public MemorySource {
 }  // namespace
 
 MemorySource& system_memory() {
-  static MemorySource& source = *new SystemMemory;
-  return source;
+  static constinit Lazy<SystemMemory> source;
+  return source.get([] { return SystemMemory(); });
 }
 
 MemorySource& guarded_memory(bool front) {
-  static MemorySource& at_end = *new GuardedMemory(false);
-  static MemorySource& at_front = *new GuardedMemory(true);
-  return front ? at_front : at_end;
+  static constinit Lazy<GuardedMemory> at_end, at_front;
+  return (front ? at_front : at_end).get([front] { return GuardedMemory(front); });
 }
 
 }  // namespace cermet

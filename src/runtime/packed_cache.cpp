@@ -43,8 +43,8 @@ struct PackedCache {
   size_t bytes = 0;
 
   static PackedCache& get() {
-    static PackedCache& cache = make_fork_safe<PackedCache>(ForkLevel::leaf);
-    return cache;
+    static constinit ForkSafe<PackedCache> cache(ForkLevel::leaf);
+    return cache.get();
   }
 
   Packed& use(const PackedKey& key) {
@@ -89,10 +89,7 @@ struct PackedCache {
   }
 };
 
-bool is_enabled() {
-  static const bool enabled = env::packed_cache() == "on";
-  return enabled;
-}
+bool is_enabled() { return env::packed_cache() == "on"; }
 
 size_t limit() { return std::min(allocator().memory_limit() / kShare, allocator().cache_limit()); }
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "runtime/fork.h"
@@ -23,6 +24,7 @@ struct Handlers {
   std::mutex mutex;
   std::vector<Handler> all;
   bool are_called = false;
+  bool are_awaited = false;  // end() has been registered
 
   // Null, once, when all are called. Work that one waits for may come to register another.
   void (*next())() {
@@ -39,8 +41,8 @@ struct Handlers {
 };
 
 Handlers& handlers() {
-  static Handlers& handlers = make_fork_safe<Handlers>(ForkLevel::leaf);
-  return handlers;
+  static constinit ForkSafe<Handlers> handlers(ForkLevel::leaf);
+  return handlers.get();
 }
 
 std::atomic<pid_t> ending_thread{0};
@@ -70,10 +72,10 @@ thread_local MainThreadEnd main_thread_end;
 }  // namespace
 
 void at_process_end(EndPhase phase, void (*handler)()) {
-  [[maybe_unused]] static const int registered = std::atexit(end);
   bool is_past = false;
   {
     std::lock_guard lock(handlers().mutex);
+    if (!std::exchange(handlers().are_awaited, true)) std::atexit(end);
     is_past = handlers().are_called;
     handlers().all.push_back({phase, handler, is_past});
   }

@@ -33,8 +33,8 @@ struct Registry {
 };
 
 Registry& registry() {
-  static Registry& registry = make_fork_safe<Registry>(ForkLevel::streams);
-  return registry;
+  static constinit ForkSafe<Registry> registry(ForkLevel::streams);
+  return registry.get();
 }
 
 // What a thread has set. The few devices of a thread are found fastest by looking at each.

@@ -60,11 +60,14 @@ constexpr std::chrono::seconds kPause{5};
 struct Queues {
   std::mutex mutex;
   std::vector<StreamQueue*> all;
+
+  Queues();
+  ForkHandler over_fork();
 };
 
 Queues& queues() {
-  static Queues& queues = *new Queues;
-  return queues;
+  static constinit ForkSafe<Queues> queues(ForkLevel::queues);
+  return queues.get();
 }
 
 }  // namespace
@@ -188,12 +191,17 @@ struct QueueControl {
   }
 };
 
+namespace {
+
+Queues::Queues() { at_process_end(EndPhase::queues, QueueControl::exit); }
+
+ForkHandler Queues::over_fork() {
+  return {QueueControl::prepare, QueueControl::parent, QueueControl::child};
+}
+
+}  // namespace
+
 StreamQueue::StreamQueue() : state_(std::make_unique<State>()) {
-  [[maybe_unused]] static const bool registered = [] {
-    on_fork(ForkLevel::queues, {QueueControl::prepare, QueueControl::parent, QueueControl::child});
-    at_process_end(EndPhase::queues, QueueControl::exit);
-    return true;
-  }();
   std::lock_guard lock(queues().mutex);
   queues().all.push_back(this);
 }

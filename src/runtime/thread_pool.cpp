@@ -357,16 +357,20 @@ int64_t divide_up(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 }  // namespace
 
+struct ThreadPool::OfProcess {
+  ThreadPool pool;
+
+  // The threads are gone in the child, with whatever they held: it starts afresh.
+  ForkHandler over_fork() {
+    return {.prepare = {}, .parent = {}, .child = [this] {
+              pool.state_.store(nullptr, std::memory_order_relaxed);
+            }};
+  }
+};
+
 ThreadPool& ThreadPool::get() {
-  static ThreadPool& pool = []() -> ThreadPool& {
-    auto& pool = *new ThreadPool;
-    // The threads are gone in the child, with whatever they held: it starts afresh.
-    on_fork(ForkLevel::pool, {.prepare = {}, .parent = {}, .child = [&pool] {
-                                pool.state_.store(nullptr, std::memory_order_relaxed);
-                              }});
-    return pool;
-  }();
-  return pool;
+  static constinit ForkSafe<OfProcess> made(ForkLevel::pool);
+  return made.get().pool;
 }
 
 ThreadPool::State& ThreadPool::state() const {

@@ -62,6 +62,7 @@ class ThreadPool {
 
  private:
   struct State;
+  struct OfProcess;
   enum class Sharing : uint8_t { none, awake, wake };  // with nobody, spinning workers, parked ones
   ThreadPool() = default;
   State& state() const;

@@ -37,12 +37,16 @@ enum class Tier : uint8_t { fused, single, automatic };
 // Bytes that fusing saves in the time of a compilation.
 constexpr int64_t kWorthCompiling = 16 << 20;
 
+struct Met {
+  std::mutex mutex;
+  std::set<std::pair<uint64_t, uint64_t>> hashes;
+};
+
 // Whether the kernel was met before; it is from now on.
 bool met_before(const ir::Hash& hash) {
-  static std::mutex& mutex = make_fork_safe<std::mutex>(ForkLevel::leaf);
-  static auto* met = new std::set<std::pair<uint64_t, uint64_t>>;
-  std::lock_guard lock(mutex);
-  return !met->emplace(hash.hi, hash.lo).second;
+  static constinit ForkSafe<Met> met(ForkLevel::leaf);
+  std::lock_guard lock(met.get().mutex);
+  return !met.get().hashes.emplace(hash.hi, hash.lo).second;
 }
 
 class Builder {

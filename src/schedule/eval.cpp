@@ -17,6 +17,7 @@
 #include "graph/meant_scope.h"
 #include "runtime/allocator.h"
 #include "runtime/counters.h"
+#include "runtime/fork.h"
 #include "runtime/log.h"
 #include "runtime/long_lock.h"
 #include "runtime/poll.h"
@@ -88,9 +89,13 @@ class Plans {
 };
 Plans* plans = new Plans;  // under the EvalLock
 
+struct PlansLock : LongLock {
+  PlansLock() : LongLock(true, [] { plans = new Plans; }) {}
+};
+
 LongLock& eval_lock() {
-  static auto* lock = new LongLock(ForkLevel::graph, true, [] { plans = new Plans; });
-  return *lock;
+  static constinit ForkSafe<PlansLock> lock(ForkLevel::graph);
+  return lock.get();
 }
 
 // A node that a tape is being read from, and those of its inputs that are still to be looked at.
@@ -157,7 +162,7 @@ class TapeReader {
   // Takes the nodes.
   void read() {
     const GraphLock lock;
-    static uint64_t readings = 0;
+    static constinit uint64_t readings = 0;
     reading_ = ++readings;
     collect();
     for (const NodeRef& node : tape_.nodes) {

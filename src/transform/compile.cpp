@@ -43,8 +43,8 @@ std::string text_of(const Number& n) {
 
 // A fork waits for programs in the making.
 ForkGate& fork_gate() {
-  static ForkGate& gate = make_fork_safe<ForkGate>(ForkLevel::graph);
-  return gate;
+  static constinit ForkSafe<ForkGate> gate(ForkLevel::graph);
+  return gate.get();
 }
 
 }  // namespace

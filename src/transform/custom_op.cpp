@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "base/lazy.h"
 #include "kernel/walk.h"
 #include "runtime/fork.h"
 #include "schedule/analysis.h"
@@ -29,13 +30,13 @@ struct Registered {
 };
 
 std::mutex& registry_lock() {
-  static std::mutex& lock = make_fork_safe<std::mutex>(ForkLevel::leaf);
-  return lock;
+  static constinit ForkSafe<std::mutex> lock(ForkLevel::leaf);
+  return lock.get();
 }
 
 std::list<Registered>& registry() {
-  static auto* list = new std::list<Registered>;  // rows are pointed to until the very end
-  return *list;
+  static constinit Lazy<std::list<Registered>> list;  // rows are pointed to until the very end
+  return list.get([] { return std::list<Registered>(); });
 }
 
 Registered& registered(const OpRow& row) {

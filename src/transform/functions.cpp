@@ -7,6 +7,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/lazy.h"
 #include "ops/ops.h"
 #include "runtime/counters.h"
 #include "transform/compile.h"
@@ -91,8 +92,8 @@ Arrays batch(const Function& f, const std::vector<int>& in_axes, const std::vect
 }
 
 std::atomic<bool>& compile_disabled() {
-  static std::atomic<bool> disabled = env::is_set("CERMET_DISABLE_COMPILE");
-  return disabled;
+  static constinit Lazy<std::atomic<bool>> disabled;
+  return disabled.get([] { return std::atomic<bool>(env::is_set("CERMET_DISABLE_COMPILE")); });
 }
 
 // A function's traces, by the structure of the arguments; of one structure, several with other guards.
