@@ -142,6 +142,19 @@ def llvm_includes(tree):
             )
 
 
+def first_uses(tree):
+    """Static variables of functions are constinit (base/lazy.h says why). Those of the code
+    generator need not be: a fork waits until it is at rest."""
+    static = re.compile(
+        r"^[ \t]+static (?!constexpr\b|constinit\b|thread_local\b)([^()\n;{}=]*\w)(?<!_)\s*[=;{]",
+        re.M,
+    )
+    for name, code in tree.library():
+        if not name.startswith(("src/codegen/llvm", "src/codegen/cuda_preamble")):
+            for found in static.finditer(code):
+                yield name, f"{found[1].split()[-1]} is not constinit; make it a Lazy or a ForkSafe"
+
+
 def op_spread(tree):
     """An op's row is named in the op list and where ops are made (src/ops, fused, quant: rows,
     builders, rules that build graphs of other ops), nowhere else.
@@ -198,7 +211,7 @@ RULES = {
     rule.__name__: rule
     for rule in (
         layers, file_sizes, function_limit, function_spread, heads, unfinished, environment,
-        llvm_includes, op_spread, answers,
+        llvm_includes, first_uses, op_spread, answers,
     )
 }  # fmt: skip
 

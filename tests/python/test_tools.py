@@ -63,6 +63,7 @@ BREACHES = {
     "unfinished": ("bench/a.cpp", HEAD + "// TO" + "DO\n"),
     "environment": ("src/runtime/a.cpp", HEAD + 'auto x = getenv("HOME");\n'),
     "llvm_includes": ("src/kernel/a.cpp", HEAD + "#include <llvm/IR/Module.h>\n"),
+    "first_uses": ("src/base/a.cpp", HEAD + "int f() {\n  static const int x = g();\n}\n"),
     "op_spread": ("src/transform/a.cpp", HEAD + "bool f() { return id == OpId::Sin; }\n"),
     "answers": (
         "src/base/a.cpp",
