@@ -8,6 +8,7 @@
 #include "ops/index_forms.h"
 #include "ops/random_forms.h"
 #include "ops/rules.h"
+#include "runtime/fork.h"
 
 namespace cermet {
 
@@ -180,14 +181,26 @@ Dtype result_type(const Arrays& arrays) {
 
 namespace random {
 
+namespace {
+
+// A fork waits for draws: in the child no sequence is locked.
+ForkGate& drawing() {
+  static constinit ForkSafe<ForkGate> gate(ForkLevel::graph);
+  return gate.get();
+}
+
+}  // namespace
+
 KeySequence::KeySequence(uint64_t seed) : key_(key(seed)) {}
 
 void KeySequence::seed(uint64_t seed) {
+  const InForkGate inside(drawing());
   const std::lock_guard guard(lock_);
   key_ = key(seed);
 }
 
 array KeySequence::next() {
+  const InForkGate inside(drawing());
   const std::lock_guard guard(lock_);
   const Arrays halves = split_pair(key_);
   key_ = halves[0];

@@ -10,6 +10,7 @@
 #include "base/lazy.h"
 #include "ops/ops.h"
 #include "runtime/counters.h"
+#include "runtime/fork.h"
 #include "transform/compile.h"
 
 namespace cermet {
@@ -126,7 +127,7 @@ class CompiledFunction {
     CERMET_INTERNAL_CHECK(graph->prepare(inputs, sizes, call),
                           "a trace does not hold for the call that made it");
     {
-      const std::lock_guard guard(lock_);
+      const std::lock_guard guard(graphs_lock());
       graphs_[structure].push_back(graph);
     }
     return graph->run(call, pointers);
@@ -137,7 +138,7 @@ class CompiledFunction {
   using Graph = std::shared_ptr<const CompiledGraph>;
 
   std::vector<Graph> known(const Structure& structure) {
-    const std::lock_guard guard(lock_);
+    const std::lock_guard guard(graphs_lock());
     const auto it = graphs_.find(structure);
     return it == graphs_.end() ? std::vector<Graph>() : it->second;
   }
@@ -162,8 +163,13 @@ class CompiledFunction {
     return std::make_shared<CompiledGraph>(symbols, placeholders, outputs, std::vector<Number>());
   }
 
+  // Of all functions' graphs, held for moments.
+  static std::mutex& graphs_lock() {
+    static constinit ForkSafe<std::mutex> lock(ForkLevel::leaf);
+    return lock.get();
+  }
+
   const Function f_;
-  std::mutex lock_;
   std::map<Structure, std::vector<Graph>> graphs_;
 };
 

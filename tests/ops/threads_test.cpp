@@ -120,6 +120,35 @@ TEST(Threads, StateThatStepsShare) {
   EXPECT_TRUE(all(abs(state) <= 1.0f).item<bool>());
 }
 
+// A fork waits until the other threads hold none of what its child needs.
+template <typename F>
+void fork_while_another_thread(F&& uses) {
+  std::atomic<bool> has_begun{false}, over{false};
+  std::thread other([&] {
+    for (; !over; has_begun = true) uses();
+  });
+  while (!has_begun) std::this_thread::yield();
+  for (int round = 0; round < 100 && !testing::Test::HasFailure(); ++round)
+    EXPECT_EQ(in_child([&] { return uses(); }), 0) << "round " << round;
+  over = true;
+  other.join();
+}
+
+TEST(Threads, ForkWhileAnotherDrawsKeys) {
+  fork_while_another_thread([] {
+    random::seed(5);
+    for (int i = 0; i < 20; ++i) random::key_or_next({});
+    return true;
+  });
+}
+
+TEST(Threads, ForkWhileAnotherCallsTheSameFunction) {
+  const auto twice = compile([](const Arrays& in) { return Arrays{in[0] * 2.0f}; });
+  const array x = arange(8.0);
+  const Floats right = floats(twice({x})[0]);
+  fork_while_another_thread([&] { return floats(twice({x})[0]) == right; });
+}
+
 // What the process still holds at its end stays whole for the threads that run on.
 TEST(Threads, ExitsWhileTheyEvaluate) {
   for (int round = 0; round < 6; ++round) {
