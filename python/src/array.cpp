@@ -184,7 +184,7 @@ bool contains(nb::handle self, nb::handle value) {
     }
     const auto part = [&](const array& all) {
       return sized_slice(all, Shape(std::vector<int64_t>(all.strides().size(), 0)),
-                         Strides(all.strides().size(), 1), shape);
+                         SliceSteps(all.strides().size(), 1), shape);
     };
     return any(equal(part(a), part(b))).item<bool>();
   });
@@ -298,7 +298,7 @@ void init_array(nb::module_& m) {
            [](const array& a) {
              CERMET_CHECK(a.ndim() > 0, type, "len",
                           "a 0-d array has no length; a.item() is its value, a.reshape(1) has one");
-             return a.shape()[0];
+             return a.shape(0);
            })
       .def("__iter__",
            [](const array& a) {

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "bind.h"
-#include "transform/trace_symbols.h"
+#include "schedule/symbols.h"
 
 namespace cermet::python {
 

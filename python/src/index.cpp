@@ -18,7 +18,7 @@ constexpr int64_t kInt32Range = int64_t{1} << 31;
 
 struct SliceArguments {
   PerAxis start;
-  Strides step;
+  SliceSteps step;
   Shape size;
   bool whole = true;  // nothing is cut off
 };
@@ -301,7 +301,8 @@ nb::object shortened(const array& value, const IndexPlan& plan, int rest) {
   Shape size = value.shape();
   size.dim(0) = count;
   const PerAxis start(std::vector<Dim>(static_cast<size_t>(value.ndim()), 0));
-  return nb::cast(sized_slice(value, start, Strides(static_cast<size_t>(value.ndim()), 1), size));
+  return nb::cast(
+      sized_slice(value, start, SliceSteps(static_cast<size_t>(value.ndim()), 1), size));
 }
 
 array update(const array& a, nb::handle index, nb::handle value, ScatterReduce reduce) {

@@ -197,10 +197,12 @@ nb::object dlpack_tensor(const array& a) {
                           [](void* p) noexcept { delete static_cast<Exported*>(p); });
   std::vector<size_t> shape;
   for (int64_t size : a.shape()) shape.push_back(static_cast<size_t>(size));
+  const Strides& own = a.node()->layout.strides;
+  const std::vector<int64_t> strides(own.begin(), own.end());
   const auto tensor = [&]<typename... Access>(auto* data, Access...) {
-    return nb::cast(nb::ndarray<nb::array_api, Access...>(
-        data, shape.size(), shape.data(), owner, a.node()->layout.strides.data(),
-        dlpack_dtype(a.dtype()), nb::device::cpu::value, 0));
+    return nb::cast(nb::ndarray<nb::array_api, Access...>(data, shape.size(), shape.data(), owner,
+                                                          strides.data(), dlpack_dtype(a.dtype()),
+                                                          nb::device::cpu::value, 0));
   };
   return a.node()->buffer->read_only() ? tensor(a.data(), nb::ro())
                                        : tensor(const_cast<void*>(a.data()));

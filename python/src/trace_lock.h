@@ -6,7 +6,7 @@
 
 #include "bind.h"
 #include "runtime/long_lock.h"
-#include "transform/trace_symbols.h"
+#include "schedule/symbols.h"
 
 namespace cermet::python {
 

@@ -38,6 +38,9 @@ namespace cermet::env {
     "auto", "scheme of each matmul that it can make, to compare them")                            \
   X(packed_cache, "CERMET_PACKED_CACHE", "on|off", "on",                                         \
     "whether packed operands of matmul are kept from use to use")                                \
+  X(size_classes, "CERMET_SIZE_CLASSES", "on|off|checked", "on",                                 \
+    "whether graphs that differ in sizes alone are planned once; checked: each plan is compared " \
+    "with one of its own")                                                                       \
   X(disable_compile, "CERMET_DISABLE_COMPILE", "", "", "set: compile() returns its argument")
 
 // Raises [env] value when a variable of the table has a value that is none of its values. The first

@@ -17,6 +17,15 @@ struct fmt::formatter<cermet::Dtype> : fmt::formatter<fmt::string_view> {
   }
 };
 
+// Its value; a message decides nothing.
+template <>
+struct fmt::formatter<cermet::Dim> : fmt::formatter<int64_t> {
+  template <typename Context>
+  auto format(const cermet::Dim& dim, Context& context) const {
+    return fmt::formatter<int64_t>::format(dim.value, context);
+  }
+};
+
 template <>
 struct fmt::formatter<cermet::Shape> : fmt::formatter<fmt::string_view> {
   template <typename Context>

@@ -135,6 +135,15 @@ Dim smaller(const Dim& a, const Dim& b) {
   return std::min(a.value, b.value);
 }
 
+int64_t decide(std::span<const Dim> by, const Decider& decider) {
+  const bool any = std::ranges::any_of(by, [](const Dim& dim) { return dim.expr != 0; });
+  if (any && Dim::trace != nullptr && Dim::trace->keeps_guards)
+    return Dim::trace->decide(by, decider);
+  InlineVector<int64_t, 8> values;
+  for (const Dim& dim : by) values.push_back(dim);
+  return decider(values);
+}
+
 Dim clamped(const Dim& a, const Dim& low, const Dim& high) {
   if (is_less(a, low)) return low;
   return is_less(high, a) ? high : a;
@@ -144,6 +153,10 @@ Dim Shape::count() const {
   Dim elements = 1;
   for (const Dim& dim : dims_) elements = times(elements, dim);
   return elements;
+}
+
+bool Shape::is_empty() const {
+  return std::ranges::any_of(dims_, [](const Dim& dim) { return dim == 0; });
 }
 
 int64_t Shape::size() const {
@@ -180,17 +193,17 @@ void check_size(const char* op, const Shape& shape, Dtype dtype) {
 Layout Layout::contiguous(const Shape& shape) {
   Layout layout;
   layout.strides.resize(shape.ndim());
-  int64_t stride = 1;
+  Dim stride = 1;
   for (int axis = shape.ndim() - 1; axis >= 0; --axis) {
     layout.strides[axis] = stride;
-    stride *= std::max<int64_t>(shape[axis], 1);
+    if (shape[axis] != 0) stride *= shape[axis];
   }
   return layout;
 }
 
 bool is_contiguous(const Shape& shape, const Layout& layout) {
-  if (shape.size() == 0) return true;
-  int64_t stride = 1;
+  if (shape.is_empty()) return true;
+  Dim stride = 1;
   for (int axis = shape.ndim() - 1; axis >= 0; --axis) {
     if (shape[axis] == 1) continue;
     if (layout.strides[axis] != stride) return false;
@@ -200,7 +213,7 @@ bool is_contiguous(const Shape& shape, const Layout& layout) {
 }
 
 std::pair<int64_t, int64_t> reach_of(const Shape& shape, const Layout& layout) {
-  if (shape.size() == 0) return {0, 0};
+  if (shape.is_empty()) return {0, 0};
   int64_t first = layout.offset;
   int64_t last = layout.offset;
   for (int axis = 0; axis < shape.ndim(); ++axis) {
@@ -211,8 +224,8 @@ std::pair<int64_t, int64_t> reach_of(const Shape& shape, const Layout& layout) {
 }
 
 std::optional<Layout> reshape_layout(const Shape& from, const Layout& layout, const Shape& to) {
-  CERMET_INTERNAL_CHECK(from.size() == to.size(), "reshape_layout of {} to {}", from, to);
-  if (from.size() == 0) return Layout::contiguous(to);
+  CERMET_INTERNAL_CHECK(from.count() == to.count(), "reshape_layout of {} to {}", from, to);
+  if (from.is_empty()) return Layout::contiguous(to);
   const Packed source = without_unit_axes(from, layout);
   // Axes of both sides are consumed in the smallest groups of equal size; inside a group the source
   // must be one run of constant stride.
@@ -223,8 +236,8 @@ std::optional<Layout> reshape_layout(const Shape& from, const Layout& layout, co
     while (to[axis] == 1) ++axis;
     const size_t source_first = source_axis;
     const int first = axis;
-    int64_t source_size = source.dims[source_axis++];
-    int64_t size = to[axis++];
+    Dim source_size = source.dims[source_axis++];
+    Dim size = to[axis++];
     while (source_size != size) {
       if (source_size < size) {
         source_size *= source.dims[source_axis++];
@@ -233,7 +246,7 @@ std::optional<Layout> reshape_layout(const Shape& from, const Layout& layout, co
       }
     }
     if (!is_mergeable(source, source_first, source_axis)) return std::nullopt;
-    int64_t stride = source.strides[source_axis - 1];
+    Dim stride = source.strides[source_axis - 1];
     for (int i = axis - 1; i >= first; --i) {
       result.strides[i] = stride;
       stride *= to[i];

@@ -4,7 +4,9 @@
 // Invariant: a Layout never reaches outside the buffer it was made for.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <span>
@@ -18,17 +20,21 @@
 namespace cermet {
 
 struct Dim;
+// What is decided by numbers alone: of the same numbers always the same.
+using Decider = std::function<int64_t(std::span<const int64_t>)>;
 
 // What a trace with symbolic sizes is told of their use. One can be active on a thread.
 class SizeTrace {
  public:
   bool keeps_guards = true;  // false: values are looked at freely, while expressions go on ...
   bool looked = false;       // ... and one was
-  virtual void look(const Dim& dim) = 0;               // its value decides something: a guard
+  bool applies_rules_again = true;        // at other sizes: what they look at needs no guard
+  virtual void look(const Dim& dim) = 0;  // its value decides something: a guard
   virtual bool equal(const Dim& a, const Dim& b) = 0;  // so does a == b
   virtual bool less(const Dim& a, const Dim& b) = 0;
   virtual Dim combine(char op, const Dim& a,
                       const Dim& b) = 0;  // + - *, / (rounded down), % and < (the smaller)
+  virtual int64_t decide(std::span<const Dim> by, const Decider& decider) = 0;
 
  protected:
   ~SizeTrace() = default;
@@ -62,6 +68,96 @@ Dim remainder(const Dim& a, const Dim& b);                   // from 0 to b - 1;
 Dim smaller(const Dim& a, const Dim& b);                     // without a guard
 Dim clamped(const Dim& a, const Dim& low, const Dim& high);  // low <= high
 
+// The same as operators, for numbers made of sizes, such as strides and offsets. What symbols are made of
+// stays symbolic, a relation leaves a guard; the rest is arithmetic of int64.
+inline bool is_plain(const Dim& a, const Dim& b) { return (a.expr | b.expr) == 0; }
+inline Dim operator+(const Dim& a, const Dim& b) {
+  return is_plain(a, b) ? Dim(a.value + b.value) : plus(a, b);
+}
+inline Dim operator-(const Dim& a, const Dim& b) {
+  return is_plain(a, b) ? Dim(a.value - b.value) : minus(a, b);
+}
+inline Dim operator*(const Dim& a, const Dim& b) {
+  return is_plain(a, b) ? Dim(a.value * b.value) : times(a, b);
+}
+inline Dim operator-(const Dim& a) { return Dim(0) - a; }
+inline bool operator==(const Dim& a, const Dim& b) {
+  return is_plain(a, b) ? a.value == b.value : same_size(a, b);
+}
+inline bool operator<(const Dim& a, const Dim& b) {
+  return is_plain(a, b) ? a.value < b.value : is_less(a, b);
+}
+inline bool operator>(const Dim& a, const Dim& b) { return b < a; }
+inline bool operator<=(const Dim& a, const Dim& b) { return !(b < a); }
+inline bool operator>=(const Dim& a, const Dim& b) { return !(a < b); }
+// Beside plain integers, whose own operators a Dim could become the operand of, too.
+template <std::integral T>
+Dim operator+(const Dim& a, T b) {
+  return a + Dim(b);
+}
+template <std::integral T>
+Dim operator+(T a, const Dim& b) {
+  return Dim(a) + b;
+}
+template <std::integral T>
+Dim operator-(const Dim& a, T b) {
+  return a - Dim(b);
+}
+template <std::integral T>
+Dim operator-(T a, const Dim& b) {
+  return Dim(a) - b;
+}
+template <std::integral T>
+Dim operator*(const Dim& a, T b) {
+  return a * Dim(b);
+}
+template <std::integral T>
+Dim operator*(T a, const Dim& b) {
+  return Dim(a) * b;
+}
+template <std::integral T>
+bool operator==(const Dim& a, T b) {
+  return a == Dim(b);
+}
+template <std::integral T>
+bool operator<(const Dim& a, T b) {
+  return a < Dim(b);
+}
+template <std::integral T>
+bool operator<(T a, const Dim& b) {
+  return Dim(a) < b;
+}
+template <std::integral T>
+bool operator>(const Dim& a, T b) {
+  return Dim(b) < a;
+}
+template <std::integral T>
+bool operator>(T a, const Dim& b) {
+  return b < Dim(a);
+}
+template <std::integral T>
+bool operator<=(const Dim& a, T b) {
+  return !(Dim(b) < a);
+}
+template <std::integral T>
+bool operator<=(T a, const Dim& b) {
+  return !(b < Dim(a));
+}
+template <std::integral T>
+bool operator>=(const Dim& a, T b) {
+  return !(a < Dim(b));
+}
+template <std::integral T>
+bool operator>=(T a, const Dim& b) {
+  return !(Dim(a) < b);
+}
+inline Dim& operator+=(Dim& a, const Dim& b) { return a = a + b; }
+inline Dim& operator-=(Dim& a, const Dim& b) { return a = a - b; }
+inline Dim& operator*=(Dim& a, const Dim& b) { return a = a * b; }
+// What is decided by sizes in ways that leave no guards: it is a guard that it is decided so again.
+int64_t decide(std::span<const Dim> by, const Decider& decider);
+inline Dim larger(const Dim& a, const Dim& b) { return a < b ? b : a; }  // with a guard
+
 // While it lives, symbolic sizes are plain numbers.
 class PlainSizes {
  public:
@@ -78,7 +174,7 @@ class PlainSizes {
 // symbolic: for rules, which are applied again at other sizes.
 class UnguardedSizes {
  public:
-  UnguardedSizes() : trace_(Dim::trace), before_(trace_ != nullptr && trace_->keeps_guards) {
+  UnguardedSizes() : trace_(rules_trace()), before_(trace_ != nullptr && trace_->keeps_guards) {
     if (trace_ != nullptr) trace_->keeps_guards = trace_->looked = false;
   }
   ~UnguardedSizes() {
@@ -88,11 +184,15 @@ class UnguardedSizes {
   UnguardedSizes& operator=(const UnguardedSizes&) = delete;
 
  private:
+  static SizeTrace* rules_trace() {
+    return Dim::trace != nullptr && Dim::trace->applies_rules_again ? Dim::trace : nullptr;
+  }
   SizeTrace* const trace_;
   const bool before_;
 };
 
-using Strides = InlineVector<int64_t, 4>;
+using Strides = InlineVector<Dim, 4>;
+using SliceSteps = InlineVector<int64_t, 4>;
 using Axes = std::vector<int>;
 
 class Shape {
@@ -106,7 +206,7 @@ class Shape {
 
   int ndim() const { return static_cast<int>(dims_.size()); }
   bool empty() const { return dims_.empty(); }
-  int64_t operator[](int axis) const { return dims_[axis]; }
+  const Dim& operator[](int axis) const { return dims_[axis]; }
   Dim& dim(int axis) { return dims_[axis]; }
   const Dim& dim(int axis) const { return dims_[axis]; }
   std::span<const Dim> dims() const { return dims_; }
@@ -119,6 +219,7 @@ class Shape {
   // Number of elements; 1 for 0-d. Shapes are checked for overflow when they are made (check_size).
   int64_t size() const;
   Dim count() const;  // the same, as a symbol where it is one
+  bool is_empty() const;
   // Sizes of the same symbolic expression are equal without being looked at.
   bool operator==(const Shape& other) const;
   std::string to_string() const;  // "(2, 3)", "(4,)", "()"
@@ -137,7 +238,7 @@ void check_size(const char* op, const Shape& shape, Dtype dtype);
 // Strides and offset of a view into a buffer, in elements. Strides may be zero or negative.
 struct Layout {
   Strides strides;
-  int64_t offset = 0;
+  Dim offset = 0;
 
   static Layout contiguous(const Shape& shape);
   bool operator==(const Layout&) const = default;

@@ -46,7 +46,7 @@ array last_axis_part(const array& a, int64_t first, const Dim& size) {
   Shape shape = a.shape();
   start.dim(a.ndim() - 1) = first;
   shape.dim(a.ndim() - 1) = size;
-  return sized_slice(a, std::move(start), Strides(a.ndim(), 1), std::move(shape));
+  return sized_slice(a, std::move(start), SliceSteps(a.ndim(), 1), std::move(shape));
 }
 
 array rope_graph(const OpCall& c) {

@@ -124,11 +124,11 @@ struct Lane {
 struct Coord {
   struct Term {
     ir::AxisId axis;
-    int64_t coefficient;
-    auto operator<=>(const Term&) const = default;
+    Dim coefficient;
+    bool operator==(const Term&) const = default;
   };
   InlineVector<Term, 2> terms;
-  int64_t offset = 0;
+  Dim offset = 0;
   ir::ExprId expr = ir::kNone;  // set: the coordinate is this expression (plus offset), terms empty
 };
 using Coords = InlineVector<Coord, 4>;
@@ -146,8 +146,8 @@ class LowerContext {
   virtual ir::ExprId number(const Number& n, Dtype dtype) = 0;  // a runtime scalar
   // Raises, at run time on the CPU, [op] index out of range unless ok; `index` (int64 or uint64), `axis`, its
   // `size` and the `extent` of the slice there are reported.
-  virtual void check_index(ir::ExprId ok, ir::ExprId index, int axis, int64_t size,
-                           int64_t extent) = 0;
+  virtual void check_index(ir::ExprId ok, ir::ExprId index, int axis, const Dim& size,
+                           const Dim& extent) = 0;
   // extent of an axis of input k as an int64 expression (runtime)
   virtual ir::ExprId size(int k, int axis) = 0;
 };

@@ -55,7 +55,7 @@ struct ShapeParams {  // reshape, broadcast_to
 // One entry for each axis; size elements starting at start, step apart (any sign, not 0).
 struct SliceParams {
   PerAxis start;
-  Strides step;
+  SliceSteps step;
   Shape size;
   int reduce = 0;  // slice_update: ScatterReduce
   static auto fields(auto& p) { return std::tie(p.start, p.step, p.size, p.reduce); }

@@ -17,7 +17,7 @@ namespace {
 // Where a slice of Python's kind starts and how many elements it has.
 struct Sizes {
   PerAxis start;
-  Strides step;
+  SliceSteps step;
   Shape size;
 };
 

@@ -415,7 +415,7 @@ array masked(const array& a, const std::optional<array>& mask, const char* name,
   array wide = repeat(*mask, block, -1, s);
   Shape size = wide.shape();
   size.dim(size.ndim() - 1) = columns;
-  wide = sized_slice(wide, origin_of(wide), Strides(wide.ndim(), 1), size, s);
+  wide = sized_slice(wide, origin_of(wide), SliceSteps(wide.ndim(), 1), size, s);
   const array block_of_row =
       floor_divide(positions(rows, s), full(Shape{}, number(int64_t{block}), Dtype::int32, s), s);
   const array whole = take(wide, block_of_row, -2, s);

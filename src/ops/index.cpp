@@ -34,7 +34,7 @@ Lane pull_gather(LowerContext& cx, const NodeView& n, const Coords& at) {
     const ir::ExprId index = cx.input(static_cast<int>(k) + 1, index_at).re;
     const Coord base = index_coord(cx, index, axis - p.batches, in[axis], p.slice_sizes[axis]);
     const Coord parts[] = {base, from[axis]};
-    constexpr int64_t kOnes[] = {1, 1};
+    const Dim kOnes[] = {1, 1};
     from[axis] = p.slice_sizes[axis] == 1 ? base : combine(cx, parts, kOnes);
   }
   return cx.input(0, from);
@@ -345,7 +345,7 @@ array dynamic_slice(const array& a, const array& start, const AxisList& axes,
   const Axes along = resolve_axes_in_order("slice", axes, a.ndim());
   const Arrays indices = start_indices("slice", start, axes, s);
   if (!axes.empty()) return gather(a, indices, along, slice_size, s);
-  return sized_slice(a, origin_of(a), Strides(a.ndim(), 1), slice_size, s);
+  return sized_slice(a, origin_of(a), SliceSteps(a.ndim(), 1), slice_size, s);
 }
 
 array take(const array& a, const array& indices, std::optional<int64_t> axis, const S& s) {

@@ -155,7 +155,7 @@ inline array tri(int64_t n, Dtype dtype, const S& s = {}) {
 inline array as_strided(const array& a, const Shape& shape, const Strides& strides, size_t offset,
                         const S& s = {}) {
   return as_strided(a, std::optional<Shape>(shape),
-                    std::optional<PerAxis>(std::span<const int64_t>(strides)),
+                    std::optional<PerAxis>(PerAxis(std::span<const Dim>(strides))),
                     static_cast<int64_t>(offset), s);
 }
 

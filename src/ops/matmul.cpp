@@ -86,7 +86,7 @@ bool is_turned(const Node& node) {
 
 // So many terms of elements pay. Rows of up to four results, and columns of a turned b, are gathered, which costs
 // 2 to 4 times what panels do for more of them.
-int64_t most_terms(bool is_small, bool are_small, bool turned, int64_t n, Dtype dtype) {
+int64_t most_terms(bool is_small, bool are_small, bool turned, const Dim& n, Dtype dtype) {
   constexpr int64_t kFew = 4, kSome = 8, kGathered = 5, kGatheredHalves = 3, kTurned = 2;
   if (turned) return n > kSome ? 0 : are_small ? kFew : kTurned;
   if (!is_small) return kFew;
@@ -100,13 +100,13 @@ std::optional<array> sum_of_few_terms(const OpCall& call) {
   constexpr int64_t kSome = 8;
   const array &a = call.inputs[0], &b = call.inputs[1];
   const int rank = a.ndim();
-  const int64_t m = a.shape()[rank - 2], k = a.shape()[rank - 1], n = b.shape()[rank - 1];
-  const bool is_small = std::min(m, n) <= kSome, turned = is_turned(*b.node());
-  const bool are_small = rank > 2 && std::max(m, n) <= kSome;
+  const Dim &m = a.shape()[rank - 2], &k = a.shape()[rank - 1], &n = b.shape()[rank - 1];
+  const bool is_small = m <= kSome || n <= kSome, turned = is_turned(*b.node());
+  const bool are_small = rank > 2 && m <= kSome && n <= kSome;
   const Dtype dtype = matmul_dtype(call), wide = wide_dtype(dtype);
   const bool pays =
       ((m > 1 && n > 1) || are_small) && k <= most_terms(is_small, are_small, turned, n, dtype);
-  if (k == 0 || !pays || matmul_shape(call).size() < kLeastResults) return std::nullopt;
+  if (k == 0 || !pays || matmul_shape(call).count() < kLeastResults) return std::nullopt;
   const auto part = [wide](const array& x, int axis, int64_t at) {
     return astype(slice_at(x, axis, at), wide);
   };

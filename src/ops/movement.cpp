@@ -24,7 +24,7 @@ std::vector<Group> reshape_groups(const Shape& in, const Shape& out) {
   int i = 0, o = 0;
   while (i < in.ndim() || o < out.ndim()) {
     Group group{i, i, o, o};
-    int64_t in_size = 1, out_size = 1;
+    Dim in_size = 1, out_size = 1;
     if (i < in.ndim()) in_size = in[i++];
     if (o < out.ndim()) out_size = out[o++];
     while (in_size != out_size) {
@@ -39,8 +39,8 @@ std::vector<Group> reshape_groups(const Shape& in, const Shape& out) {
 }
 
 // Row-major strides over axes [first, last).
-std::vector<int64_t> strides_of(const Shape& shape, int first, int last) {
-  std::vector<int64_t> strides(last - first, 1);
+std::vector<Dim> strides_of(const Shape& shape, int first, int last) {
+  std::vector<Dim> strides(last - first, 1);
   for (int axis = last - 2; axis >= first; --axis)
     strides[axis - first] = strides[axis - first + 1] * shape[axis + 1];
   return strides;
@@ -70,9 +70,9 @@ void split_position(LowerContext& cx, const Coord& position, const Shape& shape,
 Lane pull_reshape(LowerContext& cx, const NodeView& n, const Coords& at) {
   const Shape& in = *n.input_shapes[0];
   Coords from(in.ndim());
-  if (in.size() == 0) return cx.input(0, from);
+  if (in.is_empty()) return cx.input(0, from);
   for (const Group& g : reshape_groups(in, n.shape)) {
-    const std::vector<int64_t> strides = strides_of(n.shape, g.out_first, g.out_last);
+    const std::vector<Dim> strides = strides_of(n.shape, g.out_first, g.out_last);
     const std::span<const Coord> coords(at.data() + g.out_first, g.out_last - g.out_first);
     split_position(cx, combine(cx, coords, strides), in, g.in_first, g.in_last, from);
   }
@@ -106,8 +106,10 @@ Shape slice_shape(const OpCall& call) { return call.get<SliceParams>().size; }
 Lane pull_slice(LowerContext& cx, const NodeView& n, const Coords& at) {
   const SliceParams& p = n.get<SliceParams>();
   Coords from;
-  for (int i = 0; i < n.shape.ndim(); ++i)
-    from.push_back(combine(cx, {&at[i], 1}, {&p.step[i], 1}, p.start[i]));
+  for (int i = 0; i < n.shape.ndim(); ++i) {
+    const Dim step = p.step[i];
+    from.push_back(combine(cx, {&at[i], 1}, {&step, 1}, p.start[i]));
+  }
   return cx.input(0, from);
 }
 
@@ -118,7 +120,7 @@ std::optional<Layout> view_slice(const NodeView& n, const Shape&, const Layout& 
     view.offset += p.start[axis] * layout.strides[axis];
     view.strides[axis] *= p.step[axis];
   }
-  if (n.shape.size() == 0) view.offset = layout.offset;
+  if (n.shape.is_empty()) view.offset = layout.offset;
   return view;
 }
 
@@ -164,7 +166,7 @@ array transpose_by(const array& a, Axes axes, const S& s) {
 }
 
 Lane pull_flip(LowerContext& cx, const NodeView& n, const Coords& at) {
-  constexpr int64_t kBack = -1;
+  const Dim kBack = -1;
   Coords from = at;
   for (int axis : n.get<AxesParams>().axes)
     from[axis] = combine(cx, {&at[axis], 1}, {&kBack, 1}, n.shape[axis] - 1);
@@ -173,7 +175,7 @@ Lane pull_flip(LowerContext& cx, const NodeView& n, const Coords& at) {
 
 std::optional<Layout> view_flip(const NodeView& n, const Shape& in, const Layout& layout) {
   Layout view = layout;
-  if (in.size() == 0) return view;
+  if (in.is_empty()) return view;
   for (int axis : n.get<AxesParams>().axes) {
     view.offset += (in[axis] - 1) * layout.strides[axis];
     view.strides[axis] = -layout.strides[axis];
@@ -183,7 +185,7 @@ std::optional<Layout> view_flip(const NodeView& n, const Shape& in, const Layout
 
 }  // namespace
 
-bool rules::check_slice(const char* op, const Shape& shape, PerAxis& start, const Strides& step,
+bool rules::check_slice(const char* op, const Shape& shape, PerAxis& start, const SliceSteps& step,
                         const Shape& size) {
   const int ndim = shape.ndim();
   CERMET_CHECK(start.ndim() == ndim && static_cast<int>(step.size()) == ndim && size.ndim() == ndim,
@@ -421,7 +423,7 @@ array contiguous(const array& a, const S& s) {
   return is_already ? a : make_node(rows::contiguous, pack(a), {}, s);
 }
 
-array sized_slice(const array& a, PerAxis start, Strides step, Shape size, const S& s) {
+array sized_slice(const array& a, PerAxis start, SliceSteps step, Shape size, const S& s) {
   if (check_slice("slice", a.shape(), start, step, size)) return a;
   return make_node(rows::slice, {a},
                    SliceParams{std::move(start), std::move(step), std::move(size)}, s);

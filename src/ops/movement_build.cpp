@@ -27,7 +27,7 @@ array part_of(const array& a, int axis, const Dim& first, const Dim& last, const
   Shape size = a.shape();
   start.dim(axis) = first;
   size.dim(axis) = is_less(first, last) ? minus(last, first) : Dim(0);
-  return sized_slice(a, std::move(start), Strides(a.ndim(), 1), std::move(size), s);
+  return sized_slice(a, std::move(start), SliceSteps(a.ndim(), 1), std::move(size), s);
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ Lane pull_pad(LowerContext& cx, const NodeView& n, const Coords& at) {
 array transpose_pad(const OpCall& c, int k, const array& g) {
   const PadParams& p = c.get<PadParams>();
   const Shape& shape = c.inputs[0].shape();
-  Strides step(shape.ndim(), 1);
+  SliceSteps step(shape.ndim(), 1);
   if (k == 0) return sized_slice(g, p.low, std::move(step), shape);
   return sum(sized_slice_update(g, zeros(shape, g.dtype()), p.low, std::move(step)));
 }
@@ -132,7 +132,7 @@ Lane pull_concatenate(LowerContext& cx, const NodeView& n, const Coords& at) {
   const ExprId i = cx.expr(at[axis]);
   const int last = static_cast<int>(n.input_shapes.size()) - 1;
   // From the last part backwards, so that each part before it wins where i is below its end.
-  int64_t start = n.shape[axis];
+  Dim start = n.shape[axis];
   Lane value;
   for (int k = last; k >= 0; --k) {
     const ExprId end = size_expr(cx, start);
@@ -164,7 +164,7 @@ array concatenate_many_graph(const OpCall& c) {
   array joined = full(concatenate_shape(c), number(int64_t{0}), c.inputs[0].dtype());
   PerAxis start = origin_of(joined);
   for (const array& part : c.inputs) {
-    joined = sized_slice_update(joined, part, start, Strides(joined.ndim(), 1));
+    joined = sized_slice_update(joined, part, start, SliceSteps(joined.ndim(), 1));
     start.dim(axis) = plus(start.dim(axis), part.shape().dim(axis));
   }
   return joined;
@@ -175,7 +175,7 @@ array transpose_concatenate(const OpCall& c, int k, const array& g) {
   PerAxis start = origin_of(g);
   for (int i = 0; i < k; ++i)
     start.dim(axis) = plus(start.dim(axis), c.inputs[i].shape().dim(axis));
-  return sized_slice(g, std::move(start), Strides(g.ndim(), 1), c.inputs[k].shape());
+  return sized_slice(g, std::move(start), SliceSteps(g.ndim(), 1), c.inputs[k].shape());
 }
 
 array vmap_concatenate(const OpCall& c, std::span<const bool> batched, const Dim& size) {

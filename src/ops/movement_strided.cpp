@@ -34,22 +34,21 @@ Shape diagonal_shape(const OpCall& call) {
 }
 
 Lane pull_diagonal(LowerContext& cx, const NodeView& n, const Coords& at) {
-  const int64_t offset = n.get<DiagonalParams>().offset;
+  const Dim& offset = n.get<DiagonalParams>().offset;
   Coords from = at;
   from.push_back(at.back());
-  from[from.size() - 2].offset += std::max<int64_t>(-offset, 0);
-  from.back().offset += std::max<int64_t>(offset, 0);
+  from[from.size() - 2].offset += larger(-offset, 0);
+  from.back().offset += larger(offset, 0);
   return cx.input(0, from);
 }
 
 std::optional<Layout> view_diagonal(const NodeView& n, const Shape&, const Layout& layout) {
-  const int64_t offset = n.get<DiagonalParams>().offset;
+  const Dim& offset = n.get<DiagonalParams>().offset;
   Layout view = layout;
-  const int64_t across = view.strides.back();
+  const Dim across = view.strides.back();
   view.strides.pop_back();
-  if (n.shape.size() > 0)
-    view.offset +=
-        std::max<int64_t>(-offset, 0) * view.strides.back() + std::max<int64_t>(offset, 0) * across;
+  if (!n.shape.is_empty())
+    view.offset += larger(-offset, 0) * view.strides.back() + larger(offset, 0) * across;
   view.strides.back() += across;
   return view;
 }
@@ -65,13 +64,13 @@ Shape diagonal_matrix_shape(const OpCall& call) {
 }
 
 Lane pull_diagonal_matrix(LowerContext& cx, const NodeView& n, const Coords& at) {
-  const int64_t offset = n.get<DiagonalParams>().offset;
+  const Dim& offset = n.get<DiagonalParams>().offset;
   ir::Builder& b = cx.builder();
   const size_t row = at.size() - 2;
   Coords from(at.begin(), at.end() - 1);
-  from[row].offset -= std::max<int64_t>(-offset, 0);
+  from[row].offset -= larger(-offset, 0);
   Coord across = at.back();
-  across.offset -= std::max<int64_t>(offset, 0);
+  across.offset -= larger(offset, 0);
   // Equal, spelled so that a row is three stretches of columns.
   const ExprId column = cx.expr(across), here = cx.expr(from[row]);
   const ExprId inside =
@@ -96,15 +95,15 @@ array batch_leading(const OpCall& c, std::span<const bool>, const Dim&) {
 
 Lane pull_strided(LowerContext& cx, const NodeView& n, const Coords& at) {
   const StridedParams& p = n.get<StridedParams>();
-  return cx.input(0, {combine(cx, at, p.strides.values(), p.offset)});
+  return cx.input(0, {combine(cx, at, p.strides.dims(), p.offset)});
 }
 
 std::optional<Layout> view_strided(const NodeView& n, const Shape&, const Layout& layout) {
   const StridedParams& p = n.get<StridedParams>();
   Layout view{.strides = {}, .offset = layout.offset};
   for (const Dim& stride : p.strides) view.strides.push_back(stride);
-  if (n.shape.size() > 0) view.offset += p.offset * layout.strides[0];
-  for (int64_t& stride : view.strides) stride *= layout.strides[0];
+  if (!n.shape.is_empty()) view.offset += p.offset * layout.strides[0];
+  for (Dim& stride : view.strides) stride *= layout.strides[0];
   return view;
 }
 
@@ -191,16 +190,16 @@ std::optional<Layout> view_bits(const NodeView& n, const Shape& in, const Layout
   const auto from = static_cast<int64_t>(size_of(n.input_dtypes[0]));
   const auto to = static_cast<int64_t>(size_of(n.dtype));
   if (n.dtype == Dtype::boolean) return {};
-  if (n.shape.size() == 0) return Layout::contiguous(n.shape);
+  if (n.shape.is_empty()) return Layout::contiguous(n.shape);
   if (from == to) return layout;
   const int last = in.ndim() - 1;
   Layout view = layout;
   view.strides[last] = 1;
   if (in[last] != 1 && layout.strides[last] != 1) return {};
-  const auto rescale = [&](int64_t& elements) {
-    const bool is_whole = elements * from % to == 0;
-    elements = elements * from / to;
-    return is_whole;
+  const auto rescale = [&](Dim& elements) {
+    const Dim bytes = elements * from;
+    elements = quotient(bytes, to);
+    return remainder(bytes, to) == 0;
   };
   for (int axis = 0; axis < last; ++axis)
     if (!rescale(view.strides[axis]) && in[axis] != 1) return {};
@@ -233,7 +232,7 @@ Lane pull_view_bytes(LowerContext& cx, const NodeView& n, const Coords& at) {
   }
   ExprId bits = ir::kNone;
   for (size_t part = 0; part < out / in; ++part) {
-    const auto factor = static_cast<int64_t>(out / in);
+    const Dim factor = static_cast<int64_t>(out / in);
     place.back() = combine(cx, {&at.back(), 1}, {&factor, 1}, static_cast<int64_t>(part));
     ExprId piece = b.cast(to_bits(b, cx.input(0, place).re, from), wide);
     if (part > 0)
@@ -270,7 +269,7 @@ Lane pull_view_as_real(LowerContext& cx, const NodeView&, const Coords& at) {
 }
 
 Lane pull_view_as_complex(LowerContext& cx, const NodeView&, const Coords& at) {
-  const int64_t two = 2;
+  const Dim two = 2;
   Coords re = at, im = at;
   re.back() = combine(cx, {&at.back(), 1}, {&two, 1});
   im.back() = combine(cx, {&at.back(), 1}, {&two, 1}, 1);

@@ -118,8 +118,8 @@ array moveaxis(const array& a, int64_t source, int64_t destination, const S& s =
 array broadcast_to(const array& a, const Shape& shape, const S& s = {});
 // Elements start, start + step, ... while before stop (or after, for step < 0); normalised by the caller
 // (see python slices): size[i] elements from start[i].
-array sized_slice(const array& a, PerAxis start, Strides step, Shape size, const S& s = {});
-array sized_slice_update(const array& a, const array& update, PerAxis start, Strides step,
+array sized_slice(const array& a, PerAxis start, SliceSteps step, Shape size, const S& s = {});
+array sized_slice_update(const array& a, const array& update, PerAxis start, SliceSteps step,
                          ScatterReduce reduce = ScatterReduce::assign, const S& s = {});
 array concatenate(const Arrays& arrays, std::optional<int64_t> axis = 0, const S& s = {});
 array stack(const Arrays& arrays, int64_t axis = 0, const S& s = {});

@@ -60,8 +60,8 @@ Lane pull_bits(LowerContext& cx, const NodeView& n, const Coords& at) {
     place.push_back({.terms = {}, .offset = i});
     return cx.input(0, place).re;
   };
-  const int64_t bytes = p.shape.size() * p.width, count = bytes / 4 + (bytes % 4 != 0);
-  const KeyedWords words{b, key_word(0), key_word(1), size_expr(cx, count / 2 + count % 2),
+  const Dim bytes = p.shape.count() * p.width, count = quotient(bytes + 3, 4);
+  const KeyedWords words{b, key_word(0), key_word(1), size_expr(cx, quotient(count + 1, 2)),
                          size_expr(cx, count)};
   const std::span<const Coord> place(at.data() + batch_ndim, p.shape.ndim());
   const Strides strides = Layout::contiguous(p.shape).strides;

@@ -208,12 +208,12 @@ std::optional<array> few_elements(const OpCall& c, FoldLowering::Input input) {
   constexpr int64_t kFew = 4, kFewInWindow = 16;
   const array& x = c.inputs[0];
   std::vector<int> axes;
-  int64_t count = 1;
+  Dim count = 1;
   for (int axis : c.get<ReduceParams>().axes)
     if (x.shape()[axis] != 1) axes.push_back(axis), count *= x.shape()[axis];
   bool are_apart = axes.size() > 1;
   for (size_t i = 1; i < axes.size(); ++i) {
-    int64_t between = 1;
+    Dim between = 1;
     for (int axis = axes[i - 1] + 1; axis < axes[i]; ++axis) between *= x.shape()[axis];
     are_apart = are_apart && between > 1;
   }
@@ -222,8 +222,8 @@ std::optional<array> few_elements(const OpCall& c, FoldLowering::Input input) {
   const bool is_row = axes.size() == 1 && axes[0] == x.ndim() - 1;
   const bool in_memory =
       input == FoldLowering::Input::there || (input == FoldLowering::Input::in_rows && !is_row);
-  const bool is_large = x.shape().size() >= kLeastResults * count;
-  if (count <= 1 || !is_few || !is_large || (!in_memory && !is_window) || is_complex(x.dtype()))
+  if (count <= 1 || !is_few || x.shape().count() < kLeastResults * count ||
+      (!in_memory && !is_window) || is_complex(x.dtype()))
     return std::nullopt;
   const Dtype dtype = c.row.dtype.value(c), wide = wide_dtype(dtype);
   const bool is_cast = x.node()->row == &rows::cast && !x.is_ready() &&

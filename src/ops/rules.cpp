@@ -55,12 +55,12 @@ Lane select_lane(ir::Builder& b, ir::ExprId condition, const Lane& x, const Lane
           x.im == ir::kNone ? ir::kNone : b.select(condition, x.im, y.im)};
 }
 
-ir::ExprId size_expr(LowerContext& cx, int64_t size) {
+ir::ExprId size_expr(LowerContext& cx, const Dim& size) {
   return cx.number(number(size), Dtype::int64);
 }
 
-Coord combine(LowerContext& cx, std::span<const Coord> coords,
-              std::span<const int64_t> coefficients, int64_t offset) {
+Coord combine(LowerContext& cx, std::span<const Coord> coords, std::span<const Dim> coefficients,
+              const Dim& offset) {
   Coord sum{.terms = {}, .offset = offset};
   for (size_t i = 0; i < coords.size(); ++i) {
     if (coords[i].expr == ir::kNone) {
@@ -82,14 +82,15 @@ Coord combine(LowerContext& cx, std::span<const Coord> coords,
   return {.terms = {}, .offset = sum.offset, .expr = expr};
 }
 
-Coord index_coord(LowerContext& cx, ir::ExprId index, int axis, int64_t size, int64_t extent) {
+Coord index_coord(LowerContext& cx, ir::ExprId index, int axis, const Dim& size,
+                  const Dim& extent) {
   ir::Builder& b = cx.builder();
   const bool is_unsigned = !is_signed(b.dtype(index));
   // Places that fit 32 bits are made in them: twice as many at once.
   const bool is_narrow =
       size_of(b.dtype(index)) < size_of(Dtype::int32) || b.dtype(index) == Dtype::int32;
   const Dtype dtype = is_narrow && size <= INT32_MAX ? Dtype::int32 : Dtype::int64;
-  const auto number = [&](int64_t n) { return cx.number({Number::Kind::integer, n, 0}, dtype); };
+  const auto number = [&](const Dim& n) { return cx.number(cermet::number(n), dtype); };
   const ir::ExprId given = b.cast(index, dtype);
   const ir::ExprId zero = b.integer(dtype, 0);
   ir::ExprId at = given;
@@ -128,7 +129,7 @@ array slice_at(const array& a, int axis, int64_t at) {
   Shape size = a.shape();
   start.dim(axis) = at;
   size.dim(axis) = 1;
-  return sized_slice(a, std::move(start), Strides(a.ndim(), 1), std::move(size));
+  return sized_slice(a, std::move(start), SliceSteps(a.ndim(), 1), std::move(size));
 }
 
 array binary(const OpRow& row, const array& a, const array& b, const S& s) {

@@ -69,13 +69,13 @@ ir::ExprId truth(ir::Builder& b, const Lane& a);
 Lane cast_lane(ir::Builder& b, const Lane& a, Dtype from, Dtype to, bool rounds);
 Lane select_lane(ir::Builder& b, ir::ExprId condition, const Lane& x, const Lane& y);
 // A size as a runtime scalar: sizes are no part of a kernel.
-ir::ExprId size_expr(LowerContext& cx, int64_t size);
+ir::ExprId size_expr(LowerContext& cx, const Dim& size);
 // Σ coefficient · coordinate + offset; affine when every coordinate is.
-Coord combine(LowerContext& cx, std::span<const Coord> coords,
-              std::span<const int64_t> coefficients, int64_t offset = 0);
+Coord combine(LowerContext& cx, std::span<const Coord> coords, std::span<const Dim> coefficients,
+              const Dim& offset = 0);
 // The coordinate of an index value (any integer dtype): negative ones count from the end; raises at
 // run time unless extent elements from there lie inside the axis.
-Coord index_coord(LowerContext& cx, ir::ExprId index, int axis, int64_t size, int64_t extent);
+Coord index_coord(LowerContext& cx, ir::ExprId index, int axis, const Dim& size, const Dim& extent);
 
 // --- builders ---
 // A node's inputs, moved rather than copied: copies cost atomic counts.
@@ -113,7 +113,7 @@ Shape reduced_shape(const Shape& shape, const Axes& axes, bool keepdims);
 bool is_zero(const Dim& dim);  // by a guard, where an open size may be 0
 // Raises [op] value unless the slice stays inside; starts of empty axes become 0. Whether it is
 // all.
-bool check_slice(const char* op, const Shape& shape, PerAxis& start, const Strides& step,
+bool check_slice(const char* op, const Shape& shape, PerAxis& start, const SliceSteps& step,
                  const Shape& size);
 // A start of 0 for each axis.
 PerAxis origin_of(const array& a);

@@ -36,7 +36,7 @@ array moved_on(const array& a, int axis, bool reverse, const Number& first, cons
   const array padded = pad(a, width, full({}, first, a.dtype(), s), "constant", s);
   PerAxis start = origin_of(a);
   start.dim(axis) = reverse ? 1 : 0;
-  return sized_slice(padded, std::move(start), Strides(a.ndim(), 1), a.shape(), s);
+  return sized_slice(padded, std::move(start), SliceSteps(a.ndim(), 1), a.shape(), s);
 }
 
 array previous(const OpCall& c, const array& a, const Number& first) {

@@ -184,8 +184,10 @@ constexpr Opaque kWriteDerivative = {
 Coords slice_target(LowerContext& cx, const NodeView& n, const Coords& at) {
   const SliceParams& p = n.get<SliceParams>();
   Coords to;
-  for (int i = 0; i < p.start.ndim(); ++i)
-    to.push_back(combine(cx, {&at[i], 1}, {&p.step[i], 1}, p.start[i]));
+  for (int i = 0; i < p.start.ndim(); ++i) {
+    const Dim step = p.step[i];
+    to.push_back(combine(cx, {&at[i], 1}, {&step, 1}, p.start[i]));
+  }
   return to;
 }
 
@@ -208,7 +210,7 @@ Coords scatter_target(LowerContext& cx, const NodeView& n, const Coords& at) {
     const ir::ExprId index = cx.input(static_cast<int>(k) + 1, index_at).re;
     const Coord base = index_coord(cx, index, axis - p.batches, shape[axis], p.slice_sizes[axis]);
     const Coord parts[] = {base, to[axis]};
-    constexpr int64_t kOnes[] = {1, 1};
+    const Dim kOnes[] = {1, 1};
     to[axis] = p.slice_sizes[axis] == 1 ? base : combine(cx, parts, kOnes);
   }
   return to;
@@ -301,7 +303,7 @@ CERMET_WRITE_ROW(ScatterAlongAxis, scatter_along_axis, AxisMapVmap{vmap_along_ax
                  "values.")
 #undef CERMET_WRITE_ROW
 
-array sized_slice_update(const array& a, const array& update, PerAxis start, Strides step,
+array sized_slice_update(const array& a, const array& update, PerAxis start, SliceSteps step,
                          ScatterReduce reduce, const S& s) {
   const Shape& size = update.shape();
   const bool is_whole = check_slice("slice_update", a.shape(), start, step, size);
@@ -387,7 +389,7 @@ array dynamic_slice_update(const array& a, const array& update, const array& sta
                  "an update of shape {} for an array of shape {}; it must fit along each axis",
                  update.shape(), a.shape());
   if (!axes.empty()) return scatter(a, indices, values, along, ScatterReduce::assign, s);
-  return sized_slice_update(a, values, origin_of(a), Strides(a.ndim(), 1), ScatterReduce::assign,
+  return sized_slice_update(a, values, origin_of(a), SliceSteps(a.ndim(), 1), ScatterReduce::assign,
                             s);
 }
 

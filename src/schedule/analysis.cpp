@@ -42,7 +42,7 @@ int reversed_axis(const PlanNode& node) {
   return p.flag ? p.axis : -1;
 }
 
-bool folds_over(const PlanGraph& graph, Id id, const std::vector<int64_t>& sizes, int depth) {
+bool folds_over(const PlanGraph& graph, Id id, const std::vector<Dim>& sizes, int depth) {
   const PlanNode& n = graph.nodes[id];
   if (n.lowering<MapLowering>() != nullptr && depth > 0) {
     return std::any_of(n.inputs.begin(), n.inputs.end(),
@@ -51,7 +51,7 @@ bool folds_over(const PlanGraph& graph, Id id, const std::vector<int64_t>& sizes
   const auto* fold = n.lowering<FoldLowering>();
   if (fold == nullptr) return false;
   const PlanNodeView view(graph, id);
-  std::vector<int64_t> folded;
+  std::vector<Dim> folded;
   for (int d : fold->axes(view)) {
     if ((*view->input_shapes[0])[d] != 1) folded.push_back((*view->input_shapes[0])[d]);
   }

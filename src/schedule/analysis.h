@@ -21,7 +21,7 @@ class AnalysisContext : public LowerContext {
   Lane input_where(ir::ExprId mask, int k, const Coords& at) override;
   ir::ExprId expr(const Coord& c) override;
   ir::ExprId number(const Number& n, Dtype dtype) override;
-  void check_index(ir::ExprId, ir::ExprId, int, int64_t, int64_t) override {}
+  void check_index(ir::ExprId, ir::ExprId, int, const Dim&, const Dim&) override {}
   ir::ExprId size(int k, int axis) override;
 
  private:
@@ -37,6 +37,6 @@ int reversed_axis(const PlanNode& node);
 
 // The node, or what it is computed from by at most `depth` element-wise ops, is a fold over dims of these
 // sizes.
-bool folds_over(const PlanGraph& graph, Id id, const std::vector<int64_t>& sizes, int depth);
+bool folds_over(const PlanGraph& graph, Id id, const std::vector<Dim>& sizes, int depth);
 
 }  // namespace cermet::schedule

@@ -9,7 +9,7 @@
 
 namespace cermet::schedule {
 
-AxisId AxisTable::add(int64_t size) {
+AxisId AxisTable::add(const Dim& size) {
   entries_.push_back({size});
   return static_cast<AxisId>(entries_.size() - 1);
 }
@@ -22,8 +22,8 @@ void AxisTable::unify(AxisId from, AxisId to) {
   entries_[from].alias = to;
 }
 
-std::pair<AxisId, AxisId> AxisTable::split(AxisId axis, int64_t inner) {
-  const AxisId outer_axis = add(size(axis) / inner);
+std::pair<AxisId, AxisId> AxisTable::split(AxisId axis, Dim inner) {
+  const AxisId outer_axis = add(quotient(size(axis), inner));
   const AxisId inner_axis = add(inner);
   changes_.emplace_back(axis, entries_[axis]);
   entries_[axis].outer = outer_axis;
@@ -86,7 +86,7 @@ Coord AxisTable::normalize(const Coord& coord) const {
       coefficient *= size(live[i]);
     }
   }
-  std::sort(result.terms.begin(), result.terms.end());
+  std::ranges::sort(result.terms, {}, &Coord::Term::axis);
   size_t kept = 0;
   for (size_t i = 0; i < result.terms.size(); i++) {
     if (kept > 0 && result.terms[kept - 1].axis == result.terms[i].axis)
@@ -130,8 +130,9 @@ std::vector<AxisId> axes_of(const Coords& coords) {
 
 std::vector<AxisId> digits_of(const Coord& coord) {
   std::vector<Coord::Term> terms(coord.terms.begin(), coord.terms.end());
-  std::ranges::stable_sort(terms, std::ranges::greater{},
-                           [](const Coord::Term& term) { return std::abs(term.coefficient); });
+  std::ranges::stable_sort(terms, std::ranges::greater{}, [](const Coord::Term& term) {
+    return larger(term.coefficient, -term.coefficient);
+  });
   std::vector<AxisId> axes;
   for (const Coord::Term& term : terms) axes.push_back(term.axis);
   return axes;
@@ -140,20 +141,21 @@ std::vector<AxisId> digits_of(const Coord& coord) {
 namespace {
 
 // One term placed among dims of the given strides (descending); splits the axis at borders it crosses.
-bool place_term(AxisTable& axes, AxisId axis, int64_t coefficient,
-                const std::vector<int64_t>& strides, Coords& to) {
+bool place_term(AxisTable& axes, AxisId axis, const Dim& coefficient,
+                const std::vector<Dim>& strides, Coords& to) {
   for (size_t j = 0; j < strides.size(); j++) {
     if (coefficient >= strides[j]) {
-      if (coefficient % strides[j] != 0) return false;
-      const int64_t above = j == 0 ? INT64_MAX : strides[j - 1];
-      const int64_t reach = coefficient * axes.size(axis);
-      if (reach > above) {  // the axis crosses into dim j - 1
-        if (above % coefficient != 0 || axes.size(axis) % (above / coefficient) != 0) return false;
-        auto [outer, inner] = axes.split(axis, above / coefficient);
+      if (remainder(coefficient, strides[j]) != 0) return false;
+      if (j > 0 &&
+          coefficient * axes.size(axis) > strides[j - 1]) {  // the axis crosses into dim j - 1
+        const Dim above = strides[j - 1], inside = quotient(above, coefficient);
+        if (remainder(above, coefficient) != 0 || remainder(axes.size(axis), inside) != 0)
+          return false;
+        auto [outer, inner] = axes.split(axis, inside);
         return place_term(axes, outer, above, strides, to) &&
                place_term(axes, inner, coefficient, strides, to);
       }
-      to[j].terms.push_back({axis, coefficient / strides[j]});
+      to[j].terms.push_back({axis, quotient(coefficient, strides[j])});
       return true;
     }
   }
@@ -163,20 +165,20 @@ bool place_term(AxisTable& axes, AxisId axis, int64_t coefficient,
 // The coordinates of dims [begin, end) of in_shape that together are the number `linear`.
 bool delinearize(AxisTable& axes, const Coord& linear, const Shape& in_shape, int begin, int end,
                  Coords& result) {
-  std::vector<int64_t> strides(end - begin, 1);
+  std::vector<Dim> strides(end - begin, 1);
   for (int i = end - begin - 2; i >= 0; i--) strides[i] = strides[i + 1] * in_shape[begin + i + 1];
   Coords part(end - begin);
-  int64_t rest = linear.offset;
+  Dim rest = linear.offset;
   if (rest < 0) return false;
   for (size_t j = 0; j < part.size(); j++) {
-    part[j].offset = rest / strides[j];
-    rest %= strides[j];
+    part[j].offset = quotient(rest, strides[j]);
+    rest = remainder(rest, strides[j]);
   }
   for (auto [axis, coefficient] : axes.normalize(linear).terms) {
     if (coefficient < 0 || !place_term(axes, axis, coefficient, strides, part)) return false;
   }
   for (size_t j = 0; j < part.size(); j++) {  // no carry from one dim to the next
-    int64_t most = part[j].offset;
+    Dim most = part[j].offset;
     for (auto [axis, coefficient] : axes.normalize(part[j]).terms)
       most += coefficient * (axes.size(axis) - 1);
     if (most >= in_shape[begin + static_cast<int>(j)]) return false;
@@ -189,15 +191,15 @@ bool delinearize(AxisTable& axes, const Coord& linear, const Shape& in_shape, in
 
 std::optional<Coords> reshape_coords(AxisTable& axes, const Coords& out, const Shape& out_shape,
                                      const Shape& in_shape) {
-  if (!is_affine(out) || in_shape.size() == 0) return std::nullopt;
+  if (!is_affine(out) || in_shape.is_empty()) return std::nullopt;
   Coords result;
   int i = 0, o = 0;
   while (i < in_shape.ndim() || o < out_shape.ndim()) {
     const int in_begin = i;
-    int64_t in_size = 1, out_size = 1;
+    Dim in_size = 1, out_size = 1;
     Coord linear;
     auto take_out = [&] {
-      const int64_t n = out_shape[o];
+      const Dim& n = out_shape[o];
       for (auto& term : linear.terms) term.coefficient *= n;
       linear.offset *= n;
       const Coord c = axes.normalize(out[o]);
@@ -223,15 +225,15 @@ std::optional<Coords> reshape_coords(AxisTable& axes, const Coords& out, const S
 }
 
 // As the axes of the coordinates range.
-static int64_t points_of(const AxisTable& axes, const Coords& coords) {
-  int64_t points = 1;
+static Dim points_of(const AxisTable& axes, const Coords& coords) {
+  Dim points = 1;
   for (AxisId axis : axes_of(axes.normalize(coords))) points *= axes.size(axis);
   return points;
 }
 
 bool unify_coords(AxisTable& axes, const Coords& a, const Coords& b) {
   if (a.size() != b.size() || !is_affine(a) || !is_affine(b)) return false;
-  const int64_t points_a = points_of(axes, a), points_b = points_of(axes, b);
+  const Dim points_a = points_of(axes, a), points_b = points_of(axes, b);
   auto by_coefficient = [](const auto& x, const auto& y) { return x.coefficient < y.coefficient; };
   for (size_t d = 0; d < a.size(); d++) {
     for (;;) {
@@ -246,12 +248,12 @@ bool unify_coords(AxisTable& axes, const Coords& a, const Coords& b) {
       auto [ax, cx] = x.terms[i];
       auto [ay, cy] = y.terms[i];
       if (cx != cy) return false;
-      const int64_t nx = axes.size(ax), ny = axes.size(ay);
+      const Dim nx = axes.size(ax), ny = axes.size(ay);
       if (nx == ny) {
         axes.unify(ay, ax);
-      } else if (0 < nx && nx < ny && ny % nx == 0) {
+      } else if (0 < nx && nx < ny && remainder(ny, nx) == 0) {
         axes.split(ay, nx);
-      } else if (0 < ny && ny < nx && nx % ny == 0) {
+      } else if (0 < ny && ny < nx && remainder(nx, ny) == 0) {
         axes.split(ax, ny);
       } else {
         return false;
@@ -270,7 +272,7 @@ bool covers_once(const AxisTable& axes, const Coords& coords, const Shape& shape
     if (c.offset != 0) return false;
     std::sort(c.terms.begin(), c.terms.end(),
               [](const auto& x, const auto& y) { return x.coefficient < y.coefficient; });
-    int64_t expected = 1;
+    Dim expected = 1;
     for (auto [axis, coefficient] : c.terms) {
       if (coefficient != expected || std::find(seen.begin(), seen.end(), axis) != seen.end())
         return false;
@@ -285,7 +287,7 @@ bool covers_once(const AxisTable& axes, const Coords& coords, const Shape& shape
 bool stays_within(const AxisTable& axes, const Coords& coords, const Shape& shape) {
   if (!is_affine(coords)) return false;
   for (int d = 0; d < shape.ndim(); d++) {
-    int64_t least = coords[d].offset, most = coords[d].offset;
+    Dim least = coords[d].offset, most = coords[d].offset;
     for (auto [axis, coefficient] : coords[d].terms)
       (coefficient < 0 ? least : most) += coefficient * (axes.size(axis) - 1);
     if (least < 0 || most >= shape[d]) return false;

@@ -15,12 +15,12 @@ using AxisId = ir::AxisId;
 
 class AxisTable {
  public:
-  AxisId add(int64_t size);
-  int64_t size(AxisId axis) const { return entries_[axis].size; }
+  AxisId add(const Dim& size);
+  const Dim& size(AxisId axis) const { return entries_[axis].size; }
   // Axis `from` is the same as `to` from now on; sizes are equal.
   void unify(AxisId from, AxisId to);
   // The axis becomes (outer, inner) with inner size `inner`; gives {outer, inner}.
-  std::pair<AxisId, AxisId> split(AxisId axis, int64_t inner);
+  std::pair<AxisId, AxisId> split(AxisId axis, Dim inner);
 
   // In terms of live axes of size > 1, sorted by axis; terms of one axis added up.
   Coord normalize(const Coord& coord) const;
@@ -37,7 +37,7 @@ class AxisTable {
 
  private:
   struct Entry {
-    int64_t size;
+    Dim size;
     AxisId alias = -1;
     AxisId outer = -1, inner = -1;
   };

@@ -23,6 +23,7 @@
 #include "schedule/program.h"
 #include "schedule/region_parts.h"
 #include "schedule/single_ops.h"
+#include "schedule/size_classes.h"
 
 namespace cermet {
 
@@ -60,7 +61,6 @@ class Builder {
       const schedule::Location where = schedule::locate(r_, output);
       program_->outputs.push_back({where.root, where.layout, where.dtype});
     }
-    order_launches(*program_);
     std::unordered_map<const Node*, int> positions;
     for (const NodeRef& scalar : graph.scalars)
       positions.emplace(scalar.get(), static_cast<int>(positions.size()));
@@ -73,7 +73,7 @@ class Builder {
   void add_values() {
     for (const schedule::PlanNode& n : r_.graph.nodes) {
       Program::Value value{.dtype = n.node->dtype, .shape = n.node->shape};
-      value.bytes = static_cast<size_t>(n.node->shape.size()) * size_of(n.node->dtype);
+      value.bytes = n.node->shape.count() * size_of(n.node->dtype);
       if (n.leaf && n.node->is_ready()) value.constant = n.node;
       program_->values.push_back(std::move(value));
       const OpRow* row = n.node->row;
@@ -279,11 +279,11 @@ class Builder {
         continue;
       seen.push_back(o.value);
       const Program::Value& value = program_->values[o.value];
-      auto bytes = static_cast<int64_t>(value.bytes);
+      Dim bytes = value.bytes;
       const bool out =
           std::find(launch.outputs.begin(), launch.outputs.end(), o.value) != launch.outputs.end();
       if (out && launch.kernel.updated >= 0)
-        bytes = std::min(bytes, launch.kernel.updated * static_cast<int64_t>(size_of(value.dtype)));
+        bytes = smaller(bytes, launch.kernel.updated * size_of(value.dtype));
       (out ? launch.bytes_written : launch.bytes_read) += bytes;
     }
   }
@@ -303,6 +303,27 @@ namespace {
 std::shared_ptr<Program> build(const TracedGraph& graph, int max_ops, Tier tier) {
   return Builder(schedule::cut_regions(schedule::make_plan_graph(graph), max_ops), tier)
       .build(graph);
+}
+
+// The program of the graph's class, where there is one.
+std::shared_ptr<Program> plan(const TracedGraph& graph, Tier tier) {
+  const auto whole = [](const TracedGraph& symbolic) {
+    return build(symbolic, schedule::kMaxRegionOps, Tier::fused);
+  };
+  std::shared_ptr<Program> known;
+  if (tier != Tier::single && env::size_classes() != "off") known = plan_by_class(graph, whole);
+  const PlainSizes plain;
+  if (known != nullptr && env::size_classes() == "checked") {
+    std::shared_ptr<Program> alone = whole(graph);
+    fix_sizes(*alone);
+    const std::string differs = difference(*known, *alone);
+    CERMET_INTERNAL_CHECK(differs.empty(), "a plan by its size class differs from its own: {}",
+                          differs);
+  }
+  if (known != nullptr) return known;
+  std::shared_ptr<Program> program = build(graph, schedule::kMaxRegionOps, tier);
+  fix_sizes(*program);
+  return program;
 }
 
 // What compiling the kernels that are not there takes, estimated.
@@ -368,7 +389,8 @@ void find_kernels(Program& program) {
     ThreadPool::get().run(count, 1, kCompileNs * static_cast<double>(count), compile);
   for (Program::Launch& launch : program.launches) {
     if (launch.code == nullptr) find_kernel_of(launch);
-    if (LaunchSizes(*launch.code, 1, launch.kernel.extents).has_long_items)
+    const std::vector<int64_t> extents(launch.kernel.extents.begin(), launch.kernel.extents.end());
+    if (LaunchSizes(*launch.code, 1, extents).has_long_items)
       launch.code = find_polling_kernel(launch.hash, [&] { return *launch.kernel.ir; });
   }
 }
@@ -413,15 +435,18 @@ ProgramPtr build_program(const TracedGraph& graph, Sight sight,
   const Tier tier = env::tier() == "single"                          ? Tier::single
                     : env::tier() == "auto" && sight == Sight::first ? Tier::automatic
                                                                      : Tier::fused;
-  std::shared_ptr<Program> program = build(graph, schedule::kMaxRegionOps, tier);
+  std::shared_ptr<Program> program = plan(graph, tier);
   if (sight != Sight::settled && program->launches.size() >= kManyKernels &&
       may_run_apart(*program)) {
     const double whole = compile_ms(*program), runs = whole / extra_ms(*program);
     if (whole > kLongCompileMs && runs > 1) {
+      const PlainSizes plain;
       program = build(graph, 1, Tier::fused);
+      fix_sizes(*program);
       program->runs_apart = static_cast<int64_t>(runs);
     }
   }
+  order_launches(*program);
   find_kernels(*program);
   make_batches(*program);
   find_lifetimes(*program);
@@ -429,7 +454,7 @@ ProgramPtr build_program(const TracedGraph& graph, Sight sight,
   for (const Program::Output& output : program->outputs) results.insert(output.value);
   for (int value : results) program->least_bytes += program->values[value].bytes;
   for (const Program::Value& value : program->values)
-    program->least_bytes = std::max(program->least_bytes, value.bytes);
+    program->least_bytes = std::max(program->least_bytes, static_cast<size_t>(value.bytes));
   for (const Program::Launch& launch : program->launches)
     for (const schedule::CheckSite& site : launch.kernel.sites)
       if (std::ranges::find(program->checks, site.op) == program->checks.end())

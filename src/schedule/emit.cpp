@@ -11,6 +11,7 @@
 #include <memory_resource>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -19,6 +20,7 @@
 #include "kernel/micro.h"
 #include "kernel/rebuild.h"
 #include "kernel/walk.h"
+#include "ops/ops.h"
 #include "schedule/kernel_axes.h"
 #include "schedule/product_scheme.h"
 #include "schedule/recompute.h"
@@ -70,15 +72,15 @@ class Emitter {
   Lane load(Id id, const Coords& at, ir::ExprId mask);
   ir::ExprId load_part(ir::ParamId param, ir::Index index, Dtype dtype, ir::ExprId mask);
   ir::Index index_of(Id root, const Coords& at, const Strides& strides, int64_t unit);
-  int32_t stride_of(Id root, ir::ExprId place, int64_t stride);
-  ir::ParamId buffer_param(Id root, int64_t offset, Dtype dtype, ir::Access access);
+  int32_t stride_of(Id root, ir::ExprId place, const Dim& stride);
+  ir::ParamId buffer_param(Id root, const Dim& offset, Dtype dtype, ir::Access access);
   ir::ExprId number(const Number& n, Dtype dtype, int scalar, bool is_fixed = false);
   void store_lane(Id id, const Lane& lane, const Coords& at, const Coords& target,
                   ir::Access access, std::optional<ir::Code> update);
   bool reaches(ir::ExprId id, ir::AxisId axis) const;
   std::vector<ir::AxisId> colliding(const ir::Index& index,
                                     const std::vector<ir::AxisId>& axes) const;
-  void divide_update(ir::Update& update, const std::vector<ir::AxisId>& axes, int64_t elements);
+  void divide_update(ir::Update& update, const std::vector<ir::AxisId>& axes, const Dim& elements);
   void emit_update(Id id);
   void emit_stores();
   void append(const std::vector<ir::AxisId>& axes, ir::Stmt stmt);
@@ -95,8 +97,7 @@ class Emitter {
   std::array<std::byte, 1 << 13> space_;
   std::pmr::monotonic_buffer_resource memory_{space_.data(), space_.size()};
   std::pmr::unordered_map<Id, std::pmr::vector<Known>> known_{&memory_};
-  std::pmr::map<std::tuple<Id, int64_t, bool, Dtype>, ir::ParamId> buffers_{&memory_};
-  std::pmr::map<std::tuple<Id, ir::ExprId, int64_t>, int32_t> strides_{&memory_};
+  std::pmr::map<std::pair<Id, ir::ExprId>, std::pmr::vector<int32_t>> strides_{&memory_};
   bool has_status_ = false;
 };
 
@@ -117,8 +118,8 @@ class Emitter::Context : public LowerContext {
   ir::ExprId number(const Number& n, Dtype dtype) override {
     return e_.number(n, dtype, e_.node(id_).scalar, e_.node(id_).kernel >= 0);
   }
-  void check_index(ir::ExprId ok, ir::ExprId index, int axis, int64_t size,
-                   int64_t extent) override {
+  void check_index(ir::ExprId ok, ir::ExprId index, int axis, const Dim& size,
+                   const Dim& extent) override {
     if (mask_ != ir::kNone) ok = e_.builder_.logical_or(ok, e_.builder_.logical_not(mask_));
     if (!e_.has_status_) {
       e_.has_status_ = true;
@@ -134,8 +135,8 @@ class Emitter::Context : public LowerContext {
     e_.append(e_.axes_.stage(e_.r_.axes.normalize(all)), ir::Check{ok, site, index});
   }
   ir::ExprId size(int k, int axis) override {
-    const int64_t n = e_.node(e_.node(id_).inputs[k]).node->shape[axis];
-    return e_.number(Number{Number::Kind::integer, n, 0}, Dtype::int64, -1);
+    const Dim& n = e_.node(e_.node(id_).inputs[k]).node->shape[axis];
+    return e_.number(cermet::number(n), Dtype::int64, -1);
   }
 
  private:
@@ -151,13 +152,19 @@ ir::ExprId Emitter::coordinate(const Coord& coord) {
   Walk walk;
   for (auto [axis, coefficient] : c.terms) walk[axis] += coefficient;
   for (auto [at, coefficient] : axes_.terms(walk))
-    add(coefficient == 1
-            ? at
-            : builder_.mul(at, number({Number::Kind::integer, coefficient, 0}, Dtype::int64, -1)));
+    add(coefficient == 1 ? at
+                         : builder_.mul(at, number(cermet::number(coefficient), Dtype::int64, -1)));
   if (c.offset != 0 || sum == ir::kNone)
     add(c.offset == 0 ? builder_.integer(Dtype::int64, 0)
-                      : number({Number::Kind::integer, c.offset, 0}, Dtype::int64, -1));
+                      : number(cermet::number(c.offset), Dtype::int64, -1));
   return sum;
+}
+
+// As elements of this dtype; a guard where one is symbolic.
+bool is_same_number(const Number& a, const Number& b, Dtype dtype) {
+  if (a.kind != b.kind) return false;
+  if ((a.expr | b.expr) == 0) return number_bits(a, dtype) == number_bits(b, dtype);
+  return a.kind == Number::Kind::integer && Dim(a.integer, a.expr) == Dim(b.integer, b.expr);
 }
 
 // is_fixed: of a composite that is one kernel.
@@ -172,11 +179,10 @@ ir::ExprId Emitter::number(const Number& n, Dtype dtype, int scalar, bool is_fix
     return builder_.constant(dtype, value);
   for (size_t i = 0; i < out_.operands.size(); i++) {
     const Operand& o = out_.operands[i];
-    const bool same = scalar >= 0 ? o.kind == Operand::Kind::scalar && o.scalar == scalar
-                                  : o.kind == Operand::Kind::constant &&
-                                        number_bits(o.number, dtype) == number_bits(n, dtype) &&
-                                        o.number.kind == n.kind;
-    if (same && o.dtype == dtype) return builder_.scalar_ref(static_cast<ir::ParamId>(i));
+    const bool same = scalar >= 0
+                          ? o.kind == Operand::Kind::scalar && o.scalar == scalar
+                          : o.kind == Operand::Kind::constant && is_same_number(o.number, n, dtype);
+    if (o.dtype == dtype && same) return builder_.scalar_ref(static_cast<ir::ParamId>(i));
   }
   const ir::ParamId param = builder_.scalar(dtype);
   out_.operands.push_back(
@@ -185,30 +191,32 @@ ir::ExprId Emitter::number(const Number& n, Dtype dtype, int scalar, bool is_fix
 }
 
 // offset: bytes.
-ir::ParamId Emitter::buffer_param(Id root, int64_t offset, Dtype dtype, ir::Access access) {
-  auto [it, fresh] = buffers_.try_emplace({root, offset, access != ir::Access::in, dtype}, -1);
-  if (fresh) {
-    it->second = builder_.buffer(dtype, access);
-    out_.operands.push_back({Operand::Kind::buffer, root, offset, -1, {}, dtype});
+ir::ParamId Emitter::buffer_param(Id root, const Dim& offset, Dtype dtype, ir::Access access) {
+  for (size_t i = 0; i < out_.operands.size(); i++) {
+    const Operand& o = out_.operands[i];
+    const ir::Param& param = builder_.kernel().params[i];
+    if (o.kind == Operand::Kind::buffer && o.value == root && o.dtype == dtype &&
+        (param.access == ir::Access::in) == (access == ir::Access::in) && o.offset == offset)
+      return static_cast<ir::ParamId>(i);
   }
-  return it->second;
+  out_.operands.push_back({Operand::Kind::buffer, root, offset, -1, {}, dtype});
+  return builder_.buffer(dtype, access);
 }
 
 // One number for views of a buffer that walk along an axis alike: the loops then step once for all.
-int32_t Emitter::stride_of(Id root, ir::ExprId place, int64_t stride) {
-  const auto [it, fresh] = strides_.try_emplace({root, place, stride}, -1);
-  if (fresh) {
-    it->second = builder_.stride();
-    out_.strides.push_back(stride);
-  }
-  return it->second;
+int32_t Emitter::stride_of(Id root, ir::ExprId place, const Dim& stride) {
+  std::pmr::vector<int32_t>& known = strides_[{root, place}];
+  for (const int32_t number : known)
+    if (out_.strides[static_cast<size_t>(number)] == stride) return number;
+  out_.strides.push_back(stride);
+  return known.emplace_back(builder_.stride());
 }
 
 // unit: 2 for complex elements, whose parts are the elements of the buffer.
 ir::Index Emitter::index_of(Id root, const Coords& at, const Strides& strides, int64_t unit) {
   Walk walk;
   ir::Index index;
-  auto term = [&](ir::ExprId expr, int64_t stride) {
+  auto term = [&](ir::ExprId expr, const Dim& stride) {
     if (stride == unit) {
       const bool pairs = unit != 1;
       index.push_back(
@@ -226,15 +234,13 @@ ir::Index Emitter::index_of(Id root, const Coords& at, const Strides& strides, i
   return index;
 }
 
-int64_t constant_offset(const Coords& at, const Strides& strides) {
-  int64_t offset = 0;
+Dim constant_offset(const Coords& at, const Strides& strides) {
+  Dim offset = 0;
   for (size_t d = 0; d < at.size(); d++) offset += at[d].offset * strides[d];
   return offset;
 }
 
-int64_t bytes_in(int64_t elements, Dtype dtype) {
-  return elements * static_cast<int64_t>(size_of(dtype));
-}
+Dim bytes_in(const Dim& elements, Dtype dtype) { return elements * size_of(dtype); }
 
 ir::ExprId Emitter::load_part(ir::ParamId param, ir::Index index, Dtype dtype, ir::ExprId mask) {
   const ir::ExprId otherwise = mask == ir::kNone ? ir::kNone : builder_.constant_bits(dtype, 0);
@@ -262,11 +268,11 @@ Lane Emitter::load(Id id, const Coords& at, ir::ExprId mask) {
     return value(id, at, ir::kNone);
   const Location location = locate(r_, id);
   const Dtype part = real_of(location.dtype);
-  if (mask != ir::kNone && node(id).node->shape.size() == 0) {  // nothing lies there
+  if (mask != ir::kNone && node(id).node->shape.is_empty()) {  // nothing lies there
     const ir::ExprId zero = builder_.constant(compute_dtype(part), 0);
     return {zero, is_complex(location.dtype) ? zero : ir::kNone};
   }
-  const int64_t offset = location.layout.offset + constant_offset(at, location.layout.strides);
+  const Dim offset = location.layout.offset + constant_offset(at, location.layout.strides);
   const ir::ParamId param =
       buffer_param(location.root, bytes_in(offset, location.dtype), part, ir::Access::in);
   if (!is_complex(location.dtype))
@@ -366,7 +372,7 @@ Lane Emitter::compute_fold(Id id, const Member& member) {
   const auto states = fold->states(context, view, element, coordinate(position));
   const std::vector<ir::AxisId> axes = axes_.stage(in);
   const std::vector<AxisId> bound = axes_.walked(axes_of({r_.axes.normalize(position)}));
-  std::vector<std::pair<ir::Order, int64_t>>& loops = out_.folds[id];
+  std::vector<std::pair<ir::Order, Dim>>& loops = out_.folds[id];
   loops.clear();
   for (size_t i = 0; i < bound.size(); i++)
     loops.emplace_back(order_of(bound, i), axes_.size(bound[i]));
@@ -442,6 +448,13 @@ ProductOperand Emitter::operand_of(ir::ExprId operand, ir::AxisId k) const {
   return {given.dtype, given.kind == ir::ExprKind::load && std::ranges::any_of(given.index, is_k)};
 }
 
+// Elements over all axes but the last ones.
+Dim count_before(const Shape& shape, int last) {
+  Dim count = 1;
+  for (int axis = 0; axis < shape.ndim() - last; axis++) count *= shape[axis];
+  return count;
+}
+
 // What is moved from where indices point, equal ones following each other.
 bool Emitter::is_chosen_in_order(Id id) const {
   while (!node(id).leaf && node(id).lowering<MoveLowering>() != nullptr &&
@@ -477,15 +490,17 @@ Lane Emitter::compute_contract(Id id, const Member& member) {
   if (region_.kernel < 0 && k >= 0) {
     const Shape &c = node(id).node->shape, &terms = node(node(id).inputs[0]).node->shape;
     const ir::AxisId in_kernel = axes_.in_kernel(k);
-    made = scheme_of({.dtype = node(id).node->dtype,
-                      .batch = c.size() / std::max<int64_t>(1, c[c.ndim() - 2] * c[c.ndim() - 1]),
-                      .m = c[c.ndim() - 2],
-                      .n = c[c.ndim() - 1],
-                      .k = terms[terms.ndim() - 1],
-                      .a = operand_of(a.re, in_kernel),
-                      .b = operand_of(b.re, in_kernel),
-                      .in_runs = is_chosen_in_order(node(id).inputs[1])},
-                     cpu_target().facts());
+    const Dim sizes[] = {count_before(c, 2), c[c.ndim() - 2], c[c.ndim() - 1],
+                         terms[terms.ndim() - 1]};
+    const ProductShape product{.dtype = node(id).node->dtype,
+                               .a = operand_of(a.re, in_kernel),
+                               .b = operand_of(b.re, in_kernel),
+                               .in_runs = is_chosen_in_order(node(id).inputs[1])};
+    made = ProductScheme::of(decide(sizes, [product](std::span<const int64_t> n) {
+      ProductShape sized = product;
+      std::tie(sized.batch, sized.m, sized.n, sized.k) = std::tie(n[0], n[1], n[2], n[3]);
+      return scheme_of(sized, cpu_target().facts()).code();
+    }));
   }
   auto product = [&](ir::ExprId x, ir::ExprId y) {
     if (made.exchanged) std::swap(x, y);
@@ -534,20 +549,20 @@ std::vector<ir::AxisId> Emitter::colliding(const ir::Index& index,
 // An update goes in parts where those are small beside the points, so that all threads have work whatever
 // the indices. This is the one rule for it, and by sizes alone, as parts decide the order of sums.
 void Emitter::divide_update(ir::Update& update, const std::vector<ir::AxisId>& axes,
-                            int64_t elements) {
+                            const Dim& elements) {
   constexpr int64_t kFewPoints = 1 << 16, kPointsForPart = 8;  // for each element of a part
   constexpr int64_t kFewInRun = 64;
   const Dtype dtype = builder_.dtype(update.value);
   const auto points = [&](const std::vector<ir::AxisId>& along) {
-    int64_t count = 1;
+    Dim count = 1;
     for (const ir::AxisId axis : along) count *= out_.extents[static_cast<size_t>(axis)];
     return count;
   };
   const std::vector<ir::AxisId> over = colliding(update.index, axes);
   const bool fits = update.imag == ir::kNone || update.code == ir::Code::add;
   if (!fits || dtype == Dtype::boolean || over.empty() || points(axes) < kFewPoints ||
-      points(axes) / kPointsForPart / ir::kUpdateParts < elements ||
-      points(over) / kFewInRun < ir::kUpdateParts)
+      quotient(points(axes), kPointsForPart * ir::kUpdateParts) < elements ||
+      points(over) < kFewInRun * ir::kUpdateParts)
     return;
   update.over = over;
   update.elements = builder_.axis("elements");
@@ -567,7 +582,7 @@ void Emitter::store_lane(Id id, const Lane& lane, const Coords& at, const Coords
     ir::Update made{{false, param}, index_of(id, target, strides, unit),
                     *update,        builder_.cast(lane.re, part),
                     ir::kNone,      imag};
-    const int64_t elements = node(id).node->shape.size() - constant_offset(target, strides);
+    const Dim elements = node(id).node->shape.count() - constant_offset(target, strides);
     divide_update(made, axes, elements * unit);
     append(axes, std::move(made));
     return;
@@ -593,7 +608,7 @@ void Emitter::emit_update(Id id) {
   const Lane lane = value(node(id).inputs.back(), at, ir::kNone);
   const Coords target = r_.axes.normalize(update->target(context, view, at));
   if (!node(id).fresh_target) out_.update_target = node(id).inputs[0];
-  out_.updated = node(node(id).inputs.back()).node->shape.size();
+  out_.updated = node(node(id).inputs.back()).node->shape.count();
   static constexpr ir::Code codes[] = {ir::Code::add, ir::Code::add, ir::Code::mul, ir::Code::max,
                                        ir::Code::min};
   const ScatterReduce reduce = update->reduce(view);
@@ -633,8 +648,8 @@ EmittedKernel Emitter::emit() {
   for (const Member& m : region_.members) {
     const NodeRef& n = node(m.node).node;
     const bool contract = std::get_if<ContractLowering>(&n->row->lowering.value) != nullptr;
-    const int64_t inner = contract ? n->inputs[0]->shape[n->shape.ndim() - 1] : 1;
-    const int64_t elements = m.node == region_.update ? out_.updated : n->shape.size();
+    const Dim inner = contract ? n->inputs[0]->shape[n->shape.ndim() - 1] : Dim(1);
+    const Dim elements = m.node == region_.update ? out_.updated : n->shape.count();
     out_.flops += elements * inner * (contract ? 2 : op_cost(r_.graph, m.node));
   }
   out_.ir = std::make_shared<const ir::Kernel>(builder_.take());

@@ -20,7 +20,7 @@ namespace cermet::schedule {
 struct Operand {
   enum class Kind : uint8_t { buffer, scalar, constant, status } kind = Kind::buffer;
   Id value = -1;                 // buffer: the node whose memory it is (never a view)
-  int64_t offset = 0;            // buffer: bytes from that memory's layout start
+  Dim offset = 0;                // buffer: bytes from that memory's layout start
   int scalar = -1;               // scalar: position among the program's scalars
   Number number;                 // constant
   Dtype dtype = Dtype::float32;  // scalar, constant
@@ -30,7 +30,7 @@ struct Operand {
 struct CheckSite {
   const char* op;
   int axis;
-  int64_t size, extent;
+  Dim size, extent;
   Id node;
   bool is_unsigned;  // the index, of 64 bits
 };
@@ -38,15 +38,15 @@ struct CheckSite {
 struct EmittedKernel {
   std::shared_ptr<const ir::Kernel> ir;  // equal ones of a program are one
   std::vector<Operand> operands;
-  std::vector<int64_t> extents;
-  std::vector<int64_t> strides;
+  std::vector<Dim> extents;
+  std::vector<Dim> strides;
   std::vector<CheckSite> sites;
   Id update_target = -1;  // update regions: the operand that starts as a copy of this node
-  int64_t updated = -1;   // update regions: elements that are written
-  int64_t flops = 0;
+  Dim updated = -1;       // update regions: elements that are written
+  Dim flops = 0;
   std::optional<ir::Scheme> kept;  // of all products: as of ProductScheme
   // By node: the loops of its fold, outer to inner, which decide its bits.
-  std::map<Id, std::vector<std::pair<ir::Order, int64_t>>> folds;
+  std::map<Id, std::vector<std::pair<ir::Order, Dim>>> folds;
 };
 
 // Where a node lies: the node whose memory holds it, its layout in that memory, and the dtype that it has

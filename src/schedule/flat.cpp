@@ -12,8 +12,8 @@ constexpr int64_t kLong = 64;   // where a loop's start and end no longer matter
 
 }  // namespace
 
-int64_t size_of_run(const std::vector<FlatAxis>& flat, size_t first, size_t last) {
-  int64_t size = 1;
+Dim size_of_run(const std::vector<FlatAxis>& flat, size_t first, size_t last) {
+  Dim size = 1;
   for (size_t i = first; i <= last; i++) size *= flat[i].size;
   return size;
 }
@@ -23,7 +23,7 @@ std::vector<FlatAxis> find_flat(const std::vector<FlatAxis>& all, const std::vec
       size_of_run(all, 0, all.size() - 1) < kManyPoints)
     return {};
   size_t first = all.size() - 1;
-  int64_t size = all.back().size;
+  Dim size = all.back().size;
   const auto continues = [&](const Walk& walk) {
     return walk.step(all[first - 1].axis) == walk.step(all.back().axis) * size;
   };

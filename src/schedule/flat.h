@@ -19,33 +19,33 @@ inline constexpr int64_t kManyRows = 64;
 // Per axis coefficient of one walk through memory or numbers.
 class Walk {
  public:
-  int64_t& operator[](AxisId axis) {
+  Dim& operator[](AxisId axis) {
     for (auto& [other, step] : steps_)
       if (other == axis) return step;
-    steps_.push_back({axis, 0});
+    steps_.push_back({axis, Dim(0)});
     return steps_.back().second;
   }
   bool has(AxisId axis) const {
     return std::ranges::any_of(steps_, [&](const auto& step) { return step.first == axis; });
   }
-  int64_t step(AxisId axis) const {  // 0: it stands still along it
+  Dim step(AxisId axis) const {  // 0: it stands still along it
     for (const auto& [other, step] : steps_)
       if (other == axis) return step;
     return 0;
   }
 
  private:
-  InlineVector<std::pair<AxisId, int64_t>, 4> steps_;
+  InlineVector<std::pair<AxisId, Dim>, 4> steps_;
 };
 
 struct FlatAxis {
   AxisId axis;
-  int64_t size;
+  Dim size;
 };
 // flat[first .. last], walked as one, `step` elements at a time.
 struct FlatRun {
   size_t first, last;
-  int64_t step;
+  Dim step;
 };
 
 // Of all axes of an element-wise kernel, outer to inner: the innermost ones that are to be one. Every
@@ -55,6 +55,6 @@ std::vector<FlatAxis> find_flat(const std::vector<FlatAxis>& all, const std::vec
 // What a walk takes of the flat axes, innermost first; what stands still is left out.
 std::vector<FlatRun> runs_of(const Walk& walk, const std::vector<FlatAxis>& flat);
 
-int64_t size_of_run(const std::vector<FlatAxis>& flat, size_t first, size_t last);
+Dim size_of_run(const std::vector<FlatAxis>& flat, size_t first, size_t last);
 
 }  // namespace cermet::schedule

@@ -8,7 +8,7 @@ namespace cermet::schedule {
 namespace {
 
 struct Interval {
-  int64_t begin, end;
+  Dim begin, end;
 };
 
 class Finder {
@@ -62,12 +62,12 @@ class Finder {
     return axis >= 0;
   }
 
-  static bool leaves_nothing(std::vector<Interval> written, int64_t size) {
-    std::ranges::sort(written, {}, &Interval::begin);
-    int64_t end = 0;
+  static bool leaves_nothing(std::vector<Interval> written, const Dim& size) {
+    std::ranges::sort(written, std::less(), &Interval::begin);
+    Dim end = 0;
     for (const Interval& i : written) {
       if (i.begin > end) return false;
-      end = std::max(end, i.end);
+      end = larger(end, i.end);
     }
     return end >= size;
   }

@@ -6,13 +6,14 @@
 #include "kernel/rebuild.h"
 #include "kernel/tile_source.h"
 #include "kernel/walk.h"
+#include "ops/ops.h"
 
 namespace cermet::schedule {
 
 namespace {
 
-int64_t space_of(const Regions& regions, const Region& region) {
-  int64_t size = 1;
+Dim space_of(const Regions& regions, const Region& region) {
+  Dim size = 1;
   for (AxisId axis : regions.axes.normalize(region.axes)) size *= regions.axes.size(axis);
   return size;
 }
@@ -28,7 +29,7 @@ struct Load {
 };
 
 bool may_open(const Regions& regions, const Region& table, const Region& reader, Load load) {
-  const int64_t size = space_of(regions, table);
+  const Dim size = space_of(regions, table);
   return is_map(table) && reader.contract < 0 && reader.update < 0 && size <= kMaxTable &&
          2 * size <= space_of(regions, reader) && table.ops + load.ops <= kMaxRegionOps &&
          table.arguments + load.arguments <= kMaxRegionArguments;
@@ -93,8 +94,8 @@ class Joiner {
       if (other.dtype != param.dtype) return false;
       other.access = ir::Access::inout;
       if (known.offset != operand.offset)
-        shifts_[static_cast<ir::ParamId>(params_.size())] =
-            shift((operand.offset - known.offset) / static_cast<int64_t>(size_of(param.dtype)));
+        shifts_[static_cast<ir::ParamId>(params_.size())] = shift(
+            quotient(operand.offset - known.offset, static_cast<int64_t>(size_of(param.dtype))));
       params_.push_back(static_cast<ir::ParamId>(i));
       return true;
     }
@@ -103,8 +104,8 @@ class Joiner {
     return true;
   }
 
-  ir::ExprId shift(int64_t elements) {
-    const Number number{Number::Kind::integer, elements, 0};
+  ir::ExprId shift(const Dim& elements) {
+    const Number number = cermet::number(elements);
     out_.operands.push_back({Operand::Kind::constant, -1, 0, -1, number, Dtype::int64});
     return to_.scalar_ref(to_.scalar(Dtype::int64));
   }

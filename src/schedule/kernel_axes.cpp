@@ -20,7 +20,7 @@ bool has(const std::vector<AxisId>& set, AxisId axis) {
 }  // namespace
 
 KernelAxes::KernelAxes(const AxisTable& table, const Region& region, Collapse collapse,
-                       ir::Builder& builder, std::vector<int64_t>& extents)
+                       ir::Builder& builder, std::vector<Dim>& extents)
     : table_(table),
       region_(region),
       into_(std::move(collapse.into)),
@@ -43,8 +43,8 @@ KernelAxes::KernelAxes(const AxisTable& table, const Region& region, Collapse co
 int64_t KernelAxes::most_elements(const std::vector<AxisId>& walked) const {
   if (walked.size() < 2) return 0;
   if (!is_row(walked.back()) && !has(table_.normalize(region_.scan_axes), walked.back())) return 0;
-  const int64_t elements = size(walked.back()), rows = size(walked[walked.size() - 2]);
-  int64_t points = 1;
+  const Dim elements = size(walked.back()), rows = size(walked[walked.size() - 2]);
+  Dim points = 1;
   for (AxisId axis : walked) points *= size(axis);
   if (rows < kManyRows || points < kManyPoints) return 0;
   for (int64_t most : kShortElements)
@@ -64,13 +64,13 @@ ir::AxisId KernelAxes::in_kernel(AxisId axis) const {
   return in_kernel_.at(place);
 }
 
-int64_t KernelAxes::size(AxisId axis) const { return size_with(into_, axis); }
+Dim KernelAxes::size(AxisId axis) const { return size_with(into_, axis); }
 
 bool KernelAxes::is_row(AxisId axis) const { return has(row_, axis); }
 
 // Sizes of the outer axes that end in this one, multiplied in.
-int64_t KernelAxes::size_with(const Into& into, AxisId axis) const {
-  int64_t size = table_.size(axis);
+Dim KernelAxes::size_with(const Into& into, AxisId axis) const {
+  Dim size = table_.size(axis);
   for (size_t i = axes_.size(); i-- > 0;) {
     auto it = into.find(axes_[i]);
     if (it != into.end() && it->second == axis) {
@@ -81,12 +81,12 @@ int64_t KernelAxes::size_with(const Into& into, AxisId axis) const {
   return size;
 }
 
-std::vector<std::pair<ir::ExprId, int64_t>> KernelAxes::terms(const Walk& walk) {
-  std::vector<std::pair<ir::ExprId, int64_t>> terms;
+std::vector<std::pair<ir::ExprId, Dim>> KernelAxes::terms(const Walk& walk) {
+  std::vector<std::pair<ir::ExprId, Dim>> terms;
   for (size_t i = 0; i < walked_.size(); ++i) {
     const AxisId axis = walked_[i];
     if (!walk.has(axis) || (!flat_.empty() && flat_.back().axis == axis)) continue;
-    const int64_t step = walk.step(axis);
+    const Dim step = walk.step(axis);
     // Operands of a composite's products keep their axes where they are broadcast.
     if (step != 0 || region_.kernel >= 0)
       terms.emplace_back(builder_.axis_ref(in_kernel_[i]), step);
@@ -124,7 +124,7 @@ bool KernelAxes::continues(AxisId outer, AxisId inner) const {
   if (has(row_, outer) != has(row_, inner) || has(column_, outer) != has(column_, inner) ||
       has(scanned_, outer) != has(scanned_, inner))
     return false;
-  const int64_t size = table_.size(inner);
+  const Dim& size = table_.size(inner);
   return std::ranges::all_of(
              walks_, [&](const Walk& w) { return w.step(outer) == w.step(inner) * size; }) &&
          std::ranges::all_of(stages_, [&](const std::vector<AxisId>& stage) {

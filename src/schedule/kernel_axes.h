@@ -24,7 +24,7 @@ class KernelAxes {
  public:
   // Adds the axes to the kernel, and their sizes to `extents`.
   KernelAxes(const AxisTable& table, const Region& region, Collapse collapse, ir::Builder& builder,
-             std::vector<int64_t>& extents);
+             std::vector<Dim>& extents);
 
   // All of the region, outer to inner.
   const std::vector<AxisId>& all() const { return axes_; }
@@ -32,14 +32,14 @@ class KernelAxes {
   std::vector<AxisId> walked(const std::vector<AxisId>& axes) const;
   ir::AxisId in_kernel(AxisId axis) const;
   // With the axes that are walked as part of it.
-  int64_t size(AxisId axis) const;
+  Dim size(AxisId axis) const;
   bool is_row(AxisId axis) const;
   bool is_innermost(AxisId axis) const { return axis == walked_.back(); }
   // The one that short innermost axes are walked as, -1.
   ir::AxisId flat() const { return flat_.empty() ? -1 : in_kernel(flat_.back().axis); }
 
   // What each of the kernel's axes adds to a walk: its place and the step. Notes the walk.
-  std::vector<std::pair<ir::ExprId, int64_t>> terms(const Walk& walk);
+  std::vector<std::pair<ir::ExprId, Dim>> terms(const Walk& walk);
   // The last walk was a store's.
   void mark_store() { stores_.push_back(walks_.back()); }
   // The kernel's axes of a stage over these coordinates (normalised), outer to inner. Notes the stage.
@@ -59,14 +59,14 @@ class KernelAxes {
   bool continues(AxisId outer, AxisId inner) const;
   Into find_into() const;
   std::vector<FlatAxis> flat_axes(const Into& into) const;
-  int64_t size_with(const Into& into, AxisId axis) const;
+  Dim size_with(const Into& into, AxisId axis) const;
 
   const AxisTable& table_;
   const Region& region_;
   Into into_;
   std::vector<FlatAxis> flat_;
   ir::Builder& builder_;
-  std::vector<int64_t>& extents_;
+  std::vector<Dim>& extents_;
   std::vector<AxisId> axes_, row_, column_;  // live, before collapsing
   std::vector<AxisId> scanned_;
   std::vector<AxisId> walked_;                                  // of axes_

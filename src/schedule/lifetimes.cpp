@@ -16,9 +16,9 @@ namespace {
 
 using schedule::Operand;
 
-bool same_walk(const ir::Index& a, const ir::Index& b, const std::vector<int64_t>& strides) {
+bool same_walk(const ir::Index& a, const ir::Index& b, const std::vector<Dim>& strides) {
   auto stride = [&](const ir::IndexTerm& t) {
-    return t.stride == ir::kUnit ? 1 : strides[t.stride];
+    return t.stride == ir::kUnit ? Dim(1) : strides[t.stride];
   };
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [&](const ir::IndexTerm& x, const ir::IndexTerm& y) {

@@ -71,7 +71,7 @@ class Chooser {
       there.strides.push_back(stride(axis));
       here.strides.push_back(wanted[static_cast<size_t>(axis)]);
     }
-    if (layout.offset != 0 || sorted.size() != made.size() || !is_contiguous(sorted, there))
+    if (layout.offset != 0 || sorted.count() != made.count() || !is_contiguous(sorted, there))
       return std::nullopt;
     const auto result = reshape_layout(sorted, here, made);
     return result ? std::optional(result->strides) : std::nullopt;

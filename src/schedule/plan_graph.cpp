@@ -140,9 +140,9 @@ class Maker {
   static bool lies_in_rows(const Shape& shape, const Layout& layout) {
     const auto stride = [&](int axis) { return layout.strides[static_cast<size_t>(axis)]; };
     int axis = shape.ndim() - 1;
-    if (axis < 1 || stride(axis) != 1 || shape.size() < kManyPoints) return false;
-    const int64_t apart = stride(--axis);
-    int64_t rows = shape[axis];
+    if (axis < 1 || stride(axis) != 1 || shape.count() < kManyPoints) return false;
+    const Dim apart = stride(--axis);
+    Dim rows = shape[axis];
     for (--axis; axis >= 0 && stride(axis) == rows * apart; --axis) rows *= shape[axis];
     return rows >= kManyRows;
   }

@@ -20,7 +20,7 @@ struct ProductOperand {
 // indices choose, equal ones following each other.
 struct ProductShape {
   Dtype dtype;
-  int64_t batch, m, n, k;
+  int64_t batch = 0, m = 0, n = 0, k = 0;
   ProductOperand a, b;  // of rows m, of columns n
   bool in_runs = false;
 };
@@ -29,6 +29,16 @@ struct ProductScheme {
   ir::Scheme scheme = ir::Scheme::fma;
   bool exchanged = false;                         // B stands for A
   std::optional<ir::Scheme> kept = std::nullopt;  // of the same bits, by a packing that is kept
+
+  int64_t code() const {
+    return static_cast<int64_t>(scheme) | int64_t{exchanged} << 8 |
+           (kept ? static_cast<int64_t>(*kept) | 256 : 0) << 16;
+  }
+  static ProductScheme of(int64_t code) {
+    ProductScheme made{static_cast<ir::Scheme>(code & 255), (code >> 8 & 1) != 0};
+    if ((code >> 24 & 1) != 0) made.kept = static_cast<ir::Scheme>(code >> 16 & 255);
+    return made;
+  }
 };
 
 ProductScheme scheme_of(const ProductShape& product, const ir::TargetFacts& facts);

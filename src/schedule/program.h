@@ -33,7 +33,7 @@ struct Program {
   struct Value {
     Dtype dtype;
     Shape shape;
-    size_t bytes = 0;  // of a value made by a launch
+    Dim bytes = 0;  // of a value made by a launch
     int input = -1;
     size_t alignment = 1;  // an input's: what the place of its first element must be a multiple of
     NodeRef constant = {};
@@ -52,7 +52,7 @@ struct Program {
     std::vector<int> dies;         // values not needed after the batch, nor by others in it
     std::vector<int> dies_shared;  // values not needed after the batch that others in it read, too
     schedule::Border border = schedule::Border::output;
-    int64_t bytes_read = 0, bytes_written = 0;
+    Dim bytes_read = 0, bytes_written = 0;
     std::vector<int> members;  // nodes computed, for explain
   };
   struct Member {    // what is kept of a node: its data must not live as long as the plan

@@ -84,9 +84,9 @@ bool costly_within(const PlanGraph& graph, Id id, int ops, const InMemory& in_me
 
 }  // namespace
 
-int64_t bytes_of(const PlanGraph& graph, Id id) {
+Dim bytes_of(const PlanGraph& graph, Id id) {
   const Node& node = *graph.nodes[id].node;
-  return node.shape.size() * static_cast<int64_t>(size_of(node.dtype));
+  return node.shape.count() * size_of(node.dtype);
 }
 
 int op_cost(const PlanGraph& graph, Id id) {
@@ -115,7 +115,7 @@ namespace {
 
 // joined: also of what lies side by side in it.
 int cost_of_chain(const PlanGraph& graph, Id id, const InMemory& in_memory, bool joined) {
-  const int64_t size = graph.nodes[id].node->shape.size();
+  const Dim size = graph.nodes[id].node->shape.count();
   int ops = 0;
   std::array<std::byte, 2048> space;
   std::pmr::monotonic_buffer_resource memory(space.data(), space.size());
@@ -127,7 +127,7 @@ int cost_of_chain(const PlanGraph& graph, Id id, const InMemory& in_memory, bool
     const PlanNode& n = graph.nodes[at];
     const bool map = n.lowering<MapLowering>() != nullptr;
     const bool moves = n.lowering<MoveLowering>() != nullptr && (joined || n.inputs.size() == 1);
-    if (n.leaf || !(map || moves) || n.node->shape.size() > size || !seen.insert(at).second)
+    if (n.leaf || !(map || moves) || n.node->shape.count() > size || !seen.insert(at).second)
       continue;
     if (at != id && in_memory(at)) continue;
     ops += map ? op_cost(graph, at) : 0;
@@ -143,7 +143,7 @@ int cost_of_chain(const PlanGraph& graph, Id id, const InMemory& in_memory) {
 }
 
 bool is_from_little(const PlanGraph& graph, Id id) {
-  const int64_t little = bytes_of(graph, id) / kSmallPart;
+  const Dim bytes = bytes_of(graph, id);
   int ops = 0, draws = 0;
   InlineVector<Id, 16> stack{id};
   while (!stack.empty()) {
@@ -151,10 +151,10 @@ bool is_from_little(const PlanGraph& graph, Id id) {
     stack.pop_back();
     const PlanNode& n = graph.nodes[at];
     const auto* move = n.lowering<MoveLowering>();
-    const bool is_little = bytes_of(graph, at) <= little;
+    const bool is_little = bytes_of(graph, at) * kSmallPart <= bytes;
     if (move != nullptr && move->computes) {
       // A draw costs as much as a store and a load of what stays near.
-      if (++draws > 1 || n.node->shape.size() < kLargeBytes) return false;
+      if (++draws > 1 || n.node->shape.count() < kLargeBytes) return false;
       continue;
     }
     const bool goes_on = !n.leaf && (move != nullptr || n.lowering<MapLowering>() != nullptr);
@@ -175,10 +175,10 @@ bool is_dear_row(const PlanGraph& graph, Id id, Id product, const InMemory& in_m
   constexpr int kRowCost = 8;             // instructions, beside the load and the fma of an element
   constexpr int64_t kRowSaves = 1 << 18;  // instructions: some times what a launch costs
   const Shape& rows = graph.nodes[graph.nodes[product].inputs[0]].node->shape;
-  const int64_t size = graph.nodes[id].node->shape.size();
+  const Dim size = graph.nodes[id].node->shape.count();
   const int rank = rows.ndim();
-  if (rank < 2 || rows[rank - 2] != 1 || size != rows.size() || size == 0) return false;
-  const int64_t made = graph.nodes[product].node->shape.size() * rows[rank - 1] / size;
+  if (rank < 2 || rows[rank - 2] != 1 || size != rows.count() || size == 0) return false;
+  const Dim made = quotient(graph.nodes[product].node->shape.count() * rows[rank - 1], size);
   const int64_t cost = cost_of_chain(graph, id, in_memory, true);
   return made >= 2 && cost >= kRowCost && (made - 1) * size * cost >= kRowSaves;
 }

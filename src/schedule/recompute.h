@@ -12,7 +12,7 @@ namespace cermet::schedule {
 
 inline constexpr int64_t kLargeBytes = 1 << 20;
 
-int64_t bytes_of(const PlanGraph& graph, Id id);
+Dim bytes_of(const PlanGraph& graph, Id id);
 
 // Instructions of one evaluation of a map row in the common case, math codes counted by their expansion.
 int op_cost(const PlanGraph& graph, Id id);
@@ -20,7 +20,7 @@ int op_cost(const PlanGraph& graph, Id id);
 // What a value is computed from, element by element.
 struct Recipe {
   std::set<Id> sources;
-  int64_t stored = 0;  // bytes of those that are not in memory
+  Dim stored = 0;  // bytes of those that are not in memory
   int ops = 0;
 };
 // The predicate tells what is in memory whatever becomes of the value. nullopt: to compute it takes longer

@@ -31,7 +31,7 @@ class RegionCutter {
   const PlanNode& node(Id id) const { return r_.graph.nodes[id]; }
   const Shape& shape(Id id) const { return node(id).node->shape; }
   Region& region(int i) { return r_.regions[i]; }
-  int64_t bytes(Id id) const { return bytes_of(r_.graph, id); }
+  Dim bytes(Id id) const { return bytes_of(r_.graph, id); }
 
   void find_layouts();
   std::optional<Layout> view_if_possible(Id id);

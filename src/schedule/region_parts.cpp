@@ -39,7 +39,7 @@ class Divider {
   // Every part may have its own.
   bool is_common(Id id) const {
     const PlanNode& n = node(id);
-    return n.node->shape.size() == 1 || (!n.leaf && n.inputs.empty());
+    return n.node->shape.count() == 1 || (!n.leaf && n.inputs.empty());
   }
 
   Id root(Id id) {

@@ -35,14 +35,14 @@ void insert_axis(const AxisTable& table, Region& region, AxisId axis, const Coor
   region.axes.insert(std::ranges::find_if(region.axes, is_later), axis);
 }
 
-std::vector<int64_t> sizes_of(const AxisTable& table, const std::vector<AxisId>& axes) {
-  std::vector<int64_t> sizes;
+std::vector<Dim> sizes_of(const AxisTable& table, const std::vector<AxisId>& axes) {
+  std::vector<Dim> sizes;
   for (AxisId axis : axes) sizes.push_back(table.size(axis));
   return sizes;
 }
 
-int64_t times_made(const AxisTable& table, const Region& region, const std::vector<AxisId>& own) {
-  int64_t others = 1, made = 1;
+Dim times_made(const AxisTable& table, const Region& region, const std::vector<AxisId>& own) {
+  Dim others = 1, made = 1;
   for (AxisId axis : table.normalize(region.axes)) {
     if (!contains(own, axis)) others *= table.size(axis);
     else made = others;
@@ -71,9 +71,9 @@ bool holds_in_order(const std::vector<AxisId>& all, const std::vector<AxisId>& s
 
 bool scans_one_large_row(const AxisTable& axes, const std::vector<AxisId>& all,
                          const std::vector<AxisId>& scanned) {
-  constexpr double kLargeElements = static_cast<double>(kLargeBytes) / 4;
-  double elements = 1;
-  for (AxisId axis : all) elements *= static_cast<double>(axes.size(axis));
+  constexpr int64_t kLargeElements = kLargeBytes / 4;
+  Dim elements = 1;
+  for (AxisId axis : all) elements *= axes.size(axis);
   return without(all, scanned).empty() && elements >= kLargeElements;
 }
 

@@ -17,14 +17,14 @@ bool holds_in_order(const std::vector<AxisId>& all, const std::vector<AxisId>& s
 // A region that scans all it has at once, which is large: of several scans it would hold each but the last whole.
 bool scans_one_large_row(const AxisTable& axes, const std::vector<AxisId>& all,
                          const std::vector<AxisId>& scanned);
-std::vector<int64_t> sizes_of(const AxisTable& table, const std::vector<AxisId>& axes);
+std::vector<Dim> sizes_of(const AxisTable& table, const std::vector<AxisId>& axes);
 
 // The region's axes stay in the order of the dims: the new one comes before those of the dims behind it.
 void insert_axis(const AxisTable& table, Region& region, AxisId axis, const Coords& behind);
 
 // How often the region, its axes outer to inner, would make a value that has these axes of its own: the points
 // of those outside them that the value lacks.
-int64_t times_made(const AxisTable& table, const Region& region, const std::vector<AxisId>& own);
+Dim times_made(const AxisTable& table, const Region& region, const std::vector<AxisId>& own);
 
 // The axes that only one of the regions has: loops of equal extents become one loop. False if they differ.
 bool unify_rest(AxisTable& axes, const Region& a, const Region& b);

@@ -88,7 +88,7 @@ void RegionCutter::place(Id id) {
     place_in_kernel(id, memory);
   } else if (n.leaf) {
     std::vector<int> readers = candidates_of(id);
-    if (shape(id).size() > 1) merge_candidates(id, readers);  // read once for all
+    if (shape(id).count() > 1) merge_candidates(id, readers);  // read once for all
     for (int reader : readers) region(reader).arguments++;
   } else if (n.lowering<MoveLowering>() != nullptr) {
     place_move(id, memory);
@@ -160,7 +160,7 @@ bool RegionCutter::is_picked_in_order(Id id) {
   Id from = node(id).inputs[0];
   while (is_for_one(from) && view_if_possible(from)) from = node(from).inputs[0];
   const Shape &own = shape(id), &made = shape(from);
-  if (!is_for_one(from) || node(from).inputs.size() < 2 || own.size() != made.size() ||
+  if (!is_for_one(from) || node(from).inputs.size() < 2 || own.count() != made.count() ||
       is_contiguous(own, layouts_[id]))
     return false;
   int last = own.ndim() - 1;
@@ -299,7 +299,7 @@ void RegionCutter::place_in_kernel(Id id, bool memory) {
 bool RegionCutter::is_spread(Id id) const {
   const auto& inputs = node(id).inputs;
   return inputs.empty() || (node(id).lowering<MoveLowering>() != nullptr &&
-                            shape(id).size() > shape(inputs[0]).size());
+                            shape(id).count() > shape(inputs[0]).count());
 }
 
 void RegionCutter::enter_products_from_memory(Id id) {
@@ -373,8 +373,9 @@ bool RegionCutter::is_recomputed(Id id, const std::vector<int>& candidates) {
   if (is_mask) return true;
   const auto in_memory = [&](Id source) { return is_in_memory(source, candidates[0]); };
   const std::optional<Recipe> recipe = find_recipe(r_.graph, id, in_memory);
-  if (!recipe || recipe->stored > (recipe->ops <= kMaxOperandOps ? bytes(id) : 0)) return false;
-  int64_t more_read = 0;
+  if (!recipe || recipe->stored > (recipe->ops <= kMaxOperandOps ? bytes(id) : Dim(0)))
+    return false;
+  Dim more_read = 0;
   for (int candidate : candidates) {
     const Region& r = region(candidate);
     if (r.ops + recipe->ops > max_ops_) return false;
@@ -384,7 +385,7 @@ bool RegionCutter::is_recomputed(Id id, const std::vector<int>& candidates) {
         more_read += bytes(source);
     }
   }
-  return more_read <= static_cast<int64_t>(candidates.size()) * bytes(id);
+  return more_read <= bytes(id) * candidates.size();
 }
 
 // Elements of it are picked by number, perhaps beside all of them in order: no more are made than it has, and it
@@ -403,25 +404,25 @@ bool RegionCutter::is_picked(Id id, const std::vector<int>& candidates) {
     if (std::ranges::none_of(places, [&](const Coords& other) { return equal(other, at); }))
       places.push_back(std::move(at));
   }
-  int64_t points = 1;
+  Dim points = 1;
   for (AxisId axis : r_.axes.normalize(r.axes)) points *= r_.axes.size(axis);
   const int ops = static_cast<int>(places.size()) * op_cost(r_.graph, id);
   return !std::ranges::all_of(places, is_affine) && places.size() <= kMostPlaces &&
-         points <= shape(id).size() && r.ops + ops <= max_ops_;
+         points <= shape(id).count() && r.ops + ops <= max_ops_;
 }
 
 // Dear to make, and the region would make it anew for each point of axes outside its own: it is made
 // once, as a table that opens the region's kernel. Not where it would be rounded between.
 bool RegionCutter::is_table(Id id, int into) {
   const Region& r = region(into);
-  const int64_t size = shape(id).size();
+  const Dim size = shape(id).count();
   if (max_ops_ == 1 || r.update >= 0 || r.kernel >= 0 || size > kMaxTable ||
       is_half(node(id).node->dtype) || node(id).lowering<MapLowering>() == nullptr)
     return false;
   const auto in_memory = [&](Id input) { return node(input).needed || in_memory_[input]; };
   const Use& use = *use_in(id, into);
   if (r.contract >= 0) return use.operand && is_dear_row(r_.graph, id, r.contract, in_memory);
-  const int64_t made = times_made(r_.axes, r, axes_of(r_.axes.normalize(use.at)));
+  const Dim made = times_made(r_.axes, r, axes_of(r_.axes.normalize(use.at)));
   if (made < 2) return false;
   const int64_t cost = cost_of_chain(r_.graph, id, in_memory);
   return cost >= kTableCost && (made - 1) * size * cost >= kTableSaves;

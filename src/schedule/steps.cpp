@@ -42,7 +42,8 @@ void Steps::add(const Program& program, size_t number) {
   record.insert(record.end(), kernel.strides.begin(), kernel.strides.end());
   std::vector<Output> made;
   for (int value : launch.outputs)
-    made.push_back({value, program.values[value].bytes, program.members[value].op});
+    made.push_back(
+        {value, static_cast<size_t>(program.values[value].bytes), program.members[value].op});
   std::vector<TakeOver> taken;
   for (auto [output, dying] : launch.take_over) taken.push_back({output, dying});
   std::vector<int32_t> packed;
@@ -76,7 +77,7 @@ void Steps::add(const Program& program, size_t number) {
   if (step.batch > 0) {
     std::vector<int64_t> extents;
     for (int i = 0; i < step.batch; i++) {
-      const std::vector<int64_t>& own = program.launches[number + i].kernel.extents;
+      const std::vector<Dim>& own = program.launches[number + i].kernel.extents;
       extents.insert(extents.end(), own.begin(), own.end());
     }
     step.sizes = static_cast<int32_t>(sizes.size());

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "transform/trace_symbols.h"
+#include "schedule/symbols.h"
 
 namespace cermet {
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "schedule/plan_graph.h"
-#include "transform/trace_symbols.h"
+#include "schedule/symbols.h"
 
 namespace cermet {
 

@@ -73,7 +73,7 @@ TEST(Layout, ReshapeIsAViewExactlyWhenStridesExist) {
         layout.offset = static_cast<int64_t>(random() % 50);
         if (trial > 0) {
           // Padded, negative, broadcast and permuted strides.
-          for (int64_t& stride : layout.strides) {
+          for (Dim& stride : layout.strides) {
             const int kind = random() % 6;
             if (kind == 0) stride = 0;
             if (kind == 1) stride = -stride;
@@ -246,6 +246,12 @@ class CountingTrace final : public SizeTrace {
   Dim combine(char op, const Dim& a, const Dim& b) override {
     return {op == '*' ? a.value * b.value : op == '/' ? a.value / b.value : a.value + b.value, 7};
   }
+  int64_t decide(std::span<const Dim> by, const Decider& decider) override {
+    ++guards;
+    std::vector<int64_t> values;
+    for (const Dim& dim : by) values.push_back(dim.value);
+    return decider(values);
+  }
   int guards = 0;
 };
 
@@ -323,8 +329,48 @@ TEST(Dim, Arithmetic) {
       EXPECT_EQ(remainder(Dim(a), Dim(b)).value, a - floor * b) << a << " % " << b;
       EXPECT_EQ(smaller(a, b).value, std::min(a, b));
       EXPECT_EQ(clamped(a, -b, b).value, std::clamp(a, -b, b));
+      const Dim x = a, y = b;
+      EXPECT_EQ((x + y).value, a + b);
+      EXPECT_EQ((x - y).value, a - b);
+      EXPECT_EQ((x * y).value, a * b);
+      EXPECT_EQ((3 * x - b + y * 2 - -x).value, 3 * a - b + b * 2 + a);
+      EXPECT_EQ(larger(x, y).value, std::max(a, b));
+      EXPECT_EQ(x < y, a < b);
+      EXPECT_EQ(x <= b, a <= b);
+      EXPECT_EQ(a > y, a > b);
+      EXPECT_EQ(x >= y, a >= b);
+      EXPECT_EQ(x == b, a == b);
+      EXPECT_EQ(a != y, a != b);
     }
   }
+}
+
+TEST(Dim, OperatorsKeepSymbolsAndRelationsLeaveGuards) {
+  CountingTrace trace;
+  Dim::trace = &trace;
+  const Dim n(4, 1), three = 3;
+  for (const Dim& made : {n + 2, 2 * n, n - three, -n, n * n}) EXPECT_EQ(made.expr, 7u);
+  EXPECT_EQ((n * 1).expr, 1u);
+  EXPECT_EQ((n + 0).expr, 1u);
+  EXPECT_TRUE(n == n && n <= n && !(n < n));
+  EXPECT_EQ(trace.guards, 0);
+  EXPECT_TRUE(n > three);
+  EXPECT_EQ(trace.guards, 1);
+  EXPECT_FALSE(n == 5);
+  EXPECT_EQ(trace.guards, 2);
+  const Dim both[] = {n, three};
+  const auto add = [](std::span<const int64_t> of) { return of[0] + of[1]; };
+  EXPECT_EQ(decide(both, add), 7);
+  EXPECT_EQ(trace.guards, 3);
+  EXPECT_EQ(decide({both + 1, 1}, [](std::span<const int64_t> of) { return of[0]; }), 3);
+  EXPECT_EQ(trace.guards, 3);
+  {  // rules that are not applied again leave guards, whatever they ask for
+    trace.applies_rules_again = false;
+    const UnguardedSizes unguarded;
+    EXPECT_EQ(static_cast<int64_t>(n), 4);
+  }
+  EXPECT_EQ(trace.guards, 4);
+  Dim::trace = nullptr;
 }
 
 }  // namespace

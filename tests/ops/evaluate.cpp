@@ -59,7 +59,8 @@ class NodeKernel final : public LowerContext {
                                                                     : n.real_imag.real());
   }
 
-  void check_index(ir::ExprId ok, ir::ExprId index, int axis, int64_t size, int64_t) override {
+  void check_index(ir::ExprId ok, ir::ExprId index, int axis, const Dim& size,
+                   const Dim&) override {
     index = builder().cast(index, Dtype::int64);
     checks_.push_back(ir::Check{ok, static_cast<int32_t>(sites_.size()), index});
     sites_.push_back({axis, size});

@@ -17,7 +17,7 @@ array item_of(const array& a, int64_t i) {
   PerAxis start(std::vector<Dim>(a.ndim(), 0));
   start.dim(0) = i;
   shape.dim(0) = 1;
-  return squeeze(sized_slice(a, start, Strides(a.ndim(), 1), shape), AxisList{0});
+  return squeeze(sized_slice(a, start, SliceSteps(a.ndim(), 1), shape), AxisList{0});
 }
 
 // The node's row batched: inputs[k] has a batch axis at 0 where batched[k].

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "transform/trace_symbols.h"
+#include "schedule/symbols.h"
 
 #include <algorithm>
 #include <bit>
@@ -243,6 +243,20 @@ Dim Symbols::combine(char op, const Dim& a, const Dim& b) {
   return {result->integer, result->expr};
 }
 
+int64_t Symbols::decide(std::span<const Dim> by, const Decider& decider) {
+  Decision made{{}, decider, 0};
+  std::vector<int64_t> values;
+  for (const Dim& dim : by) {
+    if (applies_rules_again) look(dim);
+    made.by.push_back(operand(number_of(dim)));
+    values.push_back(dim.value);
+  }
+  if (applies_rules_again) return decider(values);
+  made.outcome = decider(values);
+  decisions_.push_back(std::move(made));
+  return decisions_.back().outcome;
+}
+
 uint32_t Symbols::cast(const Number& n, Dtype dtype) {
   if (is_complex(dtype) || dtype == Dtype::boolean) {
     look(n);
@@ -256,6 +270,7 @@ uint32_t Symbols::cast(const Number& n, Dtype dtype) {
 }
 
 void Symbols::made(Node& node) {
+  if (!applies_rules_again) return;
   nodes_made_.fetch_add(1, std::memory_order_relaxed);
   bool open = false, given = false;
   for (const NodeRef& input : node.inputs)

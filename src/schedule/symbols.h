@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The numbers that a trace leaves open: sizes of its inputs, and scalars. What is computed from
-// them is an expression; where a value decides something, a guard is kept, and the trace holds for
+// The numbers that a trace, or a plan, leaves open: sizes of its inputs, and scalars. What is computed
+// from them is an expression; where a value decides something, a guard is kept, and the trace holds for
 // all values that pass the guards. Sizes of 0 and 1 are never open, since they mean something else
 // to broadcasting.
 #pragma once
@@ -18,8 +18,13 @@
 
 namespace cermet {
 
-class Symbols final : public hooks::SymbolTrace {
+class Symbols : public hooks::SymbolTrace {
  public:
+  // In a trace nodes are made again at other sizes, by the rules of their ops; in a plan they are not.
+  enum class Use : uint8_t { trace, plan };
+  explicit Symbols(Use use = Use::trace) { applies_rules_again = use == Use::trace; }
+  virtual ~Symbols() = default;
+
   enum class Op : uint8_t {
     input,
     size,
@@ -54,6 +59,7 @@ class Symbols final : public hooks::SymbolTrace {
   bool equal(const Dim& a, const Dim& b) override;
   bool less(const Dim& a, const Dim& b) override;
   Dim combine(char op, const Dim& a, const Dim& b) override;
+  int64_t decide(std::span<const Dim> by, const Decider& decider) override;
   void made(Node& node) override;
   // In all traces.
   static uint64_t nodes_made() { return nodes_made_.load(std::memory_order_relaxed); }
@@ -96,7 +102,13 @@ class Symbols final : public hooks::SymbolTrace {
   const std::vector<Expr>& exprs() const {
     return exprs_;
   }  // operands before users; 0 is no expression
+  struct Decision {
+    std::vector<uint32_t> by;
+    Decider decider;
+    int64_t outcome;
+  };
   const std::vector<Guard>& guards() const { return guards_; }
+  const std::vector<Decision>& decisions() const { return decisions_; }
   size_t input_count() const { return structural_.size(); }
   bool is_structural(size_t input) const { return structural_[input]; }
   // Of two numbers of one kind, others where they differ.
@@ -128,6 +140,7 @@ class Symbols final : public hooks::SymbolTrace {
 
   std::vector<Expr> exprs_{Expr{Op::constant, 0, 0, {}, {}, {}, 0}};
   std::vector<Guard> guards_;
+  std::vector<Decision> decisions_;
   std::unordered_set<uint64_t> guarded_;
   std::unordered_map<uint64_t, uint32_t> known_;  // hash of an operation -> its expression
   std::vector<bool> structural_;                  // by input
