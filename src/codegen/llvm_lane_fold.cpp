@@ -222,7 +222,7 @@ Values LaneLoop::group(Value* k, Values carried) {
     lanes.pointers.assign(pointers_.begin(), pointers_.end());
     e_.in_scope({.lanes = &lanes}, [&](Scope&) {
       e_.bind_axis(loop_.axes[0], lanes.first);
-      prefetches_.fetch(here);
+      prefetches_.fetch(here, copy);
       size_t at = 0;
       for (const Accumulator& a : accumulators_) {
         Emitter::FoldRun& run = e_.fold_run(*a.fold);

@@ -106,8 +106,10 @@ void LanePrefetches::add_stream(BufferRef buffer, Value* first) {
   fetched_.push_back({type, pointer, nullptr, kIntoL1});
 }
 
-void LanePrefetches::fetch(Value* k) {
+void LanePrefetches::fetch(Value* k, int64_t within) {
   for (const Fetched& f : fetched_) {
+    const int64_t bytes = within * static_cast<int64_t>(f.type->getScalarSizeInBits()) / 8;
+    if (f.step == nullptr && bytes % static_cast<int64_t>(kLineBytes) != 0) continue;
     Value* at = f.halvings == nullptr || is_zero(k) ? k : b_.CreateLShr(k, f.halvings);
     at = scaled(at, f.step);
     prefetch(is_zero(at) ? f.pointer : b_.CreateGEP(f.type, f.pointer, at), f.locality);

@@ -18,8 +18,8 @@ class LanePrefetches {
   void find_ahead(const ir::For& loop, llvm::Value* begin, llvm::Value* count);
   // Of what the loop loads from `first` on what comes soon: not every processor sees where masked loads lead.
   void add_stream(ir::BufferRef buffer, llvm::Value* first);
-  // At the loop's element k, counted from its begin.
-  void fetch(llvm::Value* k);
+  // At the loop's element k, counted from its begin; `within` a round: of a line once.
+  void fetch(llvm::Value* k, int64_t within = 0);
   void into_l1(llvm::Value* pointer);
 
  private:
