@@ -3,7 +3,7 @@
 //
 // switched  One body serves both: it addresses contiguous memory through pointers, which for the last,
 //           partial vector lead to copies of the wanted elements on the stack. Halves the code, and
-//           the body carries no masks.
+//           the body carries no masks: what folds make of the other lanes is put back behind it.
 // plain     Bodies that hold loops, and small ones where masks cost nothing: one for whole vectors, one
 //           with masks.
 //
@@ -294,6 +294,7 @@ void LaneLoop::switched(Value* from, Value* full, Value* to) {
   e_.forget(analysis_.writes());
   const bool masked = ops_.features().avx512 && !analysis_.folds().empty();
   const bool copies = !masked && !pointers_.empty();
+  saved_.clear();
   const Values past = past_until(from, full);
   llvm::BasicBlock* pre = b_.GetInsertBlock();
   llvm::BasicBlock* head = e_.block("vectors");
@@ -330,6 +331,7 @@ void LaneLoop::switched(Value* from, Value* full, Value* to) {
     const Values& starts = masked ? pointers_ : phis;
     lanes.pointers.assign(starts.begin(), starts.end());
     lanes.masked = masked;
+    lanes.mended = copies;
     lanes.past.assign(past.begin(), past.end());
     body(lanes, k);
     Value* following = b_.CreateAdd(k, i64(width_));
@@ -384,11 +386,27 @@ void LaneLoop::copy_in(Value* full, Value* active, Value* count, Values& scratch
     b_.CreateAlignedStore(e_.load_first(vector, from, piece.active, piece.count),
                           element(dtype, scratch[i], piece.first), align_of(vector));
   });
+  for_states(full, [&](Dtype dtype, Value* state) {
+    saved_.push_back(ops_.slot(vector_of(dtype)));
+    b_.CreateAlignedStore(b_.CreateAlignedLoad(vector_of(dtype), state, llvm::Align(1)),
+                          saved_.back(), align_of(vector_of(dtype)));
+  });
+}
+
+// f(dtype, pointer) for the states that element k steps.
+void LaneLoop::for_states(Value* k, const std::function<void(Dtype, Value*)>& f) {
+  for (const Accumulator& a : accumulators_) {
+    Value* lane = b_.CreateAnd(k, i64(a.order.lanes - 1));
+    for (size_t s = 0; s < a.lanes.size(); ++s) {
+      const Dtype dtype = a.fold->states[s].dtype;
+      f(dtype, element(dtype, a.lanes[s], lane));
+    }
+  }
 }
 
 void LaneLoop::copy_out(const Values& scratch, Value* full, Value* to, llvm::BasicBlock* exit) {
   const auto stored = [](const UnitAccess& unit) { return unit.stored; };
-  if (std::ranges::none_of(analysis_.units(), stored)) {
+  if (std::ranges::none_of(analysis_.units(), stored) && saved_.empty()) {
     b_.CreateBr(exit);
     return;
   }
@@ -402,6 +420,14 @@ void LaneLoop::copy_out(const Values& scratch, Value* full, Value* to, llvm::Bas
         b_.CreateAlignedLoad(vector, element(dtype, scratch[i], piece.first), align_of(vector));
     e_.store_first(made, element(dtype, element(dtype, pointers_[i], full), piece.first),
                    piece.active, piece.count);
+  });
+  Value* active = saved_.empty() ? nullptr : first_lanes(rest);
+  size_t at = 0;
+  for_states(full, [&](Dtype dtype, Value* state) {
+    llvm::Type* type = vector_of(dtype);
+    Value* stepped = b_.CreateAlignedLoad(type, state, llvm::Align(1));
+    Value* before = b_.CreateAlignedLoad(type, saved_[at++], align_of(type));
+    b_.CreateAlignedStore(b_.CreateSelect(active, stepped, before), state, llvm::Align(1));
   });
   b_.CreateBr(exit);
 }

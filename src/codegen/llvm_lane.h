@@ -2,6 +2,7 @@
 // The code of one lane loop (llvm_lane.cpp) and of the folds over it (llvm_lane_fold.cpp).
 #pragma once
 
+#include <functional>
 #include <set>
 #include <vector>
 
@@ -82,6 +83,7 @@ class LaneLoop {
   struct Piece {
     Value *first, *active, *count;
   };
+  void for_states(Value* k, const std::function<void(Dtype, Value*)>& f);
   static llvm::Align align_of(llvm::Type* piece);
 
   template <typename Wanted, typename Of>
@@ -125,6 +127,7 @@ class LaneLoop {
   Values begins_line_;        // i1, for each of them: the elements of a run begin with a line
   LanePrefetches prefetches_;
   std::vector<Accumulator> accumulators_;
+  Values saved_;  // the states before a partial vector
   const std::set<int> kNothing;
 };
 
