@@ -34,6 +34,7 @@ constexpr int kVectorsAtOnce = 8;  // of 32 registers; of fewer, half as many
 constexpr int kFloatChain =
     8;                       // of floats, each of which takes four times as long: in 16 registers,
 constexpr int kFewOps = 28;  // four vectors at a time of so many ops, two of more or of folds
+constexpr int kChainsAtOnce = 4;   // vectors whose lanes each go along a loop
 constexpr int kMostAtOnce = 1024;  // ops of them all
 constexpr int kMostLanes = 128;    // of them all
 
@@ -61,11 +62,25 @@ bool LaneLoop::loads_masked() const {
          !analysis_.folds().empty() && !is_cheap();
 }
 
+// Of lanes that each go along a loop, as rows of few elements do: a vector's rounds wait for each other and for
+// the loops' ends.
+int LaneLoop::chains_at_once(int width) const {
+  const Expr &begin = e_.kernel()[loop_.begin], &end = e_.kernel()[loop_.end];
+  const bool known = begin.kind == ExprKind::constant && begin.bits == 0 &&
+                     end.kind == ExprKind::constant &&
+                     end.bits % static_cast<uint64_t>(kChainsAtOnce * width) == 0;
+  return known && !ops_.features().avx512 && analysis_.most_states() == 1 ? kChainsAtOnce : 1;
+}
+
 int LaneLoop::vectors_at_once() const {
   const int bytes = ops_.features().vector_bytes;
-  if (!switched() || !analysis_.is_simple(bytes)) return 1;
+  if (!analysis_.is_simple(bytes)) return 1;
   int vectors = 0;
-  if (analysis_.folds().empty() && is_integer_chain()) {
+  if (analysis_.nested()) {
+    vectors = chains_at_once(analysis_.width(bytes));
+  } else if (!switched()) {
+    return 1;
+  } else if (analysis_.folds().empty() && is_integer_chain()) {
     // Results that the kernel itself needs, such as keys, are short.
     const auto is_needed = [&](const UnitAccess& unit) {
       return unit.stored && e_.is_read(unit.buffer);

@@ -47,6 +47,7 @@ class LaneLoop {
   bool switched() const { return analysis_.switchable() && !analysis_.nested(); }
   bool loads_masked() const;
   bool is_integer_chain() const;
+  int chains_at_once(int width) const;
   int vectors_at_once() const;
   llvm::Type* vector_of(Dtype dtype) { return with_width(ops_.memory_type(dtype), width_); }
   Value* element(Dtype dtype, Value* array, Value* k);
