@@ -173,7 +173,8 @@ void LaneLoop::run_in_parts(Value* from, Value* to) {
 
 // For others, and of what it loads itself what comes soon, where the loads are masked.
 void LaneLoop::find_fetched() {
-  prefetches_.find_ahead(loop_, begin_, count_);
+  const bool waits = !ops_.features().avx512 && !analysis_.folds().empty() && !is_cheap();
+  prefetches_.find_ahead(loop_, begin_, count_, waits);
   if (!loads_masked()) return;
   for (size_t i = 0; i < pointers_.size(); ++i) {
     const UnitAccess& unit = analysis_.units()[i];

@@ -53,6 +53,29 @@ std::string softmax_gradient(const std::string& most) {
                      most);
 }
 
+// The place of a row's largest element.
+std::string largest_place(const std::string& most) {
+  return fmt::format(R"(kernel {{
+    param p0 float32 in
+    param p1 uint32 out
+    axis a0
+    axis a1 {}
+    strides 1
+    value v0 float32, uint32
+    for stage (a0, a1) {{
+      %0 = load(p0[a0*s0 + a1])
+      %3 = bit_and(bit_not(le(%0, state(0, float32))), eq(state(0, float32), state(0, float32)))
+      %1 = bit_or(%3, eq(state(1, uint32), uint32(4294967295)))
+      %2 = lt(state(0, float32), other(0, float32))
+      fold v0 over (a1) last lanes {{
+        float32 init float32(-inf) step select(%1, %0, state(0, float32)) merge select(%2, other(0, float32), state(0, float32))
+        uint32 init uint32(4294967295) step select(%1, cast.uint32(a1), state(1, uint32)) merge select(%2, other(1, uint32), state(1, uint32))
+      }}
+      store p1[a0] = v0.1
+    }} }})",
+                     most);
+}
+
 std::string text_of(const std::string& kernel, CpuLevel level) {
   return codegen::llvm_text(ir::lower(ir::parse(kernel), cpu_facts(level)), level);
 }
@@ -94,26 +117,29 @@ TEST(CodegenRows, SeveralVectorsOfRowsGoAlongThem) {
   EXPECT_GT(count_of(text, "fadd <32 x float>"), 0);
   EXPECT_EQ(count_of(text, "fadd <8 x float>"), 0);
   EXPECT_EQ(count_of(text_of(softmax_gradient("most 48"), CpuLevel::avx512), "<32 x float>"), 0);
-  const std::string argmax = text_of(R"(kernel {
-    param p0 float32 in
-    param p1 uint32 out
-    axis a0
-    axis a1 most 48
-    strides 1
-    value v0 float32, uint32
-    for stage (a0, a1) {
-      %0 = load(p0[a0*s0 + a1])
-      %1 = lt(state(0, float32), %0)
-      %2 = lt(state(0, float32), other(0, float32))
-      fold v0 over (a1) last lanes {
-        float32 init float32(-inf) step select(%1, %0, state(0, float32)) merge select(%2, other(0, float32), state(0, float32))
-        uint32 init uint32(0) step select(%1, cast.uint32(a1), state(1, uint32)) merge select(%2, other(1, uint32), state(1, uint32))
-      }
-      store p1[a0] = v0.1
-    } })",
-                                     CpuLevel::avx2);
+  const std::string argmax = text_of(largest_place("most 48"), CpuLevel::avx2);
   EXPECT_GT(count_of(argmax, "<8 x float>"), 0);
   EXPECT_EQ(count_of(argmax, "<32 x float>"), 0);
+}
+
+// What a loop of long steps loads soon, 512 elements on, and short rows some rows on.
+TEST(CodegenRows, LoopsOfLongStepsFetchWhatComesSoon) {
+  const std::string soon = ", i64 512\n";
+  EXPECT_EQ(count_of(text_of(largest_place(""), CpuLevel::avx2), soon), 1);
+  const std::string sums = R"(kernel {
+    param p0 float32 in
+    param p1 float32 out
+    axis a0
+    axis a1
+    strides 1
+    value v0 float32
+    for stage (a0, a1) {
+      fold v0 over (a1) last lanes {
+        float32 init float32(-0) step add(state(0, float32), load(p0[a0*s0 + a1])) merge add(state(0, float32), other(0, float32))
+      }
+      store p1[a0] = v0
+    } })";
+  EXPECT_EQ(count_of(text_of(sums, CpuLevel::avx2), soon), 0);
 }
 
 }  // namespace
