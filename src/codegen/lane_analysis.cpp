@@ -81,17 +81,20 @@ void LaneAnalysis::find_values() {
 void LaneAnalysis::walk(const std::vector<Stmt>& stmts) {
   const auto states = [&](ValueId value, const std::vector<FoldState>& list) {
     Spread spread = Spread::uniform;
+    most_states_ = std::max(most_states_, static_cast<int>(list.size()));
     for (const FoldState& s : list)
       for (ExprId id : {s.init, s.step, s.merge})
         if (id != kNone && this->spread(id) == Spread::varying) spread = Spread::varying;
     define(value, spread, kNone);
   };
   for (const Stmt& stmt : stmts) {
-    if (const For* inner = std::get_if<For>(&stmt)) inner_axes_.insert(inner->axes[0]);
+    const For* inner = std::get_if<For>(&stmt);
+    if (inner != nullptr) inner_axes_.insert(inner->axes[0]);
     for_each_expr(stmt, [&](ExprId id) { visit(id); });
     simple_ =
         simple_ && (std::holds_alternative<Let>(stmt) || std::holds_alternative<Store>(stmt) ||
-                    std::holds_alternative<Fold>(stmt));
+                    std::holds_alternative<Fold>(stmt) ||
+                    (inner != nullptr && inner->kind == ForKind::serial));
     if (const Let* s = std::get_if<Let>(&stmt)) {
       define(s->value, std::max(spread(s->expr), Spread::uniform), s->expr);
     } else if (const Fold* s = std::get_if<Fold>(&stmt)) {

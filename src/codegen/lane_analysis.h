@@ -81,6 +81,7 @@ class LaneAnalysis {
   int cost() const { return cost_; }  // ops and accesses of one iteration
   // Of what each iteration runs: the slow part of a Rare is left out.
   const UsualCost& usual() const;
+  int most_states() const { return most_states_; }  // of a fold in it
   // Vectors of the width are one register each, loaded and stored as they lie in memory.
   bool is_simple(int vector_bytes) const {
     return simple_ && width(vector_bytes) * widest_ <= vector_bytes;
@@ -157,6 +158,7 @@ class LaneAnalysis {
   bool holds_lanes_ = false;
   bool switchable_ = true;
   bool simple_ = true;
+  int most_states_ = 0;
   static constexpr int kDivisionWork = 11;
   int cost_ = 0;
   int divisions_ = 0;

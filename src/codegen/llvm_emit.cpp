@@ -476,8 +476,23 @@ bool takes_loaded(const Expr& e) {
 
 // A constant vector read from memory: LLVM looks at each lane of one that it knows in every pass, which
 // takes several times as long as the op. A loop keeps in registers what fits: instructions that each read
-// one from memory wait for the loads.
+// one from memory wait for the loads. Of several registers one is kept, where there are few.
 llvm::Value* Emitter::loaded(ExprId id, llvm::Constant* vector) {
+  const int whole = width_of(vector), bits = 8 * ops_.features().vector_bytes;
+  const int parts = static_cast<int>(vector->getType()->getPrimitiveSizeInBits()) / bits;
+  const bool stays = lanes() != nullptr && lanes()->width == whole;
+  if (parts > 1 && !ops_.features().avx512) {
+    llvm::Constant* part = llvm::ConstantVector::getSplat(
+        llvm::ElementCount::getFixed(static_cast<unsigned>(whole / parts)),
+        vector->getSplatValue());
+    llvm::SmallVector<int, 32> numbers;
+    for (int k = 0; k < whole; ++k) numbers.push_back(k % (whole / parts));
+    return b_.CreateShuffleVector(loaded_part(id, part, stays), numbers);
+  }
+  return loaded_part(id, vector, stays);
+}
+
+llvm::Value* Emitter::loaded_part(ExprId id, llvm::Constant* vector, bool stays) {
   const auto load = [&]() -> Value* {
     const auto* number = llvm::cast<llvm::ConstantFP>(vector->getSplatValue());
     const std::string name =
@@ -495,7 +510,7 @@ llvm::Value* Emitter::loaded(ExprId id, llvm::Constant* vector) {
     return made;
   };
   const int width = width_of(vector);
-  if (lanes() == nullptr || lanes()->width != width) return load();
+  if (!stays) return load();
   for (Scope* scope = current_; scope != nullptr; scope = scope->parent)
     if (const auto it = scope->splat.find({id, width}); it != scope->splat.end()) return it->second;
   const auto [scope, value] = at(outside_lanes(), load);

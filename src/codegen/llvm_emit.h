@@ -157,6 +157,7 @@ class Emitter {
   Value* operation(const ir::Expr& expr);
   Value* narrow_place(const ir::Expr& expr);  // null: it is no cast of a place in the loop
   Value* loaded(ir::ExprId id, llvm::Constant* vector);
+  Value* loaded_part(ir::ExprId id, llvm::Constant* vector, bool stays);
   Scope* outside_lanes() const;
   // Division (llvm_divide.cpp).
   bool divides_by_one(const ir::Expr& expr, int width);  // vectors by the same number in all lanes

@@ -221,7 +221,8 @@ void Emitter::fold_step(const Fold& fold) {
   }
   Values next = states(fold.states, Part::step, &run.state);
   const Lanes* l = lanes();
-  if (l != nullptr && l->active != nullptr && l->analysis->loop().axes[0] == fold.axes[0])
+  if (l != nullptr && l->active != nullptr && !l->mended &&
+      l->analysis->loop().axes[0] == fold.axes[0])
     for (size_t i = 0; i < next.size(); ++i)
       next[i] = b_.CreateSelect(l->active, next[i], run.state[i]);
   run.state = std::move(next);

@@ -13,10 +13,12 @@ using namespace ir;
 namespace {
 
 constexpr unsigned kIntoL1 = 3, kIntoL2 = 2;  // locality of a prefetch
+constexpr int64_t kSoon = 2048;               // bytes
 
 }  // namespace
 
-void LanePrefetches::find_ahead(const For& loop, Value* begin, Value* count) {
+void LanePrefetches::find_ahead(const For& loop, Value* begin, Value* count, bool waits) {
+  waits_ = waits;
   for (const Ahead& ahead : e_.ahead(loop)) {
     if (ahead.picked != nullptr) {
       find_picked(ahead, loop, begin, count);
@@ -100,14 +102,15 @@ llvm::Value* LanePrefetches::value_in(const Round& round, ExprId id) {
 }
 
 void LanePrefetches::add_stream(BufferRef buffer, Value* first) {
-  constexpr int64_t kSoon = 2048;  // bytes
   llvm::Type* type = e_.memory_type(buffer);
   Value* pointer = b_.CreateGEP(type, first, i64(kSoon / bytes_of(buffer)));
   fetched_.push_back({type, pointer, nullptr, kIntoL1});
 }
 
-void LanePrefetches::fetch(Value* k) {
+void LanePrefetches::fetch(Value* k, int64_t within) {
   for (const Fetched& f : fetched_) {
+    const int64_t bytes = within * static_cast<int64_t>(f.type->getScalarSizeInBits()) / 8;
+    if (f.step == nullptr && bytes % static_cast<int64_t>(kLineBytes) != 0) continue;
     Value* at = f.halvings == nullptr || is_zero(k) ? k : b_.CreateLShr(k, f.halvings);
     at = scaled(at, f.step);
     prefetch(is_zero(at) ? f.pointer : b_.CreateGEP(f.type, f.pointer, at), f.locality);
@@ -139,7 +142,9 @@ llvm::Value* LanePrefetches::rows_ahead(const Ahead& ahead) {
 
 llvm::Value* LanePrefetches::distance(const Ahead& ahead) {
   Value* stride = e_.stride(ahead.next_row);
-  Value* usual = b_.CreateMul(stride, i64(ahead.rows));
+  // Of the row itself what comes soon.
+  Value* usual = ahead.rows == 0 && waits_ ? i64(kSoon / bytes_of(ahead.buffer))
+                                           : b_.CreateMul(stride, i64(ahead.rows));
   if (!ahead.few_lines) return usual;
   constexpr int64_t kShortRow = 1024, kFewBytes = 4096;
   const int64_t bytes = bytes_of(ahead.buffer);

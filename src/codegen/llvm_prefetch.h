@@ -14,12 +14,13 @@ class LanePrefetches {
  public:
   explicit LanePrefetches(Emitter& emitter) : e_(emitter), b_(emitter.builder()) {}
 
-  // What is planned for the loop over `count` elements from `begin` on.
-  void find_ahead(const ir::For& loop, llvm::Value* begin, llvm::Value* count);
+  // What is planned for the loop over `count` elements from `begin` on. waits: its steps are so long that the
+  // processor sees few of its loads at a time.
+  void find_ahead(const ir::For& loop, llvm::Value* begin, llvm::Value* count, bool waits);
   // Of what the loop loads from `first` on what comes soon: not every processor sees where masked loads lead.
   void add_stream(ir::BufferRef buffer, llvm::Value* first);
-  // At the loop's element k, counted from its begin.
-  void fetch(llvm::Value* k);
+  // At the loop's element k, counted from its begin; `within` a round: of a line once.
+  void fetch(llvm::Value* k, int64_t within = 0);
   void into_l1(llvm::Value* pointer);
 
  private:
@@ -55,6 +56,7 @@ class LanePrefetches {
 
   Emitter& e_;
   llvm::IRBuilder<>& b_;
+  bool waits_ = false;
   std::vector<Fetched> fetched_;
   // Elements to the row that is fetched: of the stride's number, rows, few lines, bytes of an element.
   std::map<std::tuple<int32_t, int64_t, bool, int64_t>, Value*> distances_;

@@ -136,6 +136,10 @@ ExprId expand_math(Builder& builder, Code code, std::span<const ExprId> operands
   return row.unary ? row.unary(x).id : row.binary(x, {&builder, operands[1]}).id;
 }
 
+ExprId expand_exp_at_most_one(Builder& builder, ExprId x) {
+  return math::exp_at_most_one({&builder, x}).id;
+}
+
 ExprId expand_scaled_exp(Builder& builder, ExprId x) { return math::scaled_exp({&builder, x}).id; }
 
 ExprId expand_rem(Builder& builder, ExprId a, ExprId b) {

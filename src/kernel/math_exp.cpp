@@ -84,10 +84,14 @@ struct Reduced {
   Val r;
 };
 
+Val less_ln2(Val n, Val x) {
+  const Val high = fma(n, pick(x, -0x1.62e42ep-1, -0x1.62e42fefa39efp-1), x);
+  return fma(n, pick(x, -0x1.efa39ep-25, -0x1.abc9e3b39803fp-56), high);
+}
+
 Reduced reduce(Val x) {
   const Rounded n = round_product(x, kLog2e);
-  const Val high = fma(n.real, pick(x, -0x1.62e42ep-1, -0x1.62e42fefa39efp-1), x);
-  return {n, fma(n.real, pick(x, -0x1.efa39ep-25, -0x1.abc9e3b39803fp-56), high)};
+  return {n, less_ln2(n.real, x)};
 }
 
 // e^x, x clamped so that the result is at most just infinite and at least just 0.
@@ -147,21 +151,33 @@ Val exp(Val x) {
   return select(gone, 0.0, exp_clamped(select(gone, 0.0, at_most(x, exp_highest(x)))));
 }
 
-// With r = x - n·ln2, e^r = 1 + r·P(r). ln2 is in one part: what that leaves out of x grows with its size as
-// what rounds x itself does. With k the exponent below which results are 0, 2^n is made as bits of
+// With r = x - n·ln2, e^r = 1 + r·P(r). With k the exponent below which results are 0, 2^n is made as bits of
 // 2^(n + k - bias), which are 0 for n = -k, and the polynomial is 2^(bias - k) times e^r. So nothing
-// overflows, is subnormal or needs a mask.
-Val nonpositive(Val x, Coefficients polynomial) {
-  constexpr int kLeast = 100;
+// overflows or needs a mask.
+Val nonpositive(Val x, int least, Val (*rest)(Val n, Val x), Coefficients polynomial) {
   const Format& format = format_of(x);
-  const double shift = format.magic + kLeast;
-  const Val t = at_least(x, -kLeast * std::numbers::ln2);
+  const double shift = format.magic + least;
+  const Val t = at_least(x, -least * std::numbers::ln2);
   const Val shifted = fma(t, kLog2e, shift);
-  const Val r = fma(shifted - shift, -std::numbers::ln2, t);
-  const double unit = std::ldexp(1.0, format.bias - kLeast);
+  const double unit = std::ldexp(1.0, format.bias - least);
   std::vector<double> scaled = {unit};
   for (const double c : polynomial) scaled.push_back(c * unit);
-  return horner(r, scaled) * from_bits(bits_of(shifted) << format.mantissa, format.real);
+  return horner(rest(shifted - shift, t), scaled) *
+         from_bits(bits_of(shifted) << format.mantissa, format.real);
+}
+
+// Nothing is subnormal. ln2 is in one part: what that leaves out of x grows with its size as what rounds x
+// itself does.
+Val nonpositive(Val x, Coefficients polynomial) {
+  const auto rest = [](Val n, Val t) { return fma(n, -std::numbers::ln2, t); };
+  return nonpositive(x, 100, rest, polynomial);
+}
+
+// What is subnormal is rounded by the last product alone.
+Val exp_at_most_one(Val x) {
+  std::vector<double> p = {1};
+  for (const double c : kExp.of(x)) p.push_back(c);
+  return nonpositive(x, pick(x, 151, 1076), less_ln2, p);
 }
 
 Val exp_nonpositive(Val x) {

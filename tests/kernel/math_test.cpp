@@ -15,6 +15,7 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <type_traits>
 
 #include "base/error.h"
 #include "kernel/block_eval.h"
@@ -226,6 +227,38 @@ TEST(Math, ExpNonpositiveByScaling) {
     expect_exp_nonpositive<float>({b.take(), root}, Code::exp_nonpositive_bfloat16, Dtype::float32,
                                   0x1p-101f);
   }
+}
+
+// Of what is not positive: the bits of exp.
+template <typename T>
+void expect_bits_of_exp(Dtype dtype, double lowest) {
+  Builder b("at most one");
+  const ExprId root = expand_exp_at_most_one(b, b.scalar_ref(b.scalar(dtype)));
+  const Kernel kernel = b.take();
+  const Expansion exact = expansion(Code::exp, dtype);
+  BlockEval short_eval(kernel, root), exact_eval(exact.kernel, exact.root);
+  using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+  std::mt19937_64 random(1);
+  for (int block = 0; block < 4000; ++block) {
+    // Anywhere, where results are subnormal, and of any size.
+    std::uniform_real_distribution<double> between(lowest - 2, block % 4 == 0 ? 0 : lowest + 20);
+    T* x = short_eval.input<T>(0);
+    for (int i = 0; i < kBlock; ++i)
+      x[i] = block % 4 == 1 ? -std::fabs(std::bit_cast<T>(static_cast<Bits>(random())))
+                            : static_cast<T>(between(random));
+    for (size_t i = 0; i < std::size(kSpecial); ++i) x[i] = -static_cast<T>(kSpecial[i]);
+    std::copy_n(x, kBlock, exact_eval.input<T>(0));
+    const T *got = short_eval.run<T>(), *wanted = exact_eval.run<T>();
+    for (int i = 0; i < kBlock; ++i)
+      ASSERT_TRUE(std::bit_cast<Bits>(got[i]) == std::bit_cast<Bits>(wanted[i]) ||
+                  (std::isnan(got[i]) && std::isnan(wanted[i])))
+          << x[i] << ": " << got[i] << " and " << wanted[i];
+  }
+}
+
+TEST(Math, ExpAtMostOne) {
+  expect_bits_of_exp<float>(Dtype::float32, -104);
+  expect_bits_of_exp<double>(Dtype::float64, -745);
 }
 
 class PairAccuracy : public testing::TestWithParam<PairRow> {};
