@@ -550,7 +550,10 @@ class Matcher {
     while (is(node, rows::broadcast_to)) node = node->inputs[0];
     return node;
   }
-  static bool is_number(const NodeRef& node) { return node->row == &rows::full; }
+  // Not of data, which is another in the next call.
+  static bool is_number(const NodeRef& node) {
+    return node->row == &rows::full && !node->is_ready();
+  }
   static bool is_one_number(const NodeRef& node) {
     return is_number(node) || node->shape.ndim() == 0;
   }

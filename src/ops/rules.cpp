@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "graph/hooks.h"
+#include "graph/laziness.h"
 
 namespace cermet::rules {
 
@@ -142,6 +143,8 @@ array binary_inexact(const OpRow& row, const array& a, const array& b, const S& 
 
 const FullParams* full_params(const array& a) {
   const Node& node = *a.node();
+  // A plan serves other data, too.
+  if (UnboundedLaziness::is_active() && node.is_ready()) return nullptr;
   return node.row == &rows::full ? std::get_if<FullParams>(&node.params) : nullptr;
 }
 

@@ -147,10 +147,26 @@ class Maker {
     return rows >= kManyRows;
   }
 
-  static Arrays inputs_of(const Node& node) {
+  // For the graph that stands for a node: numbers that are given at each run are not to be seen in it.
+  Arrays inputs_of(const Node& node) {
     Arrays inputs;
-    for (const NodeRef& input : node.inputs) inputs.emplace_back(input);
+    for (const NodeRef& input : node.inputs)
+      inputs.emplace_back(scalars_.contains(input.get()) || replaced_.numbers.contains(input.get())
+                              ? stand_in(input)
+                              : input);
     return inputs;
+  }
+
+  NodeRef stand_in(const NodeRef& scalar) {
+    NodeRef& made = stand_ins_[scalar.get()];
+    if (made) return made;
+    made = NodeRef(new Node);
+    made->row = nullptr;
+    made->dtype = scalar->dtype;
+    made->shape = scalar->shape;
+    made->stream = scalar->stream;
+    ids_.emplace(made.get(), ids_.at(scalar.get()));
+    return made;
   }
 
   Id add_composite(const NodeRef& node, const CompositeLowering& composite) {
@@ -243,6 +259,7 @@ class Maker {
   std::pmr::unordered_map<const Node*, size_t> input_position_{&memory_};
   std::pmr::unordered_set<const Node*> scalars_{&memory_};
   std::pmr::unordered_map<const Node*, NodeRef> equal_{&memory_};  // of scalars
+  std::map<const Node*, NodeRef> stand_ins_;                       // for scalars
   Replaced replaced_;
   std::pmr::unordered_map<const Node*, Id> ids_{&memory_};
   std::pmr::unordered_multimap<uint64_t, Id> merged_{&memory_};
