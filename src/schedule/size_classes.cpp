@@ -26,6 +26,8 @@ struct Reading {
   std::vector<int64_t> numbers;
 };
 
+const void* data_of(const Node& node) { return node.buffer ? node.buffer->data() : nullptr; }
+
 class Reader {
  public:
   explicit Reader(const TracedGraph& graph) {
@@ -75,7 +77,7 @@ class Reader {
     position_.emplace(node.get(), position_.size());
     const auto input = input_.find(node.get());
     const bool is_leaf = node->row == nullptr || node->is_ready() || input != input_.end();
-    if (is_constant(node)) return key().add(reinterpret_cast<uintptr_t>(node.get()));
+    if (is_constant(node)) return add_constant(*node);
     key().add(reinterpret_cast<uintptr_t>(node->row));
     key().add(reinterpret_cast<uintptr_t>(node->meant));
     key().add(static_cast<uint64_t>(node->dtype) | uint64_t{is_leaf} << 8 |
@@ -94,6 +96,14 @@ class Reader {
     key().add(hash_params(params));
     for (const NodeRef& below : node->inputs) key().add(position(below));
     widens_ = widens_ || schedule::widens(*node);
+  }
+
+  void add_constant(const Node& node) {
+    key().add(reinterpret_cast<uintptr_t>(&node));
+    key().add(reinterpret_cast<uintptr_t>(data_of(node)));
+    key().add(static_cast<uint64_t>(node.dtype));
+    key().add(node.shape);
+    for (const Dim& stride : node.layout.strides) key().add(static_cast<uint64_t>(stride.value));
   }
 
   void note(Dim& dim) {
@@ -204,31 +214,38 @@ class SizeClass {
     };
     for (size_t i = 0; i < reading.tape.size(); i++) {
       const NodeRef& from = reading.tape[i];
-      if (reader.is_constant(from)) {
-        made.emplace(from.get(), from);
-        continue;
-      }
-      const bool is_leaf = from->row == nullptr || reader.is_input(from);
-      NodeRef to(new Node);
-      to->row = from->row;
-      to->dtype = from->dtype;
-      to->shape = from->shape;
-      to->layout = from->layout;
-      to->buffer = from->buffer;
-      to->stream = from->stream;
-      to->trace = from->trace;
-      to->meant = from->meant;
+      const bool is_leaf = from->row == nullptr || from->is_ready() || reader.is_input(from);
+      NodeRef to = without_symbols(*from);
       to->origin = {&kOfTape, static_cast<int32_t>(i)};
       to->mark = {.position = static_cast<uint32_t>(i)};
-      if (!is_leaf) to->params = from->params;
-      reader.for_each_number(*from, is_leaf, reader.is_scalar(from), to->shape, to->params,
-                             to->layout, [&](auto& number) { number.expr = expr(); });
-      if (is_leaf) to->state.store(from->state.load());
-      else
+      if (!reader.is_constant(from))
+        reader.for_each_number(*from, is_leaf, reader.is_scalar(from), to->shape, to->params,
+                               to->layout, [&](auto& number) { number.expr = expr(); });
+      if (!reader.is_input(from))  // data of a trace keeps what it was made of
         for (const NodeRef& input : from->inputs) to->inputs.push_back(made.at(input.get()));
       made.emplace(from.get(), std::move(to));
     }
     return clone(graph, made);
+  }
+
+  // The node alone; what it has of a trace's symbols means nothing here.
+  static NodeRef without_symbols(const Node& from) {
+    NodeRef to(new Node);
+    to->row = from.row;
+    to->params = from.params;
+    to->dtype = from.dtype;
+    to->shape = from.shape;
+    to->layout = from.layout;
+    to->buffer = from.buffer;
+    to->stream = from.stream;
+    to->trace = from.trace;
+    to->meant = from.meant;
+    if (from.is_ready()) to->state.store(NodeState::ready);
+    for (int axis = 0; axis < to->shape.ndim(); ++axis) to->shape.dim(axis).expr = 0;
+    for (Dim& stride : to->layout.strides) stride.expr = 0;
+    to->layout.offset.expr = 0;
+    for_each_symbol(to->params, [](Dim& dim) { dim.expr = 0; }, [](Number& n) { n.expr = 0; });
+    return to;
   }
 
   static TracedGraph clone(const TracedGraph& graph,
@@ -425,9 +442,13 @@ bool is_same(const schedule::CheckSite& a, const schedule::CheckSite& b) {
          a.extent == b.extent && a.node == b.node && a.is_unsigned == b.is_unsigned;
 }
 
+const void* constant_of(const Program::Value& value) {
+  return value.constant ? data_of(*value.constant) : nullptr;
+}
+
 bool is_same(const Program::Value& a, const Program::Value& b) {
   return a.dtype == b.dtype && a.shape == b.shape && a.bytes == b.bytes && a.input == b.input &&
-         a.alignment == b.alignment && a.constant == b.constant;
+         a.alignment == b.alignment && constant_of(a) == constant_of(b);
 }
 
 bool is_same(const Program::Output& a, const Program::Output& b) {

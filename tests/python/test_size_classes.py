@@ -145,3 +145,26 @@ def test_sizes_that_come_and_go():
         print(((x + 1) @ x.T.astype(mx.float32)).sum().item())
     """
     assert run(source, CERMET_SIZE_CLASSES="checked") == run(source, CERMET_SIZE_CLASSES="off")
+
+
+def test_what_was_made_in_a_trace_keeps_its_sizes():
+    source = """
+    import cermet.core as mx
+
+    @mx.compile
+    def f(x, y):
+        c = mx.arange(x.shape[0]) * 2
+        mx.eval(c)
+        return (y[:, None] + c[None]) * y.shape[0], mx.concatenate([c, y])
+
+    x = mx.ones((4,))
+    for n in (5, 6, 7, 8, 9, 4, 20):
+        first, second = f(x, mx.arange(n))
+        print(first.shape, second.shape, first.sum().item(), second.tolist())
+    """
+    expected = "".join(
+        f"({n}, 4) ({n + 4},) {n * sum(i + 2 * j for i in range(n) for j in range(4))} "
+        f"{[0, 2, 4, 6, *range(n)]}\n"
+        for n in (5, 6, 7, 8, 9, 4, 20)
+    )
+    assert run(source, CERMET_SIZE_CLASSES="checked") == run(source) == expected
