@@ -42,13 +42,13 @@ class Tree:
             if name.startswith(("src/", "python/src/")) and name.endswith((".cpp", ".h"))
         }
 
-    def library(self):
+    def sources(self):
         return [(n, t) for n, t in self.code.items() if n.startswith("src/")]
 
 
 def layers(tree):
     """A file includes only from its own folder or from an earlier one."""
-    for name, code in tree.library():
+    for name, code in tree.sources():
         folder = name.split("/")[1]
         if folder not in LAYERS:
             if name != "src/cermet.h":
@@ -149,7 +149,7 @@ def first_uses(tree):
         r"^[ \t]+static (?!constexpr\b|constinit\b|thread_local\b)([^()\n;{}=]*\w)(?<!_)\s*[=;{]",
         re.M,
     )
-    for name, code in tree.library():
+    for name, code in tree.sources():
         if not name.startswith(("src/codegen/llvm", "src/codegen/cuda_preamble")):
             for found in static.finditer(code):
                 yield name, f"{found[1].split()[-1]} is not constinit; make it a Lazy or a ForkSafe"

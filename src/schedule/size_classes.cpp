@@ -6,6 +6,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "base/env.h"
 #include "base/error.h"
 #include "runtime/fork.h"
 #include "runtime/log.h"
@@ -26,8 +27,6 @@ struct Reading {
   std::vector<int64_t> numbers;
 };
 
-const void* data_of(const Node& node) { return node.buffer ? node.buffer->data() : nullptr; }
-
 class Reader {
  public:
   explicit Reader(const TracedGraph& graph) {
@@ -42,17 +41,14 @@ class Reader {
       key().add(position(other));
     }
     if (!widens_) return;
-    for (const NodeRef& input : graph.inputs)
-      key().add(input->is_ready() ? schedule::alignment_of(*input) : 0);
+    for (const NodeRef& node : reading_.tape)
+      if (node->is_ready()) key().add(schedule::alignment_of(*node));
   }
 
   const Reading& reading() const { return reading_; }
   bool is_input(const NodeRef& node) const { return input_.contains(node.get()); }
   bool is_scalar(const NodeRef& node) const { return scalar_.contains(node.get()); }
-  // Nothing of it is open: data of the trace itself.
-  bool is_constant(const NodeRef& node) const { return node->is_ready() && !is_input(node); }
-
-  // Each number of a node that is not a constant, in the order of `numbers`. of(Dim&), of(Number&)
+  // Each number of a node, in the order of `numbers`. of(Dim&), of(Number&)
   template <typename Of>
   void for_each_number(const Node& node, bool is_leaf, bool is_scalar, Shape& shape, Params& params,
                        Layout& layout, Of of) const {
@@ -77,14 +73,13 @@ class Reader {
     position_.emplace(node.get(), position_.size());
     const auto input = input_.find(node.get());
     const bool is_leaf = node->row == nullptr || node->is_ready() || input != input_.end();
-    if (is_constant(node)) return add_constant(*node);
     key().add(reinterpret_cast<uintptr_t>(node->row));
     key().add(reinterpret_cast<uintptr_t>(node->meant));
     key().add(static_cast<uint64_t>(node->dtype) | uint64_t{is_leaf} << 8 |
               uint64_t{is_scalar(node)} << 9 | uint64_t{node->is_ready()} << 10 |
               static_cast<uint64_t>(node->shape.ndim()) << 16 |
               static_cast<uint64_t>(is_leaf ? 0 : node->inputs.size()) << 32);
-    if (input != input_.end()) key().add(input->second);
+    key().add(input == input_.end() ? UINT64_MAX : input->second);
     Shape shape = node->shape;
     Params params = is_leaf ? Params(NoParams{}) : node->params;
     Layout layout = node->layout;
@@ -96,14 +91,6 @@ class Reader {
     key().add(hash_params(params));
     for (const NodeRef& below : node->inputs) key().add(position(below));
     widens_ = widens_ || schedule::widens(*node);
-  }
-
-  void add_constant(const Node& node) {
-    key().add(reinterpret_cast<uintptr_t>(&node));
-    key().add(reinterpret_cast<uintptr_t>(data_of(node)));
-    key().add(static_cast<uint64_t>(node.dtype));
-    key().add(node.shape);
-    for (const Dim& stride : node.layout.strides) key().add(static_cast<uint64_t>(stride.value));
   }
 
   void note(Dim& dim) {
@@ -147,9 +134,10 @@ class SizeClass {
     made->open(reading.numbers, before);
     try {
       const Symbols::Scope scope(made->symbols_);
-      made->program_ = plan(made->symbolic(graph, reader, reading));
+      made->keep(plan(made->symbolic(graph, reader, reading)));
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::memory || error.kind() == ErrorKind::interrupted) throw;
+      if (error.kind() == ErrorKind::internal && env::size_classes() == "checked") throw;
       return nullptr;
     }
     return made;
@@ -167,6 +155,8 @@ class SizeClass {
     program->scalar_positions = program_->scalar_positions;
     program->members = program_->members;
     fix_sizes(*program, *values);
+    for (const auto& [value, position] : constants_)
+      program->values[value].constant = reading.tape[position];
     for (Program::Member& member : program->members) {
       if (member.origin.code != &kOfTape) continue;
       const Node& node = *reading.tape[static_cast<size_t>(member.origin.position)];
@@ -186,6 +176,15 @@ class SizeClass {
 
  private:
   static constexpr uint32_t kFixed = UINT32_MAX;
+
+  // Without the data that it was planned with, which goes when its user lets it go.
+  void keep(std::shared_ptr<Program> program) {
+    for (size_t i = 0; i < program->values.size(); i++) {
+      NodeRef constant = std::exchange(program->values[i].constant, {});
+      if (constant) constants_.emplace_back(i, static_cast<size_t>(constant->origin.position));
+    }
+    program_ = std::move(program);
+  }
 
   // A symbol for each pair of numbers that differ.
   void open(std::span<const int64_t> now, std::span<const int64_t> before) {
@@ -218,9 +217,8 @@ class SizeClass {
       NodeRef to = without_symbols(*from);
       to->origin = {&kOfTape, static_cast<int32_t>(i)};
       to->mark = {.position = static_cast<uint32_t>(i)};
-      if (!reader.is_constant(from))
-        reader.for_each_number(*from, is_leaf, reader.is_scalar(from), to->shape, to->params,
-                               to->layout, [&](auto& number) { number.expr = expr(); });
+      reader.for_each_number(*from, is_leaf, reader.is_scalar(from), to->shape, to->params,
+                             to->layout, [&](auto& number) { number.expr = expr(); });
       if (!reader.is_input(from))  // data of a trace keeps what it was made of
         for (const NodeRef& input : from->inputs) to->inputs.push_back(made.at(input.get()));
       made.emplace(from.get(), std::move(to));
@@ -302,9 +300,10 @@ class SizeClass {
   }
 
   Symbols symbols_{Symbols::Use::plan};
-  std::vector<Number> inputs_;       // the symbols
-  std::vector<uint32_t> symbol_of_;  // of each of a graph's numbers
-  std::vector<int64_t> numbers_;     // of the graph that was planned
+  std::vector<Number> inputs_;                        // the symbols
+  std::vector<uint32_t> symbol_of_;                   // of each of a graph's numbers
+  std::vector<int64_t> numbers_;                      // of the graph that was planned
+  std::vector<std::pair<size_t, size_t>> constants_;  // values that are data of a tape, from where
   std::shared_ptr<const Program> program_;
 };
 
@@ -362,6 +361,7 @@ class SizeClasses {
     const std::lock_guard lock(mutex);
     Alike& alike = at(reading.key);
     std::vector<int64_t> before = std::exchange(alike.numbers, reading.numbers);
+    if (before.empty()) drop_beyond_bounds();
     if (before.size() != reading.numbers.size() || alike.tries == kMaxTries ||
         !are_alike(before, reading.numbers))
       return std::nullopt;
@@ -374,6 +374,10 @@ class SizeClasses {
     auto& classes = at(key).classes;
     classes.insert(classes.begin(), std::move(made));
     if (classes.size() > kMaxClasses) classes.pop_back();
+    drop_beyond_bounds();
+  }
+
+  void drop_beyond_bounds() {
     const auto all = [&] {
       size_t weight = 0;
       for (const auto& [other, alike] : alike_) weight += alike.weight();
@@ -442,13 +446,9 @@ bool is_same(const schedule::CheckSite& a, const schedule::CheckSite& b) {
          a.extent == b.extent && a.node == b.node && a.is_unsigned == b.is_unsigned;
 }
 
-const void* constant_of(const Program::Value& value) {
-  return value.constant ? data_of(*value.constant) : nullptr;
-}
-
 bool is_same(const Program::Value& a, const Program::Value& b) {
   return a.dtype == b.dtype && a.shape == b.shape && a.bytes == b.bytes && a.input == b.input &&
-         a.alignment == b.alignment && constant_of(a) == constant_of(b);
+         a.alignment == b.alignment && a.constant == b.constant;
 }
 
 bool is_same(const Program::Output& a, const Program::Output& b) {

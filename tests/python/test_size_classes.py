@@ -168,3 +168,25 @@ def test_what_was_made_in_a_trace_keeps_its_sizes():
         for n in (5, 6, 7, 8, 9, 4, 20)
     )
     assert run(source, CERMET_SIZE_CLASSES="checked") == run(source) == expected
+
+
+def test_data_of_a_trace_goes_with_its_function():
+    source = """
+    import gc
+    import cermet.core as mx
+    import numpy as np
+
+    def use(values):
+        @mx.compile
+        def f(x):
+            table = mx.array(np.array(values, np.float32))
+            return (x * 2).sum() + (table * 3).sum()
+        return [f(mx.ones((n,))).item() for n in (5, 6, 7, 8)]
+
+    for k in (1, 2, 3):
+        print(use([k] * 1_000_000))
+    gc.collect()
+    print(mx.get_active_memory() < 1_000_000)
+    """
+    expected = "".join(f"{[2.0 * n + 3e6 * k for n in (5, 6, 7, 8)]}\n" for k in (1, 2, 3))
+    assert run(source, CERMET_SIZE_CLASSES="checked") == run(source) == expected + "True\n"
