@@ -76,6 +76,29 @@ FN double min_of(double x, double y) {
 }
 template <class T>
 FN T max_of(T x, T y) { return x < y ? y : x; }
+
+// ptxas before 13.4 makes one instruction of two signed minima or maxima and forgets that an operand was
+// negated; of unsigned ones it does not. So the compiler must not see that these are signed.
+#if defined(__CUDA_ARCH__) && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ < 1304
+FN u32 ordered_as_unsigned(i32 x) {
+  u32 bits = (u32)x ^ 0x80000000u;
+  asm("" : "+r"(bits));
+  return bits;
+}
+template <>
+FN i32 min_of(i32 x, i32 y) {
+  return (i32)(min_of(ordered_as_unsigned(x), ordered_as_unsigned(y)) ^ 0x80000000u);
+}
+template <>
+FN i32 max_of(i32 x, i32 y) {
+  return (i32)(max_of(ordered_as_unsigned(x), ordered_as_unsigned(y)) ^ 0x80000000u);
+}
+template <>
+FN i16 min_of(i16 x, i16 y) { return (i16)min_of((i32)x, (i32)y); }
+template <>
+FN i16 max_of(i16 x, i16 y) { return (i16)max_of((i32)x, (i32)y); }
+#endif
+
 template <>
 FN float max_of(float x, float y) {
   if (x == y) return bits_as<float>(bits_as<u32>(x) & bits_as<u32>(y));

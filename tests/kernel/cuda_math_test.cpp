@@ -191,15 +191,24 @@ TEST(CudaSource, IntegersWrapBetweenOps) {
     const std::string type(name_of(dtype));
     std::string params, stores;
     size_t outputs = 0;
+    const auto add = [&](const std::string& value) {
+      params += fmt::format("  param p{} {} out\n", 2 + outputs, type);
+      stores += fmt::format("    store p{}[a0] = {}\n", 2 + outputs, value);
+      ++outputs;
+    };
     for (const char* outer : {"div", "rem", "shr", "min", "max"})
       for (const std::string& inner :
            {std::string("neg(%0)"), std::string("abs(%0)"), std::string("sub(%0, %1)"),
             std::string("add(%0, %1)"), std::string("mul(%0, %1)"), "div(%0, " + type + "(-1))"})
-        for (const std::string& operands : {inner + ", %1", "%1, " + inner}) {
-          params += fmt::format("  param p{} {} out\n", 2 + outputs, type);
-          stores += fmt::format("    store p{}[a0] = {}({})\n", 2 + outputs, outer, operands);
-          ++outputs;
-        }
+        for (const std::string& operands : {inner + ", %1", "%1, " + inner})
+          add(fmt::format("{}({})", outer, operands));
+    // Of three numbers, which some GPUs compare in one instruction.
+    for (const char* order : {"min", "max"})
+      for (const std::string& negated :
+           {std::string("neg(%0)"), "sub(" + type + "(0), %0)", "mul(%0, " + type + "(-1))"}) {
+        add(fmt::format("{0}({0}(%1, {1}), {2}(7))", order, negated, type));
+        add(fmt::format("{0}({1}, {0}(%1, bit_xor(%0, %1)))", order, negated));
+      }
     const Kernel kernel = ir::parse(fmt::format(
         "kernel \"wrap\" {{\n  param p0 {0} in\n  param p1 {0} in\n{1}  axis a0\n"
         "  for stage (a0) {{\n    %0 = load(p0[a0])\n    %1 = load(p1[a0])\n{2}  }}\n}}\n",
