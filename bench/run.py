@@ -178,6 +178,7 @@ def write_results(path, cpu, rows, versions):
 
 
 def measure_all(chosen, ceiling, peers):
+    """Ends at Ctrl-C with the rows that are there."""
     bench, rows, family = Bench(ceiling), [], None
     try:
         with tqdm(chosen, unit="case", bar_format="{l_bar}{bar:20}{r_bar}") as bar:
@@ -193,6 +194,8 @@ def measure_all(chosen, ceiling, peers):
                 begin = time.perf_counter()
                 row = row_of(case, bench.measure(case))
                 rows.append(row | {"seconds": time.perf_counter() - begin})
+    except KeyboardInterrupt:
+        print(f"\ninterrupted: {len(rows)} of {len(chosen)} cases were measured")
     finally:
         bench.close()
     return rows, bench.versions, bench.seconds
@@ -210,6 +213,8 @@ def main():
         return 2
     begin = time.perf_counter()
     rows, versions, seconds = measure_all(chosen, arguments.ceiling, arguments.peers.split(","))
+    if not rows:
+        return 2
     cpu = cpu_name()
     print_table(rows)
     print(LEGEND)
@@ -220,7 +225,7 @@ def main():
     took = time.perf_counter() - begin
     print_time(rows, seconds, took)
     print(f"{cpu}: {len(rows) - missed} passed, {missed} missed, {took / 60:.1f} min")
-    return 1 if missed else 0
+    return 1 if missed or len(rows) < len(chosen) else 0
 
 
 if __name__ == "__main__":
