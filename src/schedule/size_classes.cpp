@@ -261,35 +261,28 @@ class SizeClass {
   }
 
   std::optional<std::vector<Number>> values_at(std::span<const int64_t> numbers) const {
-    std::vector<std::optional<int64_t>> given(inputs_.size());
+    std::vector<std::optional<int64_t>> known(inputs_.size());
     for (size_t i = 0; i < numbers.size(); i++) {
       const uint32_t symbol = symbol_of_[i];
-      const int64_t wanted = symbol == kFixed ? numbers_[i] : given[symbol].value_or(numbers[i]);
+      const int64_t wanted = symbol == kFixed ? numbers_[i] : known[symbol].value_or(numbers[i]);
       if (numbers[i] != wanted) return std::nullopt;
       if (symbol == kFixed) continue;
       if (!may_differ(numbers[i], numbers_[i])) return std::nullopt;
-      given[symbol] = numbers[i];
+      known[symbol] = numbers[i];
     }
+    std::vector<Number> inputs;
+    for (const auto& number : known) inputs.push_back({Number::Kind::integer, *number, 0});
     std::vector<Number> values(symbols_.exprs().size());
-    for (size_t i = 1; i < values.size(); i++) {
-      const Symbols::Expr& e = symbols_.exprs()[i];
-      if (e.op == Symbols::Op::input) {
-        values[i] = {Number::Kind::integer, *given[e.a], 0};
-      } else if (e.op == Symbols::Op::constant) {
-        values[i] = e.value;
-      } else {
-        const std::optional<Number> value = Symbols::compute(e, values[e.a], values[e.b]);
-        if (!value) return std::nullopt;
-        values[i] = *value;
-      }
+    for (uint32_t i = 1; i < values.size(); i++) {
+      const std::optional<Number> value = symbols_.value_of(i, inputs, values);
+      if (!value) return std::nullopt;
+      values[i] = *value;
     }
     return values;
   }
 
   bool holds(std::span<const Number> values) const {
-    const auto is_met = [&](const Symbols::Guard& guard) {
-      return Symbols::holds(guard.relation, values[guard.a], values[guard.b]) == guard.holds;
-    };
+    const auto is_met = [&](const Symbols::Guard& guard) { return Symbols::is_met(guard, values); };
     const auto is_decided = [&](const Symbols::Decision& decision) {
       std::vector<int64_t> by;
       for (const uint32_t expr : decision.by) by.push_back(values[expr].integer);

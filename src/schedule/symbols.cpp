@@ -129,6 +129,14 @@ std::optional<Number> Symbols::compute(const Expr& e, const Number& a, const Num
   }
 }
 
+std::optional<Number> Symbols::value_of(uint32_t expr, std::span<const Number> inputs,
+                                        std::span<const Number> values) const {
+  const Expr& e = exprs_[expr];
+  if (e.op == Op::input) return inputs[e.a];
+  if (e.op == Op::constant) return e.value;
+  return compute(e, values[e.a], values[e.b]);
+}
+
 bool Symbols::holds(Relation relation, const Number& a, const Number& b) {
   if (relation == Relation::same) return a.kind == b.kind && bits_of(a) == bits_of(b);
   if (is_floating(a) || is_floating(b)) {

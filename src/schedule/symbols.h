@@ -120,15 +120,22 @@ class Symbols : public hooks::SymbolTrace {
   std::vector<bool> inputs_of(std::span<const Number> numbers) const;
   std::vector<bool> used_inputs(std::span<const Number> numbers) const;
 
-  // One operation on values; nullopt when it has no value in 64 bits.
-  static std::optional<Number> compute(const Expr& expr, const Number& a, const Number& b);
-  static bool holds(Relation relation, const Number& a, const Number& b);
+  // Of an expression that is no size of a node, by the values of those before it; nullopt: it has none in
+  // 64 bits.
+  std::optional<Number> value_of(uint32_t expr, std::span<const Number> inputs,
+                                 std::span<const Number> values) const;
+  static bool is_met(const Guard& guard, std::span<const Number> values) {
+    return holds(guard.relation, values[guard.a], values[guard.b]) == guard.holds;
+  }
 
  private:
   static inline std::atomic<uint64_t> nodes_made_{0};
   static Number number_of(const Dim& dim) {
     return {Number::Kind::integer, dim.value, 0, dim.expr};
   }
+  // One operation on values.
+  static std::optional<Number> compute(const Expr& expr, const Number& a, const Number& b);
+  static bool holds(Relation relation, const Number& a, const Number& b);
   uint32_t add(Expr expr);
   uint32_t operand(const Number& number);  // its expression; a constant's is made
   int64_t least(const Number& number) const;

@@ -197,15 +197,12 @@ bool CompiledGraph::finish(const Instance& instance, std::span<const Number> sym
   std::vector<Number> values;
   if (!varying_.empty()) values = instance.values;
   for (uint32_t id : varying_) {
-    const Symbols::Expr& e = symbols_->exprs()[id];
-    const auto value = e.op == Symbols::Op::input ? std::optional(symbols[e.a])
-                                                  : Symbols::compute(e, values[e.a], values[e.b]);
+    const std::optional<Number> value = symbols_->value_of(id, symbols, values);
     if (!value) return false;
     values[id] = *value;
   }
   for (const Symbols::Guard& guard : guards_)
-    if (Symbols::holds(guard.relation, values[guard.a], values[guard.b]) != guard.holds)
-      return false;
+    if (!Symbols::is_met(guard, values)) return false;
   const std::vector<Number>& known = varying_.empty() ? instance.values : values;
   for (uint32_t id : instance.scalar_exprs) call.scalars_.push_back(known[id]);
   for (const Number& n : results_) call.results_.push_back(n.expr == 0 ? n : known[n.expr]);
@@ -215,22 +212,23 @@ bool CompiledGraph::finish(const Instance& instance, std::span<const Number> sym
 std::string CompiledGraph::broken_guard(std::span<const Number> symbols,
                                         std::span<const std::string> names) const {
   const std::vector<Symbols::Expr>& exprs = symbols_->exprs();
-  std::vector<std::optional<Number>> values(exprs.size());
+  std::vector<Number> values(exprs.size());
+  std::vector<bool> known(exprs.size(), false);
   std::vector<std::string> texts(exprs.size());
+  known[0] = true;  // the operand that an expression of one number does not have
   for (uint32_t id = 1; id < exprs.size(); ++id) {
     const Symbols::Expr& e = exprs[id];
     if (e.op == Symbols::Op::size) continue;  // of what an op makes: not known here
-    if (e.op == Symbols::Op::input) values[id] = symbols[e.a];
-    else if (e.op == Symbols::Op::constant) values[id] = e.value;
-    else if (values[e.a] && (e.b == 0 || values[e.b]))
-      values[id] = Symbols::compute(e, *values[e.a], values[e.b].value_or(Number{}));
-    if (!values[id]) continue;
-    texts[id] = text_of(*values[id]);
+    if (e.op > Symbols::Op::constant && (!known[e.a] || !known[e.b])) continue;
+    const std::optional<Number> value = symbols_->value_of(id, symbols, values);
+    if (!value) continue;
+    values[id] = *value;
+    known[id] = true;
+    texts[id] = text_of(*value);
     if (e.op == Symbols::Op::input) texts[id] = fmt::format("{} = {}", names[e.a], texts[id]);
   }
   for (const Symbols::Guard& guard : symbols_->guards()) {
-    if (!values[guard.a] || !values[guard.b]) continue;
-    if (Symbols::holds(guard.relation, *values[guard.a], *values[guard.b]) == guard.holds) continue;
+    if (!known[guard.a] || !known[guard.b] || Symbols::is_met(guard, values)) continue;
     const char* relation = guard.relation == Symbols::Relation::less ? "<" : "==";
     return fmt::format("({}) {} ({}) was {}", texts[guard.a], relation, texts[guard.b],
                        guard.holds ? "true" : "false");

@@ -35,9 +35,7 @@ class Replay {
     for (uint32_t i = 0; i < known_.size(); ++i) value_of(i);
     for (const Symbols::Guard& guard : symbols_.guards()) {
       if (varies_[guard.a] || varies_[guard.b]) continue;
-      if (Symbols::holds(guard.relation, result_.values[guard.a], result_.values[guard.b]) !=
-          guard.holds)
-        throw Broken{};
+      if (!Symbols::is_met(guard, result_.values)) throw Broken{};
     }
     for (const NodeRef& output : outputs) result_.graph.outputs.push_back(replayed(output));
     return std::move(result_);
@@ -46,21 +44,18 @@ class Replay {
  private:
   // Mostly in the order of the trace. What stands for a pattern may need later ones.
   const Number& value_of(uint32_t expr) {
-    if (!known_[expr] && expr != 0)
-      result_.values[expr] = value(symbols_.exprs()[expr], varies_[expr]);
+    if (!known_[expr] && expr != 0) result_.values[expr] = value(expr);
     known_[expr] = true;
     return result_.values[expr];
   }
 
-  Number value(const Symbols::Expr& e, bool varies) {
-    switch (e.op) {
-      case Symbols::Op::input: return inputs_[e.a];
-      case Symbols::Op::constant: return e.value;
-      case Symbols::Op::size: return number(replayed(e.node)->shape[e.axis]);
-      default: break;
-    }
-    const auto result = Symbols::compute(e, value_of(e.a), value_of(e.b));
-    if (!result && !varies) throw Broken{};
+  Number value(uint32_t expr) {
+    const Symbols::Expr& e = symbols_.exprs()[expr];
+    if (e.op == Symbols::Op::size) return number(replayed(e.node)->shape[e.axis]);
+    if (e.op > Symbols::Op::constant)
+      for (const uint32_t operand : {e.a, e.b}) value_of(operand);
+    const auto result = symbols_.value_of(expr, inputs_, result_.values);
+    if (!result && !varies_[expr]) throw Broken{};
     return result.value_or(e.value);  // computed and checked again in each call
   }
 
