@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The bench: every op of the table is measured, here or in a row of its own; Ctrl-C loses nothing."""
+"""The bench: every op of the table is measured, here or in a row of its own; Ctrl-C keeps rows."""
 
 import json
 import os
