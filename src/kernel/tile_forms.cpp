@@ -590,7 +590,11 @@ class FormWriter {
                             const GridDim& columns, const Bounds& lanes) {
     Builder& to = out_.to();
     const ExprId many = out_.integer(kRowsAtOnce), none = out_.integer(0);
-    const ExprId near = out_.integer(kNearBytes / state_bytes(group));
+    const int64_t bytes = state_bytes(group);
+    const ExprId is_cached =
+        to.compare(Code::le, out_.extent_of(group.axes), out_.integer(kCachedBytes / bytes));
+    const ExprId near = to.select(is_cached, out_.integer(kNearBytesCached / bytes),
+                                  out_.integer(kNearBytes / bytes));
     const ExprId is_far = to.compare(Code::lt, near, to.sub(lanes.second, lanes.first));
     const ExprId whole = to.div(to.sub(rows.second, rows.first), many);
     const ExprId rounds = out_.let(to.select(is_far, whole, none));
