@@ -493,23 +493,27 @@ class FormWriter {
     out_.close();
   }
 
-  // Whether an item waits for memory rather than for its operations, and what it holds for each column
-  // while it goes down the rows stays near for as many tiles.
+  // Whether an item waits for memory rather than for its operations.
+  bool waits_for_memory(const Group& group) {
+    return std::ranges::all_of(tasks_.tasks_of(group), [&](const Task* task) {
+      return std::ranges::all_of(roots_of(*task->line.stmt), [&](ExprId root) {
+        return source_.cost(root, set_of(group.axes), kRecomputeCost) <= kRecomputeCost;
+      });
+    });
+  }
+
+  // And what it holds for each column while it goes down the rows stays near for as many tiles.
   bool can_be_wide(const Group& group, AxisId lane) {
     int64_t bytes = state_bytes(group);
-    for (const Task* task : tasks_.tasks_of(group)) {
-      const std::vector<ExprId> roots = roots_of(*task->line.stmt);
-      for (ExprId root : roots)
-        if (source_.cost(root, set_of(group.axes), kRecomputeCost) > kRecomputeCost) return false;
-      source_.walk(roots, [&](ExprId id) {
+    for (const Task* task : tasks_.tasks_of(group))
+      source_.walk(roots_of(*task->line.stmt), [&](ExprId id) {
         const AxisSet axes = source_.axes(id);
         const bool stays = source_[id].kind == ExprKind::load &&
                            (axes & set_of(group.columns)) == 0 && (axes & axis_bit(lane)) != 0;
         if (stays) bytes += static_cast<int64_t>(size_of(source_[id].dtype));
         return true;
       });
-    }
-    return kWideTiles * kColumnTile * bytes <= kWideBytes;
+    return waits_for_memory(group) && kWideTiles * kColumnTile * bytes <= kWideBytes;
   }
 
   // The columns of an item. From memory, longer pieces of rows come faster: of some items beside each other
@@ -554,13 +558,13 @@ class FormWriter {
       return;
     }
     Bounds lanes = column_bounds(group, dims, at.back());
-    const bool waits = is_cpu_ && can_be_wide(group, lane);
+    const bool waits = is_cpu_ && waits_for_memory(group);
     if (waits) lanes.first = write_narrow_columns(group, blocks, rows, columns, lanes);
     open_tile(ForKind::lane, columns, lanes);
     tasks_.init_in_memory(group);
     out_.close();
     Bounds rows_left = rows;
-    if (waits && only_folds(group))
+    if (waits && can_be_wide(group, lane) && only_folds(group))
       rows_left.first = write_rows_at_once(group, blocks, rows, columns, lanes);
     open_tile(ForKind::serial, blocks, rows_left);
     const AxisId variable = open_tile(ForKind::lane, columns, lanes);

@@ -50,6 +50,14 @@ Dim times_made(const AxisTable& table, const Region& region, const std::vector<A
   return made;
 }
 
+Dim lanes_served(const AxisTable& table, const Region& region, const std::vector<AxisId>& own) {
+  Dim lanes = 1;
+  const std::vector<AxisId> axes = table.normalize(region.axes);
+  for (auto axis = axes.rbegin(); axis != axes.rend() && !contains(own, *axis); ++axis)
+    lanes *= table.size(*axis);
+  return lanes;
+}
+
 bool unify_rest(AxisTable& axes, const Region& a, const Region& b) {
   const auto axes_a = axes.normalize(a.axes), axes_b = axes.normalize(b.axes);
   const auto rest_a = without(axes_a, axes_b), rest_b = without(axes_b, axes_a);

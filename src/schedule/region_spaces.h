@@ -25,6 +25,8 @@ void insert_axis(const AxisTable& table, Region& region, AxisId axis, const Coor
 // How often the region, its axes outer to inner, would make a value that has these axes of its own: the points
 // of those outside them that the value lacks.
 Dim times_made(const AxisTable& table, const Region& region, const std::vector<AxisId>& own);
+// The innermost points that a value of these axes is the same for.
+Dim lanes_served(const AxisTable& table, const Region& region, const std::vector<AxisId>& own);
 
 // The axes that only one of the regions has: loops of equal extents become one loop. False if they differ.
 bool unify_rest(AxisTable& axes, const Region& a, const Region& b);

@@ -17,8 +17,9 @@ namespace cermet::schedule {
 namespace {
 
 constexpr int64_t kMaxPlaces = 4;
-constexpr int kComputedMoveOps = 80;      // random bits: twenty rounds
-constexpr int kTableCost = 24;            // instructions of an element: more than one function
+constexpr int kComputedMoveOps = 80;  // random bits: twenty rounds
+constexpr int kTableCost = 24;        // instructions of an element: more than one function
+constexpr int64_t kFewLanes = 16;
 constexpr int64_t kTableSaves = 1 << 20;  // instructions: some times what a stage costs
 
 }  // namespace
@@ -412,17 +413,23 @@ bool RegionCutter::is_picked(Id id, const std::vector<int>& candidates) {
 }
 
 // Dear to make, and the region would make it anew for each point of axes outside its own: it is made
-// once, as a table that opens the region's kernel. Not where it would be rounded between.
+// once, as a table that opens the region's kernel. Or it would be made a number at a time, for a few lanes
+// that go down the columns. Not where it would be rounded between.
 bool RegionCutter::is_table(Id id, int into) {
   const Region& r = region(into);
   const Dim size = shape(id).count();
-  if (max_ops_ == 1 || r.update >= 0 || r.kernel >= 0 || size > kMaxTable ||
-      is_half(node(id).node->dtype) || node(id).lowering<MapLowering>() == nullptr)
+  if (max_ops_ == 1 || r.update >= 0 || r.kernel >= 0 || is_half(node(id).node->dtype) ||
+      node(id).lowering<MapLowering>() == nullptr)
     return false;
   const auto in_memory = [&](Id input) { return node(input).needed || in_memory_[input]; };
   const Use& use = *use_in(id, into);
-  if (r.contract >= 0) return use.operand && is_dear_row(r_.graph, id, r.contract, in_memory);
-  const Dim made = times_made(r_.axes, r, axes_of(r_.axes.normalize(use.at)));
+  if (r.contract >= 0)
+    return size <= kMaxTable && use.operand && is_dear_row(r_.graph, id, r.contract, in_memory);
+  const std::vector<AxisId> own = axes_of(r_.axes.normalize(use.at));
+  const Dim lanes = r.column_axes.empty() ? Dim(1) : lanes_served(r_.axes, r, own);
+  const bool goes_down = lanes >= 2 && lanes <= kFewLanes;
+  if (!goes_down && size > kMaxTable) return false;
+  const Dim made = goes_down ? lanes : times_made(r_.axes, r, own);
   if (made < 2) return false;
   const int64_t cost = cost_of_chain(r_.graph, id, in_memory);
   return cost >= kTableCost && (made - 1) * size * cost >= kTableSaves;

@@ -628,6 +628,24 @@ def test_dear_values_of_inner_axes_are_a_table(f, shapes, stages):
     assert np.array_equal(plain, np.array(compiled.astype(mx.float32)))
 
 
+def forces(m, x):
+    d = x[None] - x[:, None]
+    r = (d * d).sum(-1) + 0.01
+    return (d * (r**-1.5)[..., None]).sum(1)
+
+
+@pytest.mark.parametrize("points", [200, 600])
+def test_dear_values_of_a_few_lanes_are_made_before_they_go_down_columns(points):
+    """A power for each pair of points is made in vectors, not one by one for three coordinates."""
+    x = mx.random.normal((points, 3), key=mx.random.key(1))
+    kernels = mx.explain(lambda x: forces(mx, x), x).kernels
+    assert ["power" in {name for name, *_ in k.ops} for k in kernels] == [True, False]
+    exact = forces(np, np.array(x).astype(np.float64))
+    bound = 1e-5 * np.abs(exact).max()  # of 600 terms, some near 1000
+    assert np.abs(np.array(forces(mx, x)) - exact).max() <= bound
+    assert np.array_equal(forces(mx, x), mx.compile(lambda x: forces(mx, x))(x))
+
+
 # Where a half in between overflows, or is far too coarse.
 WIDE_INSIDE = {
     "RMS norm": lambda m, x: x * (1 / m.sqrt(m.mean(x * x) + 1e-5)),
