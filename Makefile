@@ -77,7 +77,7 @@ fuzz: all
 	@shopt -s nullglob; for fuzzer in $(build)/fuzz_*$(ONLY)*; do "$$fuzzer" $(ARGS); done
 	@export TEST_SEED=$${TEST_SEED:-new}; \
 	  $(foreach file,$(filter-out %/conftest.py,$(wildcard tests/fuzz/*$(ONLY)*.py)), \
-	    $(run) -m pytest -q $(file) $(ARGS);) \
+	    $(run) -m pytest -q -o faulthandler_timeout=0 $(file) $(ARGS);) \
 	  $(if $(ONLY),,$(run) -m pytest -q tests/python/test_{ops_table,index,print}.py)
 
 cxx := $(shell git ls-files -co --exclude-standard '*.cpp' '*.h' 2>/dev/null)

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "graph/laziness.h"
+#include "ops/ops.h"
 #include "runtime/poll.h"
 #include "schedule/flat.h"
 #include "schedule/fresh_targets.h"
@@ -95,7 +96,24 @@ class Maker {
     const Id id = push({.node = node, .inputs = {}, .leaf = true});
     if (position >= 0) graph_.inputs[position] = id;
     else graph_.constants.push_back(node);
-    return id;
+    if (!lies_apart(*node)) return id;
+    // Movement may be copied in order for who reads it again and again, a leaf may not.
+    const UnboundedLaziness unbounded;
+    const array there = expand_dims(array(node), {0}), back = squeeze(there, AxisList{0});
+    return push({.node = back.node(), .inputs = {push({.node = there.node(), .inputs = {id}})}});
+  }
+
+  // No two of its elements are neighbours in memory, as those of a matrix's column.
+  static bool lies_apart(const Node& node) {
+    if (!node.is_ready()) return false;
+    bool apart = false;
+    for (int axis = 0; axis < node.shape.ndim(); ++axis) {
+      const Dim& stride = node.layout.strides[static_cast<size_t>(axis)];
+      if (node.shape[axis] == 1) continue;
+      if (stride == 0 || stride == 1 || stride == -1) return false;
+      apart = true;
+    }
+    return apart;
   }
 
   std::optional<Id> add_few_terms(const NodeRef& node, const ContractLowering& contract) {

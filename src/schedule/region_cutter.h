@@ -43,6 +43,7 @@ class RegionCutter {
   int64_t places_in(Id id, int reader);
   void read_from_memory(Id id, int reader);
   bool is_picked_in_order(Id id);
+  bool is_read_apart_again(Id id, const Use& use);
   bool shows_leaf(Id id);
   bool pull(Id id, const Use& use);
 

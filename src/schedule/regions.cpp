@@ -20,7 +20,8 @@ constexpr int64_t kMaxPlaces = 4;
 constexpr int kComputedMoveOps = 80;  // random bits: twenty rounds
 constexpr int kTableCost = 24;        // instructions of an element: more than one function
 constexpr int64_t kFewLanes = 16;
-constexpr int64_t kTableSaves = 1 << 20;  // instructions: some times what a stage costs
+constexpr int64_t kManyLanes = 16, kManyTimes = 8;  // of elements that lie apart
+constexpr int64_t kTableSaves = 1 << 20;            // instructions: some times what a stage costs
 
 }  // namespace
 
@@ -105,15 +106,18 @@ void RegionCutter::place_move(Id id, bool memory) {
     for (const Use& use : uses_[id]) wait_for(before, use.region);
     for (int reader : std::vector<int>(memory_readers_[id])) wait_for(before, reader);
   }
+  bool copied = false;
   if (!n.border) {
     for (const Use& use : uses_[id]) {
-      if (pull(id, use)) continue;
+      const bool again = is_read_apart_again(id, use);
+      if (!again && pull(id, use)) continue;
+      copied = copied || again;
       memory = true;
       read_from_memory(id, r_.find(use.region));
     }
   }
   if (!memory) return;
-  if (view_if_possible(id) && !is_picked_in_order(id)) {
+  if (!copied && view_if_possible(id) && !is_picked_in_order(id)) {
     const Id input = n.inputs[0];
     r_.is_view[id] = true;
     in_memory_[input] = true;
@@ -179,6 +183,31 @@ bool RegionCutter::is_picked_in_order(Id id) {
   });
   node(from).lowering<MoveLowering>()->pull(context, view, at);
   return picks && by_last;
+}
+
+// The region's lanes would read elements that lie apart in memory, as of a matrix's column, and these again and
+// again: a copy in order is made first. (Where another of its axes goes along memory, it reads turned tiles.)
+bool RegionCutter::is_read_apart_again(Id id, const Use& use) {
+  const Region& r = region(r_.find(use.region));
+  const std::vector<AxisId> axes = r_.axes.normalize(r.axes);
+  if (max_ops_ == 1 || r.kernel >= 0 || r.contract >= 0 || r.update >= 0 || use.masked ||
+      axes.empty() || !view_if_possible(id))
+    return false;
+  const Coords at = r_.axes.normalize(use.at);
+  const std::vector<AxisId> own = axes_of(at);
+  const Dim lanes = r_.axes.size(axes.back());
+  if (!is_affine(at) || own.empty() || own == axes || lanes < kManyLanes) return false;
+  for (const AxisId axis : own) {
+    Dim step = 0;
+    for (size_t d = 0; d < at.size(); d++)
+      for (const auto& term : at[d].terms)
+        if (term.axis == axis) step += term.coefficient * layouts_[id].strides[d];
+    if (step == 1 || step == -1 || (axis == axes.back() && step == 0)) return false;
+  }
+  Dim times = 1;
+  for (const AxisId axis : axes)
+    if (std::ranges::find(own, axis) == own.end()) times *= r_.axes.size(axis);
+  return std::ranges::find(own, axes.back()) != own.end() && times >= kManyTimes;
 }
 
 // A view of what is there before the program runs. (What it makes itself, and keeps, need be no border.)

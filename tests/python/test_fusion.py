@@ -12,6 +12,7 @@ import re
 import cermet.core as mx
 import cermet.nn as nn
 import numpy as np
+import own_process
 import pytest
 
 DTYPES = {
@@ -626,6 +627,46 @@ def test_dear_values_of_inner_axes_are_a_table(f, shapes, stages):
     bound = 2.0**-8 if "f16" in shapes[0] else 2.0**-12
     assert np.all(np.abs(plain - exact) <= bound * (1 + np.abs(exact)))
     assert np.array_equal(plain, np.array(compiled.astype(mx.float32)))
+
+
+@pytest.mark.parametrize(
+    ("f", "stages"),
+    [
+        (lambda x, p: x * p[:, 1] + p[:, 2], 3),
+        (lambda x, p: (x * p[:, 1]).sum(0), 3),
+        (lambda x, p: x * (x + 1)[:, 0], 2),
+        (lambda x, p: x[None] * p.reshape(64, 1, 8, 8)[:, :, 3, 2][:, 0], 2),
+        # of one column, for few rows, along memory by another axis, or backwards
+        (lambda x, p: x * p[:, 1:2], 1),
+        (lambda x, p: x[:4] * p[:, 1], 1),
+        (lambda x, p: x.reshape(16, 16, 16) * p[:16, :16].T, 1),
+        (lambda x, p: x * x[0][::-1], 1),
+    ],
+)
+def test_what_lies_apart_is_copied_for_who_reads_it_again(f, stages):
+    """As a column of a matrix that scales the columns of another."""
+    x, p = make_input("f32[64,64]", 1), make_input("f32[64,64]", 2)
+    kernels = mx.explain(lambda: f(x, p)).kernels
+    assert [k.ir.count("for stage") for k in kernels] == [stages]
+    exact = f(*(np.array(a).astype(np.float64) for a in (x, p)))
+    result = f(x, p)
+    assert np.allclose(np.array(result), exact, rtol=1e-5, atol=1e-5)
+    assert np.array_equal(result, mx.compile(f)(x, p))
+
+
+def test_an_array_that_lies_apart_is_copied_for_who_reads_it_again(tmp_path):
+    """The column is there before the graph is made."""
+    script = """
+        import cermet.core as mx
+        x, p = mx.ones((64, 64)), mx.arange(4096).reshape(64, 64)
+        column = p[:, 3]
+        mx.eval(x, column)
+        print((x * column)[1].tolist(), end="")
+    """
+    column = [float(i) for i in range(3, 4096, 64)]
+    assert own_process.run(script, CERMET_DUMP=str(tmp_path)) == str(column)
+    kernels = [path.read_text() for path in tmp_path.glob("*given.ir")]
+    assert [k.count("for stage") for k in kernels if "multiply" in k] == [2]
 
 
 def forces(m, x):
