@@ -57,6 +57,7 @@ class RegionCutter {
   bool is_recomputed(Id id, const std::vector<int>& candidates);
   bool is_picked(Id id, const std::vector<int>& candidates);
   bool is_table(Id id, int into);
+  bool is_dear_index(Id id, Id update, const InMemory& in_memory);
   bool is_in_memory(Id id, int maker);
   std::vector<int> candidates_of(Id id);
   int start_region(Id id, Border border);

@@ -17,8 +17,10 @@ namespace cermet::schedule {
 namespace {
 
 constexpr int64_t kMaxPlaces = 4;
-constexpr int kComputedMoveOps = 80;  // random bits: twenty rounds
-constexpr int kTableCost = 24;        // instructions of an element: more than one function
+constexpr int kComputedMoveOps = 80;       // random bits: twenty rounds
+constexpr int kTableCost = 24;             // instructions of an element: more than one function
+constexpr int kIndexCost = 2;              // instructions of an index: more than a cast ...
+constexpr int64_t kIndicesCost = 1 << 17;  // ... and of all
 constexpr int64_t kFewLanes = 16;
 constexpr int64_t kManyLanes = 16, kManyTimes = 8;  // of elements that lie apart
 constexpr int64_t kTableSaves = 1 << 20;            // instructions: some times what a stage costs
@@ -447,10 +449,11 @@ bool RegionCutter::is_picked(Id id, const std::vector<int>& candidates) {
 bool RegionCutter::is_table(Id id, int into) {
   const Region& r = region(into);
   const Dim size = shape(id).count();
-  if (max_ops_ == 1 || r.update >= 0 || r.kernel >= 0 || is_half(node(id).node->dtype) ||
+  if (max_ops_ == 1 || r.kernel >= 0 || is_half(node(id).node->dtype) ||
       node(id).lowering<MapLowering>() == nullptr)
     return false;
   const auto in_memory = [&](Id input) { return node(input).needed || in_memory_[input]; };
+  if (r.update >= 0) return is_dear_index(id, r.update, in_memory);
   const Use& use = *use_in(id, into);
   if (r.contract >= 0)
     return size <= kMaxTable && use.operand && is_dear_row(r_.graph, id, r.contract, in_memory);
@@ -462,6 +465,16 @@ bool RegionCutter::is_table(Id id, int into) {
   if (made < 2) return false;
   const int64_t cost = cost_of_chain(r_.graph, id, in_memory);
   return cost >= kTableCost && (made - 1) * size * cost >= kTableSaves;
+}
+
+// Every thread of an update looks at all indices, one by one.
+bool RegionCutter::is_dear_index(Id id, Id update, const InMemory& in_memory) {
+  const auto& inputs = node(update).inputs;
+  if (std::find(inputs.begin() + 1, inputs.end() - 1, id) == inputs.end() - 1) return false;
+  const Dim size = shape(id).count();
+  if (shape(inputs.back()).count() >= size * kManyLanes) return false;
+  const int cost = cost_of_chain(r_.graph, id, in_memory);
+  return cost >= kIndexCost && size * cost >= kIndicesCost;
 }
 
 // Whatever becomes of the value that `maker` would store.

@@ -669,6 +669,24 @@ def test_an_array_that_lies_apart_is_copied_for_who_reads_it_again(tmp_path):
     assert [k.count("for stage") for k in kernels if "multiply" in k] == [2]
 
 
+@pytest.mark.parametrize(("n", "kernels"), [(70_000, 2), (1000, 1)])
+def test_many_computed_indices_are_made_before_an_update(n, kernels):
+    """Every thread would compute all of them, one by one."""
+    numbers = make_input(f"f32[{n}]", 1)
+    weights = mx.arange(n) % 7
+
+    def histogram(x, w):
+        return mx.zeros(64, dtype=mx.int32).at[mx.floor(x * 8 + 32).astype(mx.int32)].add(w)
+
+    plain = np.array(numbers)
+    expected = np.zeros(64, np.int64)
+    np.add.at(expected, np.floor(plain * 8 + 32).astype(np.int64), np.arange(n) % 7)
+    assert np.array_equal(histogram(numbers, weights), expected)
+    assert np.array_equal(mx.compile(histogram)(numbers, weights), expected)
+    zeros, *made = mx.explain(histogram, numbers, weights).kernels
+    assert ["floor" in {name for name, *_ in k.ops} for k in made] == [True, False][:kernels]
+
+
 def forces(m, x):
     d = x[None] - x[:, None]
     r = (d * d).sum(-1) + 0.01
