@@ -415,7 +415,21 @@ array broadcast_to(const array& a, const Shape& shape, const S& s) {
   if (a.shape() == shape) return a;
   check_size("broadcast_to", shape, a.dtype());
   rules::check_broadcast_to(a.shape(), shape);
-  return make_node(rows::broadcast_to, pack(a), ShapeParams{shape}, s);
+  // Along axes on both sides of others: along the inner ones first, as a plan may keep that much in memory.
+  Shape inner = shape;
+  const int added = shape.ndim() - a.ndim();
+  int axis = shape.ndim() - 1;
+  const auto is_spread = [&] {
+    return axis < added || a.shape().dim(axis - added).value != shape.dim(axis).value;
+  };
+  while (axis >= 0 && is_spread()) --axis;
+  const bool ends_spread = axis < shape.ndim() - 1;
+  while (axis >= 0 && !is_spread()) --axis;
+  if (!ends_spread || axis < 0)
+    return make_node(rows::broadcast_to, pack(a), ShapeParams{shape}, s);
+  for (; axis >= 0; --axis) inner.dim(axis) = axis < added ? Dim(1) : a.shape().dim(axis - added);
+  const array partly = make_node(rows::broadcast_to, pack(a), ShapeParams{std::move(inner)}, s);
+  return make_node(rows::broadcast_to, pack(partly), ShapeParams{shape}, s);
 }
 
 array contiguous(const array& a, const S& s) {

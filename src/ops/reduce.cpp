@@ -200,6 +200,35 @@ array merged_along(const array& a, std::span<const Dtype> casts, std::span<const
   return merged(std::move(parts), is_last, combine);
 }
 
+// Along a short last axis and others that lie apart from it, as of the channels and places of a group: first along
+// the others, where vectors reach over kept axes and the short one, then along that.
+template <Combine combine>
+std::optional<array> in_two_folds(const OpCall& c, const std::vector<int>& axes) {
+  constexpr int64_t kFewInRow = 16, kManyOthers = 8, kManyLanes = 16;
+  const array& x = c.inputs[0];
+  size_t outer = axes.size() - 1;  // axes before the last run of folded ones
+  Dim in_row = x.shape()[axes.back()], others = 1, kept = 1;
+  const auto kept_before = [&](size_t i) {
+    Dim between = 1;
+    for (int axis = axes[i - 1] + 1; axis < axes[i]; ++axis) between *= x.shape()[axis];
+    return between;
+  };
+  for (; outer > 0 && (kept = kept_before(outer)) == 1; --outer)
+    in_row *= x.shape()[axes[outer - 1]];
+  for (size_t i = 0; i < outer; ++i) others *= x.shape()[axes[i]];
+  for (int axis = axes.back() + 1; axis < x.ndim(); ++axis)
+    if (x.shape()[axis] != 1) return std::nullopt;
+  if (outer == 0 || in_row > kFewInRow || others < kManyOthers || kept * in_row < kManyLanes)
+    return std::nullopt;
+  const array wide = is_half(x.dtype()) ? astype(x, Dtype::float32) : x;
+  const array parts =
+      make_node(c.row, {wide}, ReduceParams{{axes.begin(), axes.begin() + outer}, true}, {});
+  const array all = merged_along(parts, std::array{parts.dtype(), parts.dtype()},
+                                 std::span(axes).subspan(outer), combine);
+  return make_node(rows::reshape, {as_result(all, c.row.dtype.value(c))},
+                   ShapeParams{c.row.shape.value(c)}, {});
+}
+
 // Along one axis, or along several that lie apart, as of a pool's windows: these do not wait for the input to be
 // in memory, since a row or column of a kernel would be as short as a window. Short rows are done by vectors of
 // rows anyway.
@@ -222,9 +251,9 @@ std::optional<array> few_elements(const OpCall& c, FoldLowering::Input input) {
   const bool is_row = axes.size() == 1 && axes[0] == x.ndim() - 1;
   const bool in_memory =
       input == FoldLowering::Input::there || (input == FoldLowering::Input::in_rows && !is_row);
-  if (count <= 1 || !is_few || x.shape().count() < kLeastResults * count ||
-      (!in_memory && !is_window) || is_complex(x.dtype()))
-    return std::nullopt;
+  if (count <= 1 || is_complex(x.dtype())) return std::nullopt;
+  if (!is_few || x.shape().count() < kLeastResults * count || (!in_memory && !is_window))
+    return in_two_folds<combine>(c, axes);
   const Dtype dtype = c.row.dtype.value(c), wide = wide_dtype(dtype);
   const bool is_cast = x.node()->row == &rows::cast && !x.is_ready() &&
                        (std::get<CastParams>(x.node()->params).rounds || !is_half(x.dtype()));

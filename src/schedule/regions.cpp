@@ -187,8 +187,9 @@ bool RegionCutter::is_picked_in_order(Id id) {
   return picks && by_last;
 }
 
-// The region's lanes would read elements that lie apart in memory, as of a matrix's column, and these again and
-// again: a copy in order is made first. (Where another of its axes goes along memory, it reads turned tiles.)
+// The region's lanes would read elements that lie apart in memory, as of a matrix's column, or one element for a
+// few of them, and these again and again: a copy in order is made first. (Where another of its axes goes
+// along memory, it reads turned tiles.)
 bool RegionCutter::is_read_apart_again(Id id, const Use& use) {
   const Region& r = region(r_.find(use.region));
   const std::vector<AxisId> axes = r_.axes.normalize(r.axes);
@@ -197,19 +198,29 @@ bool RegionCutter::is_read_apart_again(Id id, const Use& use) {
     return false;
   const Coords at = r_.axes.normalize(use.at);
   const std::vector<AxisId> own = axes_of(at);
-  const Dim lanes = r_.axes.size(axes.back());
-  if (!is_affine(at) || own.empty() || own == axes || lanes < kManyLanes) return false;
-  for (const AxisId axis : own) {
+  const auto has = [&](AxisId axis) { return std::ranges::find(own, axis) != own.end(); };
+  if (!is_affine(at) || !has(axes.back()) || own.size() == axes.size()) return false;
+  const auto step = [&](AxisId axis) {
     Dim step = 0;
     for (size_t d = 0; d < at.size(); d++)
       for (const auto& term : at[d].terms)
         if (term.axis == axis) step += term.coefficient * layouts_[id].strides[d];
-    if (step == 1 || step == -1 || (axis == axes.back() && step == 0)) return false;
+    return step;
+  };
+  const auto is_near = [&](AxisId axis) { return step(axis) == 1 || step(axis) == -1; };
+  const Dim lanes = r_.axes.size(axes.back());
+  if (step(axes.back()) == 0) {
+    const AxisId next = axes.size() > 1 ? axes[axes.size() - 2] : axes.back();
+    if (lanes >= kManyLanes || !has(next) || step(next) == 0 ||
+        lanes * r_.axes.size(next) < kManyLanes)
+      return false;
+  } else if (lanes < kManyLanes || std::ranges::any_of(own, is_near)) {
+    return false;
   }
   Dim times = 1;
   for (const AxisId axis : axes)
-    if (std::ranges::find(own, axis) == own.end()) times *= r_.axes.size(axis);
-  return std::ranges::find(own, axes.back()) != own.end() && times >= kManyTimes;
+    if (!has(axis)) times *= r_.axes.size(axis);
+  return times >= kManyTimes;
 }
 
 // A view of what is there before the program runs. (What it makes itself, and keeps, need be no border.)

@@ -198,3 +198,78 @@ def test_many_short_rows(name, layout, dtype):
         np.testing.assert_array_equal(got.reshape(-1, *few.shape[1:])[: rows // 3], few)
         exact = to_numpy(x).astype(np.float64)
         np.testing.assert_allclose(got, numpys(exact), rtol=tolerance, atol=4 * tolerance)
+
+
+# --- a short last axis and others that lie apart from it ---
+
+GROUPS = [  # shape, reduced axes
+    ((3, 40, 8, 4), (1, 3)),
+    ((40, 6, 3), (0, 2)),
+    ((2, 9, 5, 2, 3), (1, 3, 4)),
+    ((8, 2, 33, 1, 4), (0, 1, 4)),
+    ((5, 300, 16, 16), (1, -1)),
+    ((2, 8, 4, 4, 1), (1, 3)),
+]
+FOLDS = ["sum", "mean", "max", "min", "prod", "any", "all", "var"]
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("fold", FOLDS)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int8", "bool"])
+def test_short_rows_of_groups(dtype, fold, keepdims):
+    """First along the axes apart, where vectors are longer than the short one, then along that."""
+    for shape, axes in GROUPS:
+        plain = np.random.default_rng(3).normal(size=shape)
+        if dtype == "int8" or dtype == "bool":
+            plain = (plain > 1).astype(dtype)
+        elif fold == "prod":
+            plain = 1 + plain / 16  # of up to 4800 factors
+        x = mx.array(plain).astype(getattr(mx, dtype))
+        wide = np.array(x.astype(mx.float64))
+        exact = getattr(np, fold)(wide, axis=axes, keepdims=keepdims)
+        got = getattr(mx, fold)(x, axis=axes, keepdims=keepdims)
+        compiled = mx.compile(lambda x, a=axes: getattr(mx, fold)(x, axis=a, keepdims=keepdims))(x)
+        assert got.shape == exact.shape
+        assert got.dtype == getattr(mx, fold)(x).dtype
+        # results are rounded to the dtype; sums of up to 4800 terms before, in float32
+        bound = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float64": 1e-12}.get(dtype, 1e-4)
+        limit = np.finfo(np.float16).max if dtype == "float16" else np.inf
+        clipped = np.where(np.abs(exact.astype(float)) > limit, np.inf, exact.astype(float))
+        if dtype in ("int8", "bool") and fold == "prod":
+            assert np.array_equal(np.array(got), exact)
+        else:
+            scale = (
+                1
+                + np.abs(clipped)
+                + (np.abs(wide).sum(axis=axes, keepdims=keepdims) if fold == "sum" else 0)
+            )
+            assert np.all(
+                (np.abs(np.array(got.astype(mx.float64)) - clipped) <= bound * scale)
+                | (np.array(got.astype(mx.float64)) == clipped)
+            )
+        assert np.array_equal(
+            np.array(got.astype(mx.float64)), np.array(compiled.astype(mx.float64))
+        )
+
+
+def test_a_group_is_normalised_by_vectors_over_its_short_axis():
+    """Sums go down the places, then along the channels; means lie as wide as the channels are."""
+
+    def normalised(m, x):
+        mean = m.mean(x, axis=(1, 3), keepdims=True)
+        return (x - mean) / m.sqrt(m.var(x, axis=(1, 3), keepdims=True) + 1e-5)
+
+    x = mx.random.normal((4, 300, 8, 4), key=mx.random.key(5))
+    exact = normalised(np, np.array(x).astype(np.float64))
+    assert np.allclose(np.array(normalised(mx, x)), exact, rtol=1e-5, atol=1e-5)
+    forms = [k.form for k in mx.explain(lambda x: normalised(mx, x), x).kernels]
+    assert "row" not in forms and forms.count("column") == 2
+    gradient = mx.grad(lambda x: (normalised(mx, x) ** 3).sum())(x)
+    h = 1e-6
+    step = np.random.default_rng(1).normal(size=x.shape)
+    wide = np.array(x).astype(np.float64)
+    difference = (
+        (normalised(np, wide + h * step) ** 3).sum() - (normalised(np, wide - h * step) ** 3).sum()
+    ) / (2 * h)
+    slope = (np.array(gradient).astype(np.float64) * step).sum()
+    assert abs(slope - difference) <= 1e-4 * np.abs(np.array(gradient) * step).sum()
