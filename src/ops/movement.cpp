@@ -411,25 +411,37 @@ void rules::check_broadcast_to(const Shape& from, const Shape& shape) {
       shape);
 }
 
+namespace {
+
+// What is spread along a few innermost elements and along axes outside others is spread along the inner ones
+// first, as a plan may keep that much in memory. Numbers decide, without guards: the values are the same.
+std::optional<Shape> spread_within(const Shape& from, const Shape& to) {
+  constexpr int64_t kFew = 16;
+  const int added = to.ndim() - from.ndim();
+  const auto is_spread = [&](int axis) {
+    return to.dim(axis).value != 1 && (axis < added || from.dim(axis - added).value == 1);
+  };
+  int64_t few = 1;
+  int axis = to.ndim() - 1;
+  for (; axis >= 0 && few < kFew && (to.dim(axis).value == 1 || is_spread(axis)); --axis)
+    few *= to.dim(axis).value;
+  if (few == 1 || few >= kFew) return std::nullopt;
+  while (axis >= 0 && !is_spread(axis)) --axis;
+  if (axis < 0) return std::nullopt;
+  Shape inner = to;
+  for (; axis >= 0; --axis) inner.dim(axis) = axis < added ? Dim(1) : from.dim(axis - added);
+  return inner;
+}
+
+}  // namespace
+
 array broadcast_to(const array& a, const Shape& shape, const S& s) {
   if (a.shape() == shape) return a;
   check_size("broadcast_to", shape, a.dtype());
   rules::check_broadcast_to(a.shape(), shape);
-  // Along axes on both sides of others: along the inner ones first, as a plan may keep that much in memory.
-  Shape inner = shape;
-  const int added = shape.ndim() - a.ndim();
-  int axis = shape.ndim() - 1;
-  const auto is_spread = [&] {
-    return axis < added || a.shape().dim(axis - added).value != shape.dim(axis).value;
-  };
-  while (axis >= 0 && is_spread()) --axis;
-  const bool ends_spread = axis < shape.ndim() - 1;
-  while (axis >= 0 && !is_spread()) --axis;
-  if (!ends_spread || axis < 0)
-    return make_node(rows::broadcast_to, pack(a), ShapeParams{shape}, s);
-  for (; axis >= 0; --axis) inner.dim(axis) = axis < added ? Dim(1) : a.shape().dim(axis - added);
-  const array partly = make_node(rows::broadcast_to, pack(a), ShapeParams{std::move(inner)}, s);
-  return make_node(rows::broadcast_to, pack(partly), ShapeParams{shape}, s);
+  const std::optional<Shape> inner = spread_within(a.shape(), shape);
+  const array part = inner ? make_node(rows::broadcast_to, pack(a), ShapeParams{*inner}, s) : a;
+  return make_node(rows::broadcast_to, pack(part), ShapeParams{shape}, s);
 }
 
 array contiguous(const array& a, const S& s) {

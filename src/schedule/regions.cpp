@@ -191,6 +191,13 @@ bool RegionCutter::is_picked_in_order(Id id) {
 // few of them, and these again and again: a copy in order is made first. (Where another of its axes goes
 // along memory, it reads turned tiles.)
 bool RegionCutter::is_read_apart_again(Id id, const Use& use) {
+  bool is_near = false, is_spread = false;
+  for (int d = 0; d < shape(id).ndim(); d++) {
+    const Dim& stride = layouts_[id].strides[static_cast<size_t>(d)];
+    is_near = is_near || stride == 1 || stride == -1;
+    is_spread = is_spread || stride == 0;
+  }
+  if (is_near && !is_spread) return false;
   const Region& r = region(r_.find(use.region));
   const std::vector<AxisId> axes = r_.axes.normalize(r.axes);
   if (max_ops_ == 1 || r.kernel >= 0 || r.contract >= 0 || r.update >= 0 || use.masked ||
@@ -207,14 +214,14 @@ bool RegionCutter::is_read_apart_again(Id id, const Use& use) {
         if (term.axis == axis) step += term.coefficient * layouts_[id].strides[d];
     return step;
   };
-  const auto is_near = [&](AxisId axis) { return step(axis) == 1 || step(axis) == -1; };
+  const auto goes_along = [&](AxisId axis) { return step(axis) == 1 || step(axis) == -1; };
   const Dim lanes = r_.axes.size(axes.back());
   if (step(axes.back()) == 0) {
     const AxisId next = axes.size() > 1 ? axes[axes.size() - 2] : axes.back();
     if (lanes >= kManyLanes || !has(next) || step(next) == 0 ||
         lanes * r_.axes.size(next) < kManyLanes)
       return false;
-  } else if (lanes < kManyLanes || std::ranges::any_of(own, is_near)) {
+  } else if (lanes < kManyLanes || std::ranges::any_of(own, goes_along)) {
     return false;
   }
   Dim times = 1;
