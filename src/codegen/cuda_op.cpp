@@ -67,9 +67,7 @@ std::string integer(Code code, Dtype dtype, Arguments v) {
     case Code::min: return joined("min_of", v);
     case Code::max: return joined("max_of", v);
     case Code::neg: return wrapped(dtype, fmt::format("({})0 - {}", wide, raw(0)));
-    case Code::abs:
-      return sign ? wrapped(dtype, fmt::format("{0} < 0 ? ({1})0 - {2} : {2}", v[0], wide, raw(0)))
-                  : v[0];
+    case Code::abs: return sign ? joined("abs_of", v) : v[0];
     case Code::bit_not: return wrapped(dtype, fmt::format("~{}", raw(0)));
     case Code::shl: return wrapped(dtype, fmt::format("{} << {}", raw(0), count()));
     case Code::shr: return wrapped(dtype, fmt::format("{} >> {}", sign ? v[0] : raw(0), count()));

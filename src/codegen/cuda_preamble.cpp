@@ -39,6 +39,18 @@ FN i16 narrowed<i16>(u64 x) {
   return (i16)low;
 }
 
+// The least number is its own. ptxas before 13.4 takes every remainder of one for positive.
+template <class T>
+FN T abs_of(T x) { return narrowed<T>(x < T(0) ? 0 - (u64)x : (u64)x); }
+#if defined(__CUDA_ARCH__) && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ < 1304
+template <>
+FN i32 abs_of(i32 x) {
+  u32 sign = (u32)(x >> 31);
+  asm("" : "+r"(sign));
+  return (i32)(((u32)x ^ sign) - sign);
+}
+#endif
+
 template <class T>
 FN T div_of(T x, T y) {
   if (y == T(0)) return T(0);

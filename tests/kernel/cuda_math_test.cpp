@@ -183,41 +183,48 @@ KernelInput edges(Dtype dtype, size_t outputs) {
   return input;
 }
 
+// Stores each of the values, which are made of %0 and %1.
+Kernel stores_of(const std::string& type, const std::vector<std::string>& values) {
+  std::string params, stores;
+  for (size_t i = 0; i < values.size(); ++i) {
+    params += fmt::format("  param p{} {} out\n", 2 + i, type);
+    stores += fmt::format("    store p{}[a0] = {}\n", 2 + i, values[i]);
+  }
+  return ir::parse(fmt::format(
+      "kernel \"wrap\" {{\n  param p0 {0} in\n  param p1 {0} in\n{1}  axis a0\n"
+      "  for stage (a0) {{\n    %0 = load(p0[a0])\n    %1 = load(p1[a0])\n{2}  }}\n}}\n",
+      type, params, stores));
+}
+
 // What an op gives is wrapped before another one takes it.
 TEST(CudaSource, IntegersWrapBetweenOps) {
   CudaBatch batch;
   std::vector<std::pair<Dtype, size_t>> kernels;
   for (const Dtype dtype : {Dtype::int8, Dtype::int16, Dtype::int32, Dtype::int64}) {
     const std::string type(name_of(dtype));
-    std::string params, stores;
-    size_t outputs = 0;
-    const auto add = [&](const std::string& value) {
-      params += fmt::format("  param p{} {} out\n", 2 + outputs, type);
-      stores += fmt::format("    store p{}[a0] = {}\n", 2 + outputs, value);
-      ++outputs;
-    };
+    std::vector<std::string> values;
     for (const char* outer : {"div", "rem", "shr", "min", "max"})
       for (const std::string& inner :
            {std::string("neg(%0)"), std::string("abs(%0)"), std::string("sub(%0, %1)"),
             std::string("add(%0, %1)"), std::string("mul(%0, %1)"), "div(%0, " + type + "(-1))"})
         for (const std::string& operands : {inner + ", %1", "%1, " + inner})
-          add(fmt::format("{}({})", outer, operands));
+          values.push_back(fmt::format("{}({})", outer, operands));
     // Of three numbers, which some GPUs compare in one instruction.
     for (const char* order : {"min", "max"})
       for (const std::string& negated :
            {std::string("neg(%0)"), "sub(" + type + "(0), %0)", "mul(%0, " + type + "(-1))"}) {
-        add(fmt::format("{0}({0}(%1, {1}), {2}(7))", order, negated, type));
-        add(fmt::format("{0}({1}, {0}(%1, bit_xor(%0, %1)))", order, negated));
+        values.push_back(fmt::format("{0}({0}(%1, {1}), {2}(7))", order, negated, type));
+        values.push_back(fmt::format("{0}({1}, {0}(%1, bit_xor(%0, %1)))", order, negated));
       }
-    const Kernel kernel = ir::parse(fmt::format(
-        "kernel \"wrap\" {{\n  param p0 {0} in\n  param p1 {0} in\n{1}  axis a0\n"
-        "  for stage (a0) {{\n    %0 = load(p0[a0])\n    %1 = load(p1[a0])\n{2}  }}\n}}\n",
-        type, params, stores));
-    const size_t number = batch.add(ir::lower(kernel, cuda_facts()));
-    // Without a GPU, the text must at least say so where ptxas would not wrap by itself.
-    EXPECT_EQ(batch.object(number).blob.find("= narrowed<i16>(") != std::string::npos,
-              dtype == Dtype::int16);
-    kernels.emplace_back(dtype, outputs);
+    // Also where nothing else needs what is between.
+    for (const std::vector<std::string>& stored : {values, {"rem(abs(%0), %1)"}}) {
+      const size_t number = batch.add(ir::lower(stores_of(type, stored), cuda_facts()));
+      kernels.emplace_back(dtype, stored.size());
+      if (stored.size() == 1) continue;
+      // Without a GPU, the text must at least say so where ptxas would not wrap by itself.
+      EXPECT_EQ(batch.object(number).blob.find("= narrowed<i16>(") != std::string::npos,
+                dtype == Dtype::int16);
+    }
   }
   ASSERT_TRUE(batch.build());
   for (size_t k = 0; k < kernels.size(); ++k)
