@@ -424,7 +424,7 @@ std::optional<Shape> spread_within(const Shape& from, const Shape& to) {
   int64_t few = 1;
   int axis = to.ndim() - 1;
   for (; axis >= 0 && few < kFew && (to.dim(axis).value == 1 || is_spread(axis)); --axis)
-    few *= to.dim(axis).value;
+    few *= std::min(to.dim(axis).value, kFew);
   if (few == 1 || few >= kFew) return std::nullopt;
   while (axis >= 0 && !is_spread(axis)) --axis;
   if (axis < 0) return std::nullopt;

@@ -252,8 +252,8 @@ std::optional<array> few_elements(const OpCall& c, FoldLowering::Input input) {
   const bool in_memory =
       input == FoldLowering::Input::there || (input == FoldLowering::Input::in_rows && !is_row);
   if (count <= 1 || is_complex(x.dtype())) return std::nullopt;
-  if (!is_few || x.shape().count() < kLeastResults * count || (!in_memory && !is_window))
-    return in_two_folds<combine>(c, axes);
+  if (!is_few) return in_two_folds<combine>(c, axes);  // whatever is in memory: other bits
+  if (x.shape().count() < kLeastResults * count || (!in_memory && !is_window)) return std::nullopt;
   const Dtype dtype = c.row.dtype.value(c), wide = wide_dtype(dtype);
   const bool is_cast = x.node()->row == &rows::cast && !x.is_ready() &&
                        (std::get<CastParams>(x.node()->params).rounds || !is_half(x.dtype()));
