@@ -180,9 +180,6 @@ class Emitter {
   Value* unit_pointer(ir::BufferRef buffer, const ir::Index& index);
   void store_vector(Value* value, Value* pointer, Value* past);
   bool is_whole(ir::ExprId mask) const;
-  Value* load_pair(const ir::Expr& e, llvm::Type* type);
-  bool store_pair(const ir::Stmt& a, const ir::Stmt& b);
-  bool is_next(const ir::Index& index, const ir::Index& next) const;
   Value* active_mask(ir::ExprId mask);  // with the lanes in range; null: all
   Value* load_scalar(const ir::Expr& expr);
   Value* load_unit(const ir::Expr& expr, llvm::Type* type);
@@ -193,8 +190,22 @@ class Emitter {
   Value* load_lanes(llvm::Type* type, Value* pointers, Value* mask, Value* otherwise);
   void store_scalar(const ir::Store& store);
   void scatter(const ir::Store& store, Value* value, Value* mask);
+  // What lies a distance apart (llvm_strided.cpp).
+  Value* distance(const ir::Index& index);
+  Value* bytes_apart(const ir::Index& index, llvm::Type* element);
+  Value* where_whole(const std::function<Value*()>& whole, const std::function<Value*()>& part);
+  void for_groups(Value* first, Value* bytes, int width,
+                  const std::function<void(Value*, Value*)>& body);
+  Value* load_pair(const ir::Expr& e, llvm::Type* type);
+  Value* load_far(const ir::Expr& e, llvm::Type* type, Value* mask, Value* otherwise);
+  Value* load_strided(const ir::Expr& e, llvm::Type* type);
+  Value* load_apart(llvm::Type* type, Value* first, Value* bytes);
+  bool store_pair(const ir::Stmt& a, const ir::Stmt& b);
+  bool is_next(const ir::Index& index, const ir::Index& next) const;
   void store_strided(const ir::Store& store, Value* value, Value* mask);
-  void store_apart(Value* pointer, int apart, Value* value, Value* mask);
+  void store_near(Value* pointer, int apart, Value* value, Value* mask);
+  void store_far(const ir::Store& store, Value* value, Value* mask);
+  void store_apart(Value* value, Value* first, Value* bytes);
   // body(the number of the lane, its elements of vectors) for each lane of the mask, in order.
   void for_lanes(Value* mask, const Values& vectors,
                  const std::function<void(Value*, const Values&)>& body);
@@ -276,5 +287,6 @@ bool commutes(const ir::Kernel& kernel, const ir::Fold& fold);
 void emit_micro(Emitter& emitter, const ir::Micro& micro);
 // Past the cache; to a multiple of the value's size, of a line's at most.
 void store_past(llvm::IRBuilder<>& b, llvm::Value* value, llvm::Value* pointer);
+llvm::Align element_align(llvm::Type* type);  // of an element, or of each of a vector's
 
 }  // namespace cermet::codegen

@@ -344,6 +344,7 @@ void LaneLoop::switched(Value* from, Value* full, Value* to) {
     Lanes lanes = lanes_at(k);
     lanes.active = active;
     lanes.count = count;
+    lanes.full = full;
     const Values& starts = masked ? pointers_ : phis;
     lanes.pointers.assign(starts.begin(), starts.end());
     lanes.masked = masked;

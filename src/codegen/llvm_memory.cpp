@@ -18,10 +18,6 @@ using namespace ir;
 
 namespace {
 
-llvm::Align element_align(llvm::Type* type) {
-  return llvm::Align(std::max<uint64_t>(1, type->getScalarSizeInBits() / 8));
-}
-
 constexpr unsigned kFarShift = 32;
 
 bool shifts_far(const llvm::Value* value, llvm::SmallPtrSetImpl<const llvm::Value*>& seen) {
@@ -47,6 +43,10 @@ bool is_safe_index(const llvm::Value* pointers) {
 }
 
 }  // namespace
+
+llvm::Align element_align(llvm::Type* type) {
+  return llvm::Align(std::max<uint64_t>(1, type->getScalarSizeInBits() / 8));
+}
 
 // --- Vectors of which only some lanes are wanted.
 
@@ -235,18 +235,6 @@ llvm::Value* Emitter::load_unit(const Expr& e, llvm::Type* type) {
   return load_lanes(type, b_.CreateGEP(type->getScalarType(), pointer, lane), mask, otherwise);
 }
 
-// Every other element: two vectors that reach from the first one to the last.
-llvm::Value* Emitter::load_pair(const Expr& e, llvm::Type* type) {
-  const int width = lanes()->width;
-  Value* first = address(e.buffer, e.index);
-  Value* second =
-      b_.CreateConstGEP1_64(type->getScalarType(), first, static_cast<uint64_t>(width - 1));
-  llvm::SmallVector<int, 32> even;
-  for (int k = 0; k < width; ++k) even.push_back(2 * k < width ? 2 * k : 2 * k + 1);
-  return b_.CreateShuffleVector(b_.CreateAlignedLoad(type, first, element_align(type)),
-                                b_.CreateAlignedLoad(type, second, element_align(type)), even);
-}
-
 llvm::Value* Emitter::load_gather(const Expr& e, llvm::Type* type, const Access& access) {
   // Gathers take an element at a time on many processors, and none takes elements below 32 bits.
   const bool is_near =
@@ -255,6 +243,15 @@ llvm::Value* Emitter::load_gather(const Expr& e, llvm::Type* type, const Access&
   Value* mask = active_mask(e.operands[0]);
   Value* otherwise = e.operands[1] == kNone ? llvm::Constant::getNullValue(type)
                                             : ops_.to_memory(e.dtype, vector(e.operands[1]));
+  return load_far(e, type, mask, otherwise);
+}
+
+// By elements, or gathered where the processor is quick at that.
+llvm::Value* Emitter::load_far(const Expr& e, llvm::Type* type, Value* mask, Value* otherwise) {
+  const bool is_gathered = ops_.features().fast_gathers && type->getScalarSizeInBits() >= 32;
+  const AccessKind kind = lanes()->analysis->access(e.index).kind;
+  if (!is_gathered && kind == AccessKind::strided && e.operands[0] == kNone)
+    return load_strided(e, type);
   return gather(type, element_pointers(e.buffer, e.index), mask, otherwise);
 }
 
@@ -308,45 +305,6 @@ llvm::Value* Emitter::load_lanes(llvm::Type* type, Value* pointers, Value* mask,
 
 // --- Stores.
 
-// A store to every other element and the next statement, one to those between: whole vectors. Both values
-// are made first, so neither may read what the other stores.
-bool Emitter::store_pair(const Stmt& a, const Stmt& b) {
-  const Lanes* l = lanes();
-  const auto* re = std::get_if<Store>(&a);
-  const auto* im = std::get_if<Store>(&b);
-  if (l == nullptr || l->width == 1 || re == nullptr || im == nullptr || re->buffer != im->buffer ||
-      !is_whole(re->mask) || !is_whole(im->mask) ||
-      l->analysis->access(re->index).kind != AccessKind::pair || !is_next(re->index, im->index) ||
-      is_read(re->buffer))
-    return false;
-  const Dtype dtype = dtype_of(re->buffer);
-  Value* parts[] = {ops_.to_memory(dtype, vector(re->value)),
-                    ops_.to_memory(dtype, vector(im->value))};
-  Value* pointer = address(re->buffer, re->index);
-  llvm::Type* type = parts[0]->getType();
-  for (int half = 0; half < 2; ++half) {
-    llvm::SmallVector<int, 32> order;
-    for (int k = 0; k < l->width; ++k)
-      order.push_back((half * l->width + k) / 2 + k % 2 * l->width);
-    Value* to =
-        b_.CreateConstGEP1_64(type->getScalarType(), pointer,
-                              static_cast<uint64_t>(half) * static_cast<uint64_t>(l->width));
-    b_.CreateAlignedStore(b_.CreateShuffleVector(parts[0], parts[1], order), to,
-                          element_align(type));
-  }
-  forget({buffer_number(kernel_, re->buffer)});
-  return true;
-}
-
-// The same place and one more.
-bool Emitter::is_next(const Index& index, const Index& next) const {
-  if (next.size() != index.size() + 1 ||
-      !std::ranges::equal(index, next | std::views::take(index.size())))
-    return false;
-  const Expr& e = kernel_[next.back().expr];
-  return next.back().stride == kUnit && e.kind == ExprKind::constant && e.bits == 1;
-}
-
 void Emitter::store(const Store& s) {
   const Lanes* l = lanes();
   const Access access = l == nullptr || l->width == 1 ? Access{} : l->analysis->access(s.index);
@@ -368,8 +326,7 @@ void Emitter::store(const Store& s) {
     b_.CreateMaskedStore(value, address(s.buffer, s.index), element_align(type), mask);
     return;
   }
-  if (access.kind == AccessKind::strided && ops_.features().avx512)
-    return store_strided(s, value, mask);
+  if (access.kind == AccessKind::strided) return store_strided(s, value, mask);
   scatter(s, value, mask);
 }
 
@@ -384,52 +341,6 @@ void Emitter::scatter(const Store& s, Value* value, Value* mask) {
   }
   for_lanes(mask, {value, pointers},
             [&](Value*, const Values& lane) { b_.CreateStore(lane[0], lane[1]); });
-}
-
-// Elements that turn out to lie two to four apart: masked vectors from the first one to the last, as a
-// scatter takes an element at a time.
-void Emitter::store_strided(const Store& s, Value* value, Value* mask) {
-  constexpr int kMostApart = 4;
-  Value* apart = b_.getInt64(0);
-  for (const IndexTerm& term : s.index) {
-    const auto c = static_cast<uint64_t>(*lanes()->analysis->coefficient(term.expr));
-    Value* each = term.stride == kUnit ? b_.getInt64(1) : stride(term.stride);
-    apart = b_.CreateAdd(apart, b_.CreateMul(each, b_.getInt64(c)));
-  }
-  Value* first = address(s.buffer, s.index);
-  llvm::BasicBlock* far = block("far");
-  llvm::BasicBlock* join = block("join");
-  llvm::SwitchInst* distance = b_.CreateSwitch(apart, far);
-  for (int d = 2; d <= kMostApart; ++d) {
-    llvm::BasicBlock* near = block("near");
-    distance->addCase(b_.getInt64(static_cast<uint64_t>(d)), near);
-    b_.SetInsertPoint(near);
-    store_apart(first, d, value, mask);
-    b_.CreateBr(join);
-  }
-  b_.SetInsertPoint(far);
-  in_scope({.kind = ScopeKind::conditional}, [&](Scope&) { scatter(s, value, mask); });
-  b_.CreateBr(join);
-  b_.SetInsertPoint(join);
-}
-
-void Emitter::store_apart(Value* pointer, int apart, Value* value, Value* mask) {
-  llvm::Type* element = value->getType()->getScalarType();
-  const int width = width_of(value);
-  for (int part = 0; part < apart; ++part) {
-    llvm::SmallVector<int, 64> order;
-    llvm::SmallVector<llvm::Constant*, 64> are_stored;
-    for (int k = part * width; k < (part + 1) * width; ++k) {
-      order.push_back(k / apart);
-      are_stored.push_back(b_.getInt1(k % apart == 0));
-    }
-    Value* stored = llvm::ConstantVector::get(are_stored);
-    if (mask != nullptr) stored = b_.CreateAnd(stored, b_.CreateShuffleVector(mask, order));
-    Value* to = b_.CreateConstGEP1_64(element, pointer,
-                                      static_cast<uint64_t>(part) * static_cast<uint64_t>(width));
-    b_.CreateMaskedStore(b_.CreateShuffleVector(value, order), to, element_align(value->getType()),
-                         stored);
-  }
 }
 
 // A whole vector; below the offset `past`, if there is one, past the cache.

@@ -26,9 +26,11 @@ struct Lanes {
   // Where the accesses of analysis->units() start, for the element `offset`; empty: by address.
   llvm::SmallVector<llvm::Value*, 8> pointers = {};
   llvm::Value* offset = nullptr;  // i64
-  bool masked = false;            // accesses through pointers are of active lanes only
-  bool once = false;              // the code runs once for each run of the loop at most
-  bool mended = false;            // folds' states of other lanes are put back by the loop
+  llvm::Value* full =
+      nullptr;          // i64: the offset below which all lanes are in range; null: see `active`
+  bool masked = false;  // accesses through pointers are of active lanes only
+  bool once = false;    // the code runs once for each run of the loop at most
+  bool mended = false;  // folds' states of other lanes are put back by the loop
   // For each of them, if any: the offset up to which whole lines are stored past the cache; null: none.
   llvm::SmallVector<llvm::Value*, 8> past = {};
 };

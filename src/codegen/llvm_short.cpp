@@ -221,9 +221,8 @@ llvm::Value* Emitter::load_window(const Expr& e, llvm::Type* type) {
   b_.CreateBr(join);
   b_.SetInsertPoint(far);
   Value* far_value = nullptr;
-  in_scope({.kind = ScopeKind::conditional}, [&](Scope&) {
-    far_value = gather(type, element_pointers(e.buffer, e.index), mask, otherwise);
-  });
+  in_scope({.kind = ScopeKind::conditional},
+           [&](Scope&) { far_value = load_far(e, type, mask, otherwise); });
   llvm::BasicBlock* far_end = b_.GetInsertBlock();
   b_.CreateBr(join);
   b_.SetInsertPoint(join);

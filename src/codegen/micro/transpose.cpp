@@ -11,6 +11,7 @@
 
 #include "codegen/llvm_emit.h"
 #include "codegen/micro/micro.h"
+#include "codegen/llvm_row_pointers.h"
 
 namespace cermet::codegen {
 
@@ -103,42 +104,6 @@ class ColumnsCode {
   const int lanes_, piece_;
   MicroFunction& f_;
   llvm::IRBuilder<>& b_;
-};
-
-// Rows a run-time distance apart.
-class RowPointers {
- public:
-  using Value = llvm::Value;
-  static constexpr int kRows = 4;  // found from one pointer, by what an address can scale
-
-  // row: bytes.
-  RowPointers(llvm::IRBuilder<>& b, Value* row)
-      : b_(b), row_(row), three_(b.CreateMul(row, b.getInt64(3))) {}
-
-  // Every kRows-th of `count` rows.
-  MicroValues every(Value* pointer, int count) {
-    MicroValues pointers = {pointer};
-    for (int i = kRows; i < count; i += kRows)
-      pointers.push_back(moved(pointers.back(), b_.CreateShl(row_, 2)));
-    return pointers;
-  }
-  // Row `number` from these.
-  Value* at(std::span<Value* const> pointers, int number) {
-    Value* pointer = pointers[number / kRows];
-    switch (number % kRows) {
-      case 0: return pointer;
-      case 1: return moved(pointer, row_);
-      case 2: return moved(pointer, b_.CreateShl(row_, 1));
-      default: return moved(pointer, three_);
-    }
-  }
-  Value* moved(Value* pointer, Value* bytes) {
-    return b_.CreateGEP(b_.getInt8Ty(), pointer, bytes);
-  }
-
- private:
-  llvm::IRBuilder<>& b_;
-  Value *row_, *three_;
 };
 
 void emit_transpose(const MicroTarget& target, const ir::TransposeMicro& m, MicroFunction& f) {

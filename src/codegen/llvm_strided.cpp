@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: MIT
+// Elements that lie a distance apart in memory, lane by lane: the parts of complex numbers, and what strides
+// say at run time. Whole vectors of them are put together, or taken apart, by scalar accesses to places
+// found from one address: gathers and scatters take as long for each element, or longer. At the end of a
+// loop they go one by one.
+#include <algorithm>
+#include <numeric>
+#include <ranges>
+
+#include "codegen/llvm_emit.h"
+#include "codegen/llvm_row_pointers.h"
+
+namespace cermet::codegen {
+
+using namespace ir;
+
+namespace {
+
+constexpr int kMostStraight = 16;  // lanes without a loop: all code is made, and little of it run
+
+}  // namespace
+
+// In elements.
+llvm::Value* Emitter::distance(const Index& index) {
+  Value* apart = b_.getInt64(0);
+  for (const IndexTerm& term : index) {
+    const auto c = static_cast<uint64_t>(*lanes()->analysis->coefficient(term.expr));
+    Value* each = term.stride == kUnit ? b_.getInt64(1) : stride(term.stride);
+    apart = b_.CreateAdd(apart, b_.CreateMul(each, b_.getInt64(c)));
+  }
+  return apart;
+}
+
+llvm::Value* Emitter::bytes_apart(const Index& index, llvm::Type* element) {
+  return b_.CreateMul(distance(index), b_.getInt64(element->getScalarSizeInBits() / 8));
+}
+
+// What `whole` gives where all lanes are in range, which the loop knows as a scalar, and `part` elsewhere.
+llvm::Value* Emitter::where_whole(const std::function<Value*()>& whole,
+                                  const std::function<Value*()>& part) {
+  const Lanes& l = *lanes();
+  if (l.active == nullptr) return whole();
+  if (l.full == nullptr) return part();
+  llvm::BasicBlock* all = block("all");
+  llvm::BasicBlock* some = block("some");
+  llvm::BasicBlock* join = block("join");
+  b_.CreateCondBr(b_.CreateICmpSLT(l.offset, l.full), all, some);
+  Values made;
+  llvm::SmallVector<llvm::BasicBlock*, 2> ends;
+  const auto write = [&](llvm::BasicBlock* start, const std::function<Value*()>& make) {
+    b_.SetInsertPoint(start);
+    in_scope({.kind = ScopeKind::conditional}, [&](Scope&) { made.push_back(make()); });
+    ends.push_back(b_.GetInsertBlock());
+    b_.CreateBr(join);
+  };
+  write(all, whole);
+  write(some, part);
+  b_.SetInsertPoint(join);
+  if (made[0] == nullptr) return nullptr;
+  llvm::PHINode* phi = b_.CreatePHI(made[0]->getType(), 2);
+  for (size_t i = 0; i < made.size(); ++i) phi->addIncoming(made[i], ends[i]);
+  return phi;
+}
+
+// body(a pointer to the first of `count` elements, their first lane) for all lanes: once, or in a loop.
+void Emitter::for_groups(Value* first, Value* bytes, int width,
+                         const std::function<void(Value*, Value*)>& body) {
+  if (width <= kMostStraight) return body(first, b_.getInt64(0));
+  ops_.loop(b_.getInt64(static_cast<uint64_t>(width / kMostStraight)), [&](Value* k) {
+    Value* lane = b_.CreateMul(k, b_.getInt64(kMostStraight));
+    body(b_.CreateGEP(b_.getInt8Ty(), first, b_.CreateMul(lane, bytes)), lane);
+  });
+}
+
+// --- Loads.
+
+// Every other element: two vectors that reach from the first one to the last.
+llvm::Value* Emitter::load_pair(const Expr& e, llvm::Type* type) {
+  const int width = lanes()->width;
+  Value* first = address(e.buffer, e.index);
+  Value* second =
+      b_.CreateConstGEP1_64(type->getScalarType(), first, static_cast<uint64_t>(width - 1));
+  llvm::SmallVector<int, 32> even;
+  for (int k = 0; k < width; ++k) even.push_back(2 * k < width ? 2 * k : 2 * k + 1);
+  return b_.CreateShuffleVector(b_.CreateAlignedLoad(type, first, element_align(type)),
+                                b_.CreateAlignedLoad(type, second, element_align(type)), even);
+}
+
+llvm::Value* Emitter::load_strided(const Expr& e, llvm::Type* type) {
+  Value* first = address(e.buffer, e.index);
+  Value* bytes = bytes_apart(e.index, type);
+  return where_whole(
+      [&] { return load_apart(type, first, bytes); },
+      [&] {
+        llvm::Type* element = type->getScalarType();
+        Value* slot = ops_.slot(type);
+        b_.CreateAlignedStore(llvm::Constant::getNullValue(type), slot, llvm::Align(64));
+        ops_.loop(lanes()->count, [&](Value* k) {
+          Value* from = b_.CreateGEP(b_.getInt8Ty(), first, b_.CreateMul(k, bytes));
+          b_.CreateStore(b_.CreateLoad(element, from), b_.CreateGEP(element, slot, k));
+        });
+        return b_.CreateAlignedLoad(type, slot, llvm::Align(64));
+      });
+}
+
+// Pieces of 16 bytes are put together in registers.
+llvm::Value* Emitter::load_apart(llvm::Type* type, Value* first, Value* bytes) {
+  llvm::Type* element = type->getScalarType();
+  const int width = lanes()->width, count = std::min(width, kMostStraight);
+  const int each = std::min(count, 128 / static_cast<int>(element->getScalarSizeInBits()));
+  Value* slot = width > count ? ops_.slot(type) : nullptr;
+  Values whole;
+  for_groups(first, bytes, width, [&](Value* pointer, Value* lane) {
+    RowPointers rows(b_, bytes);
+    const auto pointers = rows.every(pointer, count);
+    Values pieces;
+    for (int i = 0; i < count; ++i) {
+      if (i % each == 0) pieces.push_back(llvm::PoisonValue::get(with_width(element, each)));
+      Value* loaded = b_.CreateLoad(element, rows.at(pointers, i));
+      pieces.back() =
+          b_.CreateInsertElement(pieces.back(), loaded, static_cast<uint64_t>(i % each));
+    }
+    while (pieces.size() > 1) {
+      Values joined;
+      for (size_t i = 0; i < pieces.size(); i += 2) {
+        llvm::SmallVector<int, 32> order(static_cast<size_t>(2 * width_of(pieces[i])));
+        std::iota(order.begin(), order.end(), 0);
+        joined.push_back(b_.CreateShuffleVector(pieces[i], pieces[i + 1], order));
+      }
+      pieces = joined;
+    }
+    if (slot != nullptr)
+      b_.CreateAlignedStore(pieces[0], b_.CreateGEP(element, slot, lane), element_align(type));
+    whole.push_back(pieces[0]);
+  });
+  return slot == nullptr ? whole[0] : b_.CreateAlignedLoad(type, slot, llvm::Align(64));
+}
+
+// A store to every other element and the next statement, one to those between: whole vectors. Both values
+// are made first, so neither may read what the other stores.
+bool Emitter::store_pair(const Stmt& a, const Stmt& b) {
+  const Lanes* l = lanes();
+  const auto* re = std::get_if<Store>(&a);
+  const auto* im = std::get_if<Store>(&b);
+  if (l == nullptr || l->width == 1 || re == nullptr || im == nullptr || re->buffer != im->buffer ||
+      !is_whole(re->mask) || !is_whole(im->mask) ||
+      l->analysis->access(re->index).kind != AccessKind::pair || !is_next(re->index, im->index) ||
+      is_read(re->buffer))
+    return false;
+  const Dtype dtype = dtype_of(re->buffer);
+  Value* parts[] = {ops_.to_memory(dtype, vector(re->value)),
+                    ops_.to_memory(dtype, vector(im->value))};
+  Value* pointer = address(re->buffer, re->index);
+  llvm::Type* type = parts[0]->getType();
+  for (int half = 0; half < 2; ++half) {
+    llvm::SmallVector<int, 32> order;
+    for (int k = 0; k < l->width; ++k)
+      order.push_back((half * l->width + k) / 2 + k % 2 * l->width);
+    Value* to =
+        b_.CreateConstGEP1_64(type->getScalarType(), pointer,
+                              static_cast<uint64_t>(half) * static_cast<uint64_t>(l->width));
+    b_.CreateAlignedStore(b_.CreateShuffleVector(parts[0], parts[1], order), to,
+                          element_align(type));
+  }
+  forget({buffer_number(kernel_, re->buffer)});
+  return true;
+}
+
+// The same place and one more.
+bool Emitter::is_next(const Index& index, const Index& next) const {
+  if (next.size() != index.size() + 1 ||
+      !std::ranges::equal(index, next | std::views::take(index.size())))
+    return false;
+  const Expr& e = kernel_[next.back().expr];
+  return next.back().stride == kUnit && e.kind == ExprKind::constant && e.bits == 1;
+}
+
+// --- Stores.
+
+// Elements that turn out to lie two to four apart: masked vectors from the first one to the last, as a
+// scatter takes an element at a time.
+void Emitter::store_strided(const Store& s, Value* value, Value* mask) {
+  if (!ops_.features().avx512) return store_far(s, value, mask);
+  constexpr int kMostApart = 4;
+  Value* apart = distance(s.index);
+  Value* first = address(s.buffer, s.index);
+  llvm::BasicBlock* far = block("far");
+  llvm::BasicBlock* join = block("join");
+  llvm::SwitchInst* cases = b_.CreateSwitch(apart, far);
+  for (int d = 2; d <= kMostApart; ++d) {
+    llvm::BasicBlock* near = block("near");
+    cases->addCase(b_.getInt64(static_cast<uint64_t>(d)), near);
+    b_.SetInsertPoint(near);
+    store_near(first, d, value, mask);
+    b_.CreateBr(join);
+  }
+  b_.SetInsertPoint(far);
+  in_scope({.kind = ScopeKind::conditional}, [&](Scope&) { store_far(s, value, mask); });
+  b_.CreateBr(join);
+  b_.SetInsertPoint(join);
+}
+
+void Emitter::store_near(Value* pointer, int apart, Value* value, Value* mask) {
+  llvm::Type* element = value->getType()->getScalarType();
+  const int width = width_of(value);
+  for (int part = 0; part < apart; ++part) {
+    llvm::SmallVector<int, 64> order;
+    llvm::SmallVector<llvm::Constant*, 64> are_stored;
+    for (int k = part * width; k < (part + 1) * width; ++k) {
+      order.push_back(k / apart);
+      are_stored.push_back(b_.getInt1(k % apart == 0));
+    }
+    Value* stored = llvm::ConstantVector::get(are_stored);
+    if (mask != nullptr) stored = b_.CreateAnd(stored, b_.CreateShuffleVector(mask, order));
+    Value* to = b_.CreateConstGEP1_64(element, pointer,
+                                      static_cast<uint64_t>(part) * static_cast<uint64_t>(width));
+    b_.CreateMaskedStore(b_.CreateShuffleVector(value, order), to, element_align(value->getType()),
+                         stored);
+  }
+}
+
+void Emitter::store_far(const Store& s, Value* value, Value* mask) {
+  llvm::Type* element = value->getType()->getScalarType();
+  const bool has_scatter = ops_.features().avx512 && element->getScalarSizeInBits() >= 32;
+  if (s.mask != kNone || has_scatter) return scatter(s, value, mask);
+  Value* first = address(s.buffer, s.index);
+  Value* bytes = bytes_apart(s.index, element);
+  where_whole(
+      [&]() -> Value* {
+        store_apart(value, first, bytes);
+        return nullptr;
+      },
+      [&]() -> Value* {
+        Value* slot = ops_.slot(value->getType());
+        b_.CreateAlignedStore(value, slot, llvm::Align(64));
+        ops_.loop(lanes()->count, [&](Value* k) {
+          Value* to = b_.CreateGEP(b_.getInt8Ty(), first, b_.CreateMul(k, bytes));
+          b_.CreateStore(b_.CreateLoad(element, b_.CreateGEP(element, slot, k)), to);
+        });
+        return nullptr;
+      });
+}
+
+void Emitter::store_apart(Value* value, Value* first, Value* bytes) {
+  llvm::Type* type = value->getType();
+  const int width = width_of(value), count = std::min(width, kMostStraight);
+  Value* slot = width > count ? ops_.slot(type) : nullptr;
+  if (slot != nullptr) b_.CreateAlignedStore(value, slot, llvm::Align(64));
+  for_groups(first, bytes, width, [&](Value* pointer, Value* lane) {
+    Value* group = value;
+    if (slot != nullptr) {
+      llvm::Type* part = with_width(type->getScalarType(), count);
+      Value* from = b_.CreateGEP(type->getScalarType(), slot, lane);
+      group = b_.CreateAlignedLoad(part, from, element_align(type));
+    }
+    RowPointers rows(b_, bytes);
+    const auto pointers = rows.every(pointer, count);
+    for (int i = 0; i < count; ++i)
+      b_.CreateStore(b_.CreateExtractElement(group, static_cast<uint64_t>(i)),
+                     rows.at(pointers, i));
+  });
+}
+
+}  // namespace cermet::codegen
