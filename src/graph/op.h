@@ -130,6 +130,7 @@ struct Coord {
   InlineVector<Term, 2> terms;
   Dim offset = 0;
   ir::ExprId expr = ir::kNone;  // set: the coordinate is this expression (plus offset), terms empty
+  bool is_fixed() const { return terms.empty() && expr == ir::kNone; }  // it is the offset
 };
 using Coords = InlineVector<Coord, 4>;
 

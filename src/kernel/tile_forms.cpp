@@ -98,6 +98,8 @@ class FormWriter {
       return out_.close();
     }
     const AxisId lane = lane_axis(source_, plan_, group, group.axes);
+    if (const AxisId rows = rows_beside_short(group, lane); rows != kNone)
+      return write_across(group, rows);
     tasks_.begin(group, axis_bit(lane));
     const Crossing crossing = crossing_of(source_, plan_, group, lane);
     if (crossing.axis != kNone) return write_transpose(group, lane, crossing);
@@ -120,6 +122,36 @@ class FormWriter {
     tasks_.run(tasks_.tasks_of(group), open_tile(ForKind::lane, dims.back(), lanes));
     out_.close();
     if (!outer.empty()) out_.close();
+    out_.close();
+  }
+
+  // The rows of an element-wise group whose other axis is known to be short; kNone: it is not.
+  AxisId rows_beside_short(const Group& group, AxisId lane) const {
+    const auto is_short = [&](AxisId axis) { return source_.kernel().axes[axis].most > 0; };
+    const bool are_stores = std::ranges::all_of(group.tasks, [&](int number) {
+      const TaskKind kind = plan_.tasks[number].kind;
+      return kind == TaskKind::store || kind == TaskKind::check;
+    });
+    if (group.axes.size() < 2 || !are_stores) return kNone;
+    const AxisId inner = group.axes.back(), outer = group.axes[group.axes.size() - 2];
+    if (lane == inner && is_short(inner) && !is_short(outer)) return outer;
+    return lane == inner && is_short(outer) && !is_short(inner) ? inner : kNone;
+  }
+
+  // Lanes along rows, for one place of the short axis after the other.
+  void write_across(const Group& group, AxisId rows) {
+    tasks_.begin(group, axis_bit(rows));
+    const std::vector<AxisId> pair(group.axes.end() - 2, group.axes.end());
+    const AxisId across = pair[0] == rows ? pair[1] : pair[0];
+    std::vector<GridDim> dims = each_of({group.axes.begin(), group.axes.end() - 2});
+    dims.push_back({{rows}, kAcrossTile});
+    const std::vector<ExprId> at = open_chunk("map", dims);
+    bind_each({group.axes.begin(), group.axes.end() - 2}, at);
+    const Bounds lanes = bounds_of(dims.back(), at.back());
+    open_whole(ForKind::serial, {across});
+    tasks_.run(tasks_.tasks_of(group), open_tile(ForKind::lane, dims.back(), lanes));
+    out_.close();
+    out_.close();
     out_.close();
   }
 

@@ -4,6 +4,7 @@
 // loop without masks between its edges. The rest of the loop is repeated for each choice, so there is a
 // limit to their number.
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "kernel/passes.h"
@@ -27,6 +28,7 @@ class Unswitcher {
 
  private:
   void statement(Stmt stmt, std::vector<Stmt>& out) {
+    if (const Let* let = std::get_if<Let>(&stmt)) around_[let->expr] = let->value;
     For* loop = std::get_if<For>(&stmt);
     if (loop == nullptr) return out.push_back(std::move(stmt));
     if (loop->kind == ForKind::lane) {
@@ -35,7 +37,9 @@ class Unswitcher {
     }
     std::vector<Stmt> body = std::move(loop->body);
     loop->body.clear();
+    const std::map<ExprId, ValueId> outside = around_;
     for (Stmt& inner : body) statement(std::move(inner), loop->body);
+    around_ = outside;
     out.push_back(std::move(stmt));
   }
 
@@ -204,6 +208,7 @@ class Unswitcher {
     const auto truth = [&](bool is) { return to_.integer(Dtype::boolean, is ? 1 : 0); };
     ExprMap memo{{choice.condition, truth(which)}};
     if (choice.opposite != kNone) memo[choice.opposite] = truth(!which);
+    if (choice.bound == kNone) decide_around(to_[choice.condition].id, which, memo);
     // Of a loop that may be left out as a whole, what is the same in all lanes may be loaded before it.
     const ExprId kept = choice.bound == kNone && which ? choice.condition : kNone;
     std::set<ExprId> inside = {to_.axis_ref(loop.axes[0])};
@@ -211,6 +216,43 @@ class Unswitcher {
       if (const Let* let = std::get_if<Let>(&stmt)) inside.insert(to_.ref(let->value));
       rewrite(stmt, memo, kept, inside);
     }
+  }
+
+  // What else Lets around the loop name that the value decides, being a bool: its opposite, and conjunctions.
+  void decide_around(ValueId decided, bool which, ExprMap& memo) {
+    const auto named =
+        std::ranges::find_if(around_, [&](const auto& let) { return let.second == decided; });
+    if (named == around_.end()) return;
+    const auto truth = [&](bool is) { return to_.integer(Dtype::boolean, is ? 1 : 0); };
+    ExprMap known{{named->first, truth(which)}};
+    const Expr e = to_[named->first];
+    if (e.kind == ExprKind::op && (e.code == Code::lt || e.code == Code::le) &&
+        is_integer(to_[e.operands[0]].dtype)) {
+      const Code code = e.code == Code::lt ? Code::le : Code::lt;
+      known[to_.compare(code, e.operands[1], e.operands[0])] = truth(!which);
+    }
+    for (const auto& [expr, value] : around_) {
+      if (to_[expr].dtype != Dtype::boolean || value == decided) continue;
+      const ExprId left =
+          rebuild_expr(to_, to_.kernel(), expr, known,
+                       [](Builder& to, ExprId, Expr e) { return folded(to, std::move(e)); });
+      const auto other = around_.find(left);
+      if (to_[left].kind == ExprKind::constant) memo[to_.ref(value)] = left;
+      else if (other != around_.end() && other->second != value)
+        memo[to_.ref(value)] = to_.ref(other->second);
+    }
+  }
+
+  // Without constant conditions.
+  static ExprId folded(Builder& to, Expr e) {
+    const auto is_known = [&](int i) { return to[e.operands[i]].kind == ExprKind::constant; };
+    const auto is_true = [&](int i) { return to[e.operands[i]].bits != 0; };
+    if (e.kind == ExprKind::op && e.code == Code::select && is_known(0))
+      return e.operands[is_true(0) ? 1 : 2];
+    if (e.kind == ExprKind::op && e.code == Code::bit_and && e.dtype == Dtype::boolean)
+      for (const int i : {0, 1})
+        if (is_known(i)) return e.operands[is_true(i) ? 1 - i : i];
+    return to.intern(std::move(e));
   }
 
   bool reaches(ExprId id, const std::set<ExprId>& inside) const {
@@ -228,20 +270,14 @@ class Unswitcher {
             std::ranges::none_of(e.index,
                                  [&](const IndexTerm& term) { return reaches(term.expr, inside); }))
           e.operands[0] = to.logical_and(e.operands[0], kept);
-        const auto is_known = [&](int i) { return to[e.operands[i]].kind == ExprKind::constant; };
-        const auto is_true = [&](int i) { return to[e.operands[i]].bits != 0; };
-        if (e.kind == ExprKind::op && e.code == Code::select && is_known(0))
-          return e.operands[is_true(0) ? 1 : 2];
-        if (e.kind == ExprKind::op && e.code == Code::bit_and && e.dtype == Dtype::boolean)
-          for (const int i : {0, 1})
-            if (is_known(i)) return e.operands[is_true(i) ? 1 - i : i];
-        return to.intern(std::move(e));
+        return folded(to, std::move(e));
       });
     });
   }
 
   Rebuilder rebuilder_;
   Builder& to_;
+  std::map<ExprId, ValueId> around_;  // expressions that Lets name
 };
 
 }  // namespace

@@ -34,6 +34,11 @@ Lane pull_pad(LowerContext& cx, const NodeView& n, const Coords& at) {
   for (int axis = 0; axis < n.shape.ndim(); ++axis) {
     from[axis].offset -= p.low[axis];
     if (p.low[axis] + p.high[axis] == 0) continue;
+    if (from[axis].is_fixed()) {
+      const Dim& place = from[axis].offset;
+      if (place < 0 || place >= (*n.input_shapes[0])[axis]) return cx.input(1, {});
+      continue;
+    }
     const ExprId i = cx.expr(from[axis]);
     if (p.low[axis] > 0) require(b.compare(Code::le, b.integer(Dtype::int64, 0), i));
     if (p.high[axis] > 0) require(b.compare(Code::lt, i, cx.size(0, axis)));
@@ -128,9 +133,16 @@ Shape concatenate_shape(const OpCall& call) {
 
 Lane pull_concatenate(LowerContext& cx, const NodeView& n, const Coords& at) {
   const int axis = n.get<AxisParams>().axis;
+  const int last = static_cast<int>(n.input_shapes.size()) - 1;
+  if (at[axis].is_fixed()) {
+    Coords from = at;
+    int k = 0;
+    for (; k < last && from[axis].offset >= (*n.input_shapes[k])[axis]; ++k)
+      from[axis].offset -= (*n.input_shapes[k])[axis];
+    return cx.input(k, from);
+  }
   ir::Builder& b = cx.builder();
   const ExprId i = cx.expr(at[axis]);
-  const int last = static_cast<int>(n.input_shapes.size()) - 1;
   // From the last part backwards, so that each part before it wins where i is below its end.
   Dim start = n.shape[axis];
   Lane value;
@@ -151,12 +163,23 @@ Lane pull_concatenate(LowerContext& cx, const NodeView& n, const Coords& at) {
   return value;
 }
 
-// One kernel chooses from a few parts: what it takes to make it grows faster than their number.
-constexpr size_t kMostChoices = 8;
+// One kernel chooses from a few parts: what it takes to make it grows faster than their number. The columns
+// of many short rows are written one beside the other, and arrays are walked once for all of them.
+constexpr size_t kMostChoices = 8, kMostColumns = 15;
+constexpr int64_t kManyRows = 1 << 12;
+
+bool are_columns(const Arrays& parts, int axis) {
+  const Shape& first = parts[0].shape();
+  if (axis != first.ndim() - 1 || parts.size() > kMostColumns) return false;
+  const auto is_column = [&](const array& part) { return same_size(part.shape().dim(axis), 1); };
+  return std::ranges::all_of(parts, is_column) && !is_less(first.count(), kManyRows);
+}
 
 array join(Arrays parts, const Params& params, const S& s) {
-  const OpRow& row = parts.size() > kMostChoices ? rows::concatenate_many : rows::concatenate;
-  return make_node(row, std::move(parts), params, s);
+  const bool is_one =
+      parts.size() <= kMostChoices || are_columns(parts, std::get<AxisParams>(params).axis);
+  return make_node(is_one ? rows::concatenate : rows::concatenate_many, std::move(parts), params,
+                   s);
 }
 
 array concatenate_many_graph(const OpCall& c) {

@@ -31,6 +31,11 @@ std::pair<AxisId, AxisId> AxisTable::split(AxisId axis, Dim inner) {
   return {outer_axis, inner_axis};
 }
 
+void AxisTable::fix(AxisId axis, const Dim& place) {
+  changes_.emplace_back(axis, entries_[axis]);
+  entries_[axis].place = place;
+}
+
 void AxisTable::roll_back(Mark mark) {
   while (changes_.size() > mark.changes) {
     entries_[changes_.back().first] = changes_.back().second;
@@ -54,7 +59,7 @@ std::vector<AxisId> AxisTable::normalize(const std::vector<AxisId>& axes) const 
   for (AxisId axis : axes) append_live(axis, live);
   std::vector<AxisId> once;
   for (AxisId axis : live) {
-    if (size(axis) != 1 && std::find(once.begin(), once.end(), axis) == once.end())
+    if (!entries_[axis].stands() && std::find(once.begin(), once.end(), axis) == once.end())
       once.push_back(axis);
   }
   return once;
@@ -65,7 +70,7 @@ bool AxisTable::is_normal(const Coord& coord) const {
   AxisId last = -1;
   for (const auto& [axis, coefficient] : coord.terms) {
     const Entry& entry = entries_[axis];
-    if (axis <= last || coefficient == 0 || entry.alias >= 0 || entry.outer >= 0 || entry.size == 1)
+    if (axis <= last || coefficient == 0 || entry.alias >= 0 || entry.outer >= 0 || entry.stands())
       return false;
     last = axis;
   }
@@ -82,7 +87,9 @@ Coord AxisTable::normalize(const Coord& coord) const {
     live.clear();
     append_live(axis, live);
     for (size_t i = live.size(); i-- > 0;) {
-      if (size(live[i]) != 1) result.terms.push_back({live[i], coefficient});
+      const Entry& entry = entries_[live[i]];
+      if (!entry.stands()) result.terms.push_back({live[i], coefficient});
+      else if (entry.place) result.offset += coefficient * *entry.place;
       coefficient *= size(live[i]);
     }
   }

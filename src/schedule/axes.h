@@ -22,7 +22,10 @@ class AxisTable {
   // The axis becomes (outer, inner) with inner size `inner`; gives {outer, inner}.
   std::pair<AxisId, AxisId> split(AxisId axis, Dim inner);
 
-  // In terms of live axes of size > 1, sorted by axis; terms of one axis added up.
+  // The axis, one that has not become others, stands at this place from now on.
+  void fix(AxisId axis, const Dim& place);
+
+  // In terms of live axes of size > 1 that move, sorted by axis; terms of one axis added up.
   Coord normalize(const Coord& coord) const;
   Coords normalize(const Coords& coords) const;
   std::vector<AxisId> normalize(const std::vector<AxisId>& axes) const;
@@ -40,6 +43,8 @@ class AxisTable {
     Dim size;
     AxisId alias = -1;
     AxisId outer = -1, inner = -1;
+    std::optional<Dim> place = {};
+    bool stands() const { return size == 1 || place; }
   };
   using LiveAxes = InlineVector<AxisId, 4>;
   void append_live(AxisId axis, LiveAxes& to) const;

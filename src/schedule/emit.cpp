@@ -10,6 +10,7 @@
 #include <map>
 #include <memory_resource>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <tuple>
 #include <unordered_map>
@@ -42,8 +43,11 @@ class Emitter {
   }
 
   EmittedKernel emit();
+  // Of an element-wise kernel, one after the other: the stores at all places of axes that stand, outer to
+  // inner. nullopt: it would have more expressions than `most`, or too many arguments.
+  std::optional<EmittedKernel> emit_unrolled(const std::vector<AxisId>& axes, size_t most);
   // After a trial.
-  Collapse find_collapse() const { return axes_.find_collapse(); }
+  Collapse find_collapse(bool may_cross) const { return axes_.find_collapse(may_cross); }
 
  private:
   class Context;
@@ -53,7 +57,10 @@ class Emitter {
     Lane lane;
   };
 
+  static constexpr size_t kMostArguments = kMaxRegionArguments;
+
   const PlanNode& node(Id id) const { return r_.graph.nodes[id]; }
+  EmittedKernel finish();
   ir::ExprId coordinate(const Coord& c);
   Lane value(Id id, const Coords& at, ir::ExprId mask);
   Lane compute(Id id, const Coords& at, const Member* member, ir::ExprId mask);
@@ -111,6 +118,7 @@ class Emitter::Context : public LowerContext {
     return e_.value(e_.node(id_).inputs[k], at, mask_);
   }
   Lane input_where(ir::ExprId mask, int k, const Coords& at) override {
+    if (e_.reaches(mask, e_.axes_.innermost())) e_.axes_.mark_choice();
     if (mask_ != ir::kNone) mask = e_.builder_.logical_and(mask_, mask);
     return e_.value(e_.node(id_).inputs[k], at, mask);
   }
@@ -641,6 +649,28 @@ void Emitter::emit_stores() {
 EmittedKernel Emitter::emit() {
   if (region_.update >= 0) emit_update(region_.update);
   else emit_stores();
+  return finish();
+}
+
+std::optional<EmittedKernel> Emitter::emit_unrolled(const std::vector<AxisId>& axes, size_t most) {
+  Dim places = 1;
+  for (const AxisId axis : axes) places *= r_.axes.size(axis);
+  for (int64_t place = 0; places > place; ++place) {
+    Dim rest = place;
+    for (const AxisId axis : axes | std::views::reverse) {
+      const Dim& size = r_.axes.size(axis);
+      const Dim outer = quotient(rest, size);
+      r_.axes.fix(axis, rest - outer * size);
+      rest = outer;
+    }
+    emit_stores();
+    const ir::Kernel& kernel = builder_.kernel();
+    if (kernel.exprs.size() > most || kernel.params.size() > kMostArguments) return {};
+  }
+  return finish();
+}
+
+EmittedKernel Emitter::finish() {
   std::string name;
   for (size_t i = region_.members.size(), n = 0; i-- > 0 && n < 4; n++)
     name += (name.empty() ? "" : "_") + std::string(node(region_.members[i].node).row().name.value);
@@ -669,11 +699,41 @@ Location locate(const Regions& regions, Id id) {
   return location;
 }
 
+// All places of short axes in one pass over the others, so that what they share is read and made once.
+std::optional<EmittedKernel> unrolled_region(Regions& regions, int region, Collapse collapse,
+                                             size_t most) {
+  struct Undo {
+    AxisTable& axes;
+    AxisTable::Mark mark;
+    ~Undo() { axes.roll_back(mark); }
+  } undo{regions.axes, regions.axes.mark()};
+  std::vector<AxisId> axes = std::move(collapse.across);
+  // With the axes that are walked as part of them.
+  for (size_t i = axes.size(); i-- > 0;) {
+    const auto outer =
+        std::ranges::find(collapse.into, axes[i], &std::pair<const AxisId, AxisId>::second);
+    if (outer == collapse.into.end()) continue;
+    axes.insert(axes.begin() + static_cast<ptrdiff_t>(i), outer->first);
+    collapse.into.erase(outer);
+    ++i;
+  }
+  for (const AxisId axis : axes) regions.axes.fix(axis, 0);
+  return Emitter(regions, region, {.into = std::move(collapse.into)}).emit_unrolled(axes, most);
+}
+
 EmittedKernel emit_region(Regions& regions, int region) {
   Emitter trial(regions, region, {});
   EmittedKernel plain = trial.emit();
-  Collapse collapse = trial.find_collapse();
-  if (collapse.into.empty()) return plain;
+  Collapse collapse = trial.find_collapse(true);
+  if (!collapse.across.empty()) {
+    // As many as choices among arrays take, and some more: beyond, it takes long to compile.
+    constexpr size_t kSomeExpressions = 320;
+    const size_t most = std::max(kSomeExpressions, 2 * plain.ir->exprs.size());
+    if (auto unrolled = unrolled_region(regions, region, collapse, most))
+      return *std::move(unrolled);
+    if (collapse.across.size() > 1) collapse = trial.find_collapse(false);
+  }
+  if (collapse.into.empty() && collapse.across.empty()) return plain;
   return Emitter(regions, region, std::move(collapse)).emit();
 }
 

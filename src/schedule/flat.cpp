@@ -7,8 +7,7 @@ namespace cermet::schedule {
 
 namespace {
 
-constexpr int64_t kShort = 16;  // elements: a vector of float32
-constexpr int64_t kLong = 64;   // where a loop's start and end no longer matter
+constexpr int64_t kLong = 64;  // elements: where a loop's start and end no longer matter
 
 }  // namespace
 

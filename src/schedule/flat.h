@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Axes that are walked as one although some accesses do not lie so: a loop over fewer elements than fill a
 // vector takes as long as one over a vector, so short innermost axes become one with those around them.
-// Accesses that do not lie so take their coordinates by division.
+// Accesses that do not lie so take their coordinates by division. Where elements of a short axis come from
+// different arrays, or lie apart in some, vectors run across it instead.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +16,10 @@ namespace cermet::schedule {
 inline constexpr int64_t kManyPoints = 1 << 14;  // fewer take no time either way
 // Short rows of a kernel, so many that vectors of rows are done at once (kernel/tile_short.h).
 inline constexpr int64_t kManyRows = 64;
+inline constexpr int64_t kFewRows = 32;     // of which vectors are made beside short axes
+inline constexpr int64_t kMostPlaces = 32;  // along these
+inline constexpr int64_t kShort =
+    16;  // elements of an axis along which vectors are not filled: one of float32
 
 // Per axis coefficient of one walk through memory or numbers.
 class Walk {

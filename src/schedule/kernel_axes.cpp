@@ -25,6 +25,7 @@ KernelAxes::KernelAxes(const AxisTable& table, const Region& region, Collapse co
       region_(region),
       into_(std::move(collapse.into)),
       flat_(std::move(collapse.flat)),
+      across_(std::move(collapse.across)),
       builder_(builder),
       extents_(extents),
       axes_(table.normalize(region.axes)),
@@ -33,23 +34,28 @@ KernelAxes::KernelAxes(const AxisTable& table, const Region& region, Collapse co
   for (AxisId axis : axes_)
     if (!into_.contains(axis)) walked_.push_back(axis);
   for (AxisId axis : walked_) {
-    const int64_t most = axis == walked_.back() ? most_elements(walked_) : 0;
-    in_kernel_.push_back(builder_.axis(fmt::format("i{}", in_kernel_.size()), true, most));
+    in_kernel_.push_back(
+        builder_.axis(fmt::format("i{}", in_kernel_.size()), true, most_elements(axis)));
     extents_.push_back(size(axis));
   }
 }
 
-// Of many short rows; 0: of others.
-int64_t KernelAxes::most_elements(const std::vector<AxisId>& walked) const {
-  if (walked.size() < 2) return 0;
-  if (!is_row(walked.back()) && !has(table_.normalize(region_.scan_axes), walked.back())) return 0;
-  const Dim elements = size(walked.back()), rows = size(walked[walked.size() - 2]);
-  Dim points = 1;
-  for (AxisId axis : walked) points *= size(axis);
-  if (rows < kManyRows || points < kManyPoints) return 0;
+// Of many short rows, and of an axis that vectors run across; 0: of others.
+int64_t KernelAxes::most_elements(AxisId axis) const {
+  if (has(across_, axis)) return kShort;
+  if (walked_.size() < 2 || axis != walked_.back()) return 0;
+  if (!is_row(axis) && !has(table_.normalize(region_.scan_axes), axis)) return 0;
+  const Dim elements = size(axis), rows = size(walked_[walked_.size() - 2]);
+  if (rows < kManyRows || !is_many()) return 0;
   for (int64_t most : kShortElements)
     if (elements <= most) return most;
   return 0;
+}
+
+bool KernelAxes::is_many() const {
+  Dim points = 1;
+  for (AxisId axis : axes_) points *= table_.size(axis);
+  return points >= kManyPoints;
 }
 
 std::vector<AxisId> KernelAxes::walked(const std::vector<AxisId>& axes) const {
@@ -143,18 +149,55 @@ KernelAxes::Into KernelAxes::find_into() const {
   return into;
 }
 
+bool KernelAxes::is_map() const {
+  return region_.kernel < 0 && region_.contract < 0 && region_.update < 0 && row_.empty() &&
+         column_.empty() && scanned_.empty();
+}
+
+// Short axes, outer to inner, along which elements are chosen among arrays, or that are neighbours of each other
+// where those of the axis beside lie in order: within short rows, or one of short columns.
+std::vector<AxisId> KernelAxes::find_across(const Into& into) const {
+  std::vector<AxisId> left;
+  for (AxisId axis : axes_)
+    if (!into.contains(axis)) left.push_back(axis);
+  if (!is_map() || stores_.empty() || left.size() < 2) return {};
+  const AxisId inner = left.back(), beside = left[left.size() - 2];
+  const auto goes_on = [&](AxisId axis) {
+    return std::ranges::any_of(walks_, [&](const Walk& walk) {
+      return walk.has(inner) && walk.step(inner) != 0 && walk.step(axis) == 1;
+    });
+  };
+  const bool crosses = goes_on(beside);
+  if (!crosses && !has_choice_) return {};
+  const auto is_in_order = [&](const Walk& walk) { return walk.step(inner) == 1; };
+  const auto has_rows = [&](AxisId axis) { return size_with(into, axis) >= kFewRows && is_many(); };
+  std::vector<AxisId> across;
+  Dim places = 1;
+  for (; !left.empty() && size_with(into, left.back()) < kShort; left.pop_back()) {
+    across.insert(across.begin(), left.back());
+    places *= size_with(into, left.back());
+  }
+  if (across.empty() && crosses && size_with(into, beside) < kShort) {
+    across = {beside};
+    left = {inner};
+  }
+  const bool fits = !across.empty() && !left.empty() && places <= kMostPlaces &&
+                    has_rows(left.back()) &&
+                    (has_choice_ || goes_on(left.back()) || left[0] == inner);
+  return fits && std::ranges::all_of(stores_, is_in_order) ? across : std::vector<AxisId>();
+}
+
 std::vector<FlatAxis> KernelAxes::flat_axes(const Into& into) const {
-  const bool is_map = region_.kernel < 0 && region_.contract < 0 && region_.update < 0 &&
-                      row_.empty() && column_.empty() && scanned_.empty();
   std::vector<FlatAxis> all;
   for (AxisId axis : axes_)
     if (!into.contains(axis)) all.push_back({axis, size_with(into, axis)});
-  return is_map ? find_flat(all, stores_) : std::vector<FlatAxis>();
+  return is_map() ? find_flat(all, stores_) : std::vector<FlatAxis>();
 }
 
-Collapse KernelAxes::find_collapse() const {
+Collapse KernelAxes::find_collapse(bool may_cross) const {
   Collapse found{find_into()};
-  found.flat = flat_axes(found.into);
+  if (may_cross) found.across = find_across(found.into);
+  if (found.across.empty()) found.flat = flat_axes(found.into);
   // The next axis may itself be walked as part of the one after it.
   const auto is_outer = [&](AxisId axis) {
     return std::ranges::find(found.flat, axis, &FlatAxis::axis) != found.flat.end() &&

@@ -18,6 +18,8 @@ namespace cermet::schedule {
 struct Collapse {
   std::map<AxisId, AxisId> into = {};
   std::vector<FlatAxis> flat = {};  // none, or at least two; outer to inner
+  // Short ones of an element-wise kernel that no vector runs along, outer to inner.
+  std::vector<AxisId> across = {};
 };
 
 class KernelAxes {
@@ -44,17 +46,25 @@ class KernelAxes {
   void mark_store() { stores_.push_back(walks_.back()); }
   // The kernel's axes of a stage over these coordinates (normalised), outer to inner. Notes the stage.
   std::vector<ir::AxisId> stage(const Coords& coords);
+  // The innermost one of the kernel, -1.
+  ir::AxisId innermost() const { return in_kernel_.empty() ? -1 : in_kernel_.back(); }
+  // What is read depends on the place along the innermost one.
+  void mark_choice() { has_choice_ = true; }
   // None for a scan along an axis of one element, which may lie beside another.
   void mark_scanned(const std::vector<AxisId>& axes) {
     if (!axes.empty()) scanned_ = axes;
   }
 
-  // Of what was noted: the axes that every access walks as one with the next inner axis, and short ones.
-  Collapse find_collapse() const;
+  // Of what was noted: the axes that every access walks as one with the next inner axis, and short ones,
+  // which may be walked across.
+  Collapse find_collapse(bool may_cross) const;
 
  private:
   using Into = std::map<AxisId, AxisId>;
-  int64_t most_elements(const std::vector<AxisId>& walked) const;
+  int64_t most_elements(AxisId axis) const;
+  bool is_map() const;
+  bool is_many() const;
+  std::vector<AxisId> find_across(const Into& into) const;
   ir::ExprId place_in_flat(size_t first, size_t last);
   bool continues(AxisId outer, AxisId inner) const;
   Into find_into() const;
@@ -65,6 +75,7 @@ class KernelAxes {
   const Region& region_;
   Into into_;
   std::vector<FlatAxis> flat_;
+  std::vector<AxisId> across_;
   ir::Builder& builder_;
   std::vector<Dim>& extents_;
   std::vector<AxisId> axes_, row_, column_;  // live, before collapsing
@@ -73,6 +84,7 @@ class KernelAxes {
   std::vector<ir::AxisId> in_kernel_;                           // of each of these
   std::map<std::pair<size_t, size_t>, ir::AxisId> flat_sizes_;  // of runs of flat_
   std::vector<Walk> walks_, stores_;
+  bool has_choice_ = false;
   std::vector<std::vector<AxisId>> stages_;  // axes used by each stage
 };
 

@@ -270,17 +270,22 @@ bool RegionCutter::pull(Id id, const Use& use) {
       return true;
     }
   }
-  // Its coordinates would be divided, which takes several times what memory does.
-  const bool is_large = n.kernel < 0 && r.kernel < 0 && bytes(id) >= kLargeBytes;
-  if (n.lowering<MoveLowering>()->row_major && view_if_possible(id) && (is_large || shows_leaf(id)))
-    return false;
   const PlanNodeView view(r_.graph, id);
+  std::vector<std::pair<Id, Use>> pulled;
   AnalysisContext context(view, [&](int k, const Coords& in, bool masked) {
-    uses_[n.inputs[k]].push_back(
-        {use.region, r_.axes.normalize(in), use.masked || masked, use.operand, use.alone});
+    pulled.emplace_back(n.inputs[k], Use{use.region, r_.axes.normalize(in), use.masked || masked,
+                                         use.operand, use.alone});
   });
-  r.ops += 1;
   n.lowering<MoveLowering>()->pull(context, view, at);
+  // Coordinates are divided, which takes several times what memory does.
+  const bool divides =
+      std::ranges::any_of(pulled, [](const auto& input) { return !is_affine(input.second.at); });
+  const bool is_large = n.kernel < 0 && r.kernel < 0 && bytes(id) >= kLargeBytes;
+  if (n.lowering<MoveLowering>()->row_major && view_if_possible(id) &&
+      ((is_large && divides) || shows_leaf(id)))
+    return false;
+  for (auto& [input, wanted] : pulled) uses_[input].push_back(std::move(wanted));
+  r.ops += 1;
   return true;
 }
 

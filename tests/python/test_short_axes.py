@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""Short innermost axes: kernels walk them together with the axes around them, for every dtype and
-layout, and long ones alone.
+"""Short innermost axes: kernels walk them together with the axes around them, or write them out,
+for every dtype and layout, and long ones alone.
 """
+
+import os
+import re
+import subprocess
+import sys
 
 import cermet.core as mx
 import numpy as np
@@ -70,6 +75,48 @@ CASES = [
         "joined",
         lambda x, w, v: mx.concatenate([x, v[:, None], x[:, ::-1]], axis=1),
         lambda x, w, v: np.concatenate([x, v[:, None], x[:, ::-1]], axis=1),
+    ),
+    (
+        "columns made",
+        lambda x, w, v: mx.stack([mx.where(x[:, i] == v, w[i], v) for i in range(w.size)], axis=-1),
+        lambda x, w, v: np.stack([np.where(x[:, i] == v, w[i], v) for i in range(w.size)], -1),
+    ),
+    (
+        "columns joined, then moved",
+        lambda x, w, v: (
+            mx.stack([x[:, -1], v, x[:, 0], v[::-1]], axis=-1).reshape(-1, 2, 2) == v[0]
+        ),
+        lambda x, w, v: np.stack([x[:, -1], v, x[:, 0], v[::-1]], -1).reshape(-1, 2, 2) == v[0],
+    ),
+    (
+        "nine columns",
+        lambda x, w, v: mx.stack([v, x[:, 0], v] * 3, axis=-1).reshape(-1, 3, 3),
+        lambda x, w, v: np.stack([v, x[:, 0], v] * 3, -1).reshape(-1, 3, 3),
+    ),
+    (
+        "nine columns, used",
+        lambda x, w, v: mx.stack([v, x[:, 0], w[0] == v] * 3, -1).reshape(-1, 3, 3) == v[1],
+        lambda x, w, v: np.stack([v, x[:, 0], w[0] == v] * 3, -1).reshape(-1, 3, 3) == v[1],
+    ),
+    (
+        "twenty columns",
+        lambda x, w, v: mx.stack([v, x[:, 0], v[::-1], x[:, -1]] * 5, axis=-1),
+        lambda x, w, v: np.stack([v, x[:, 0], v[::-1], x[:, -1]] * 5, -1),
+    ),
+    (
+        "to columns",
+        lambda x, w, v: mx.where(x.T == v, x.T, w[:, None]),
+        lambda x, w, v: np.where(x.T == v, x.T, w[:, None]),
+    ),
+    (
+        "columns apart",
+        lambda x, w, v: mx.where(mx.contiguous(x.T)[::-1].T == x, x, v[:, None]),
+        lambda x, w, v: np.where(x[:, ::-1] == x, x, v[:, None]),
+    ),
+    (
+        "padded columns, turned",
+        lambda x, w, v: mx.contiguous(mx.pad(x, [(0, 0), (1, 2)]).T),
+        lambda x, w, v: np.pad(x, [(0, 0), (1, 2)]).T,
     ),
     (
         "from columns",
@@ -148,6 +195,92 @@ def test_the_innermost_axis_is_walked_in_parts():
     expected = 77 + np.take(flags, index.reshape(-1) % 1, -1) + (index + 1).reshape(8)
     assert np.array_equal(np.array(result), expected)
     assert np.array_equal(np.array(taken.astype(mx.float32) <= x), np.ones((65, 33, 2, 8), bool))
+
+
+def rotated(m, x, c, s):
+    a, b = x[..., ::2], x[..., 1::2]
+    return m.stack([a * c - b * s, a * s + b * c], -1).reshape(x.shape)
+
+
+def rotations(m, q):
+    w, x, y, z = (q[:, i] for i in range(4))
+    rows = [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y), 2 * (x * y + w * z)]
+    rows += [1 - 2 * (x * x + z * z), 2 * (y * z - w * x), 2 * (x * z - w * y), 2 * (y * z + w * x)]
+    return m.stack([*rows, 1 - 2 * (x * x + y * y)], 1).reshape(-1, 3, 3)
+
+
+def colours(m, x):
+    r, g, b = x[..., 0], x[..., 1], x[..., 2]
+    y = 0.299 * r + 0.587 * g + 0.114 * b
+    return m.stack([y, 0.492 * (b - y), 0.877 * (r - y)], -1)
+
+
+COLUMNS = {
+    "rotated": (rotated, [(3, 120, 64), (120, 32), (120, 32)]),
+    "rotations": (rotations, [(5_001, 4)]),
+    "colours": (colours, [(90, 67, 3)]),
+    "channels first": (lambda m, x: m.transpose(x, (2, 0, 1)) * 2 - 1, [(90, 67, 3)]),
+    "channels last": (lambda m, x: m.transpose(x, (1, 2, 0)) * 2 - 1, [(3, 90, 67)]),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_are_made_in_one_pass(name):
+    """By one kernel that reads each operand once; the gradient's against finite differences."""
+    f, shapes = COLUMNS[name]
+    random = np.random.default_rng(4)
+    exact = [random.normal(size=shape) for shape in shapes]
+    inputs = [mx.array(a.astype(np.float32)) for a in exact]
+    mx.eval(inputs)
+    kernels = mx.explain(lambda *a: f(mx, *a), *inputs).kernels
+    assert len(kernels) == 1
+    assert "mask" not in kernels[0].ir and "select" not in kernels[0].ir
+    loads = re.findall(r"load\((p[0-9]+)", kernels[0].ir)
+    assert len(loads) == len(set(loads))
+    for run in (f, mx.compile(lambda m, *a: f(mx, *a))):
+        np.testing.assert_allclose(np.array(run(mx, *inputs)), f(np, *exact), rtol=1e-5, atol=1e-5)
+
+    def loss(m, *a):
+        return (f(m, *a) ** 2).sum()
+
+    slopes = [mx.grad(lambda *a: loss(mx, *a), i)(*inputs) for i in range(len(inputs))]
+    h, steps = 1e-6, [random.normal(size=shape) for shape in shapes]
+    above, below = (
+        loss(np, *(a + sign * h * d for a, d in zip(exact, steps, strict=True))) for sign in (1, -1)
+    )
+    slope = sum((np.array(g, np.float64) * d).sum() for g, d in zip(slopes, steps, strict=True))
+    scale = sum(np.abs(np.array(g) * d).sum() for g, d in zip(slopes, steps, strict=True))
+    assert abs(slope - (above - below) / (2 * h)) <= 1e-5 * scale
+
+
+def test_long_columns_are_made_by_loops_for_each():
+    """What would be written out for too many places is chosen for each of them, as for few rows."""
+
+    def columns(x):
+        y = mx.stack([mx.sin(x * float(i)) + float(i) for i in range(8)], -1)
+        for i in range(12):
+            y = y * (1 + 1 / (i + 2)) + mx.abs(y)
+        return y
+
+    x = make_array(0, (POINTS,), mx.float32)
+    many, few = columns(x), mx.concatenate([columns(x[i : i + 500]) for i in range(0, POINTS, 500)])
+    assert np.array_equal(np.array(many), np.array(few))
+
+
+@pytest.mark.parametrize("features", ["generic", "avx2"])
+def test_on_lesser_processors(features):
+    code = f"""
+import sys
+sys.path.insert(0, {os.path.dirname(__file__)!r})
+import test_short_axes as t
+for case in t.CASES:
+    for dtype in (t.mx.float32, t.mx.int8, t.mx.bfloat16, t.mx.int64):
+        t.test_values(case, dtype)
+for name in t.COLUMNS:
+    t.test_columns_are_made_in_one_pass(name)
+"""
+    values = {**os.environ, "CERMET_CPU_FEATURES": features}
+    subprocess.run([sys.executable, "-c", code], env=values, check=True)
 
 
 # Of rows: what is folded along them, and what is made of each.
