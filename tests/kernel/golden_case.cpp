@@ -72,6 +72,14 @@ std::vector<Row> rows() {
        indices(2, 3, [](const Numbers& e) { return e[1]; })},
       {"embedding", kRows, {kRow, kRow}, indices(0, 1, table_rows)},
       {"scatter_add", kRows, {kRow, kRow}, indices(1, 2, table_rows)},
+      {"rotated_pairs", {{1, 1}, {5, 33}, {2, 100}, {0, 7}, {20, 64}}, {300, 3, kRow, 300, 2}},
+      {"joined_columns",
+       {{1, 1}, {300, 3}, {64, 5}, {0, 2}, {1100, 5}},
+       {4, 5, 5},
+       [](KernelInput& input, const Numbers&) {
+         input.scalars[0] = 1;
+         input.scalars[1] = 3;
+       }},
       {"rope",
        {{kHeads, kHalf, kCount, kHeads, kLine}},
        {kHalf, kHalf, kHeads * kLine, kLine, kHalf, kHeads * kLine, kLine, kHalf, kHeads * kLine,

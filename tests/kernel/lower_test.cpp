@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "kernel/random_faults.h"
 #include "kernel/run.h"
@@ -121,6 +122,16 @@ TEST(Lower, PartsOfAConcatenatedRowAreReadInLoopsOfTheirOwn) {
     interpret(lowered, arguments, extents, {}, Arithmetic::exact);
     EXPECT_EQ(got, want);
   }
+}
+
+// Of three columns beside each other; what is computed is compared where golden kernels run.
+TEST(Lower, JoinedColumnsAreReadInLoopsOfTheirOwn) {
+  std::stringstream text;
+  text
+      << std::ifstream(fmt::format("{}/kernel/golden/joined_columns.ir", CERMET_TESTS_DIR)).rdbuf();
+  const Kernel lowered = lower(parse(text.str()), TargetFacts{.name = "cpu"});
+  EXPECT_EQ(lane_loops(lowered.body), 3);
+  EXPECT_EQ(print(lowered).find("mask"), std::string::npos);
 }
 
 TEST(Lower, ChoicesAreLookedForOnceInWhatIsUsedTwice) {
