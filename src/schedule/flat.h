@@ -18,8 +18,8 @@ inline constexpr int64_t kManyPoints = 1 << 14;  // fewer take no time either wa
 inline constexpr int64_t kManyRows = 64;
 inline constexpr int64_t kFewRows = 32;     // of which vectors are made beside short axes
 inline constexpr int64_t kMostPlaces = 32;  // along these
-inline constexpr int64_t kShort =
-    16;  // elements of an axis along which vectors are not filled: one of float32
+// Elements of an axis along which vectors are not filled: one of float32.
+inline constexpr int64_t kShort = 16;
 
 // Per axis coefficient of one walk through memory or numbers.
 class Walk {
