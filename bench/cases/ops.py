@@ -258,9 +258,6 @@ STEPS = {
     "slice_update": slice_update_step,
     "pad": of_one(pad),
     "concatenate": of_one(lambda lib, x, y: lib.xp.concatenate([x, y], 1), 2, (SIDE, SIDE // 2)),
-    "concatenate_many": of_one(
-        lambda lib, *parts: lib.xp.concatenate(parts, 0), 16, (SIDE // 16, SIDE)
-    ),
     "flip": moved(flip),
     "contiguous": moved(lambda lib, x: x[:, :-1]),
     "diagonal": moved(diagonal),

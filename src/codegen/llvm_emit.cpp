@@ -545,6 +545,7 @@ llvm::Value* Emitter::operation(const Expr& e) {
 void Emitter::statements(std::span<const Stmt> stmts) {
   for (size_t i = 0; i < stmts.size(); ++i) {
     if (i + 1 < stmts.size() && store_pair(stmts[i], stmts[i + 1])) ++i;
+    else if (const size_t copies = copy_neighbours(stmts.subspan(i)); copies > 0) i += copies - 1;
     else statement(stmts[i]);
   }
 }

@@ -201,7 +201,7 @@ class Emitter {
   Value* load_strided(const ir::Expr& e, llvm::Type* type);
   Value* load_apart(llvm::Type* type, Value* first, Value* bytes);
   bool store_pair(const ir::Stmt& a, const ir::Stmt& b);
-  bool is_next(const ir::Index& index, const ir::Index& next) const;
+  size_t copy_neighbours(std::span<const ir::Stmt> stmts);
   void store_strided(const ir::Store& store, Value* value, Value* mask);
   void store_near(Value* pointer, int apart, Value* value, Value* mask);
   void store_far(const ir::Store& store, Value* value, Value* mask);

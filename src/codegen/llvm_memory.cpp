@@ -246,15 +246,6 @@ llvm::Value* Emitter::load_gather(const Expr& e, llvm::Type* type, const Access&
   return load_far(e, type, mask, otherwise);
 }
 
-// By elements, or gathered where the processor is quick at that.
-llvm::Value* Emitter::load_far(const Expr& e, llvm::Type* type, Value* mask, Value* otherwise) {
-  const bool is_gathered = ops_.features().fast_gathers && type->getScalarSizeInBits() >= 32;
-  const AccessKind kind = lanes()->analysis->access(e.index).kind;
-  if (!is_gathered && kind == AccessKind::strided && e.operands[0] == kNone)
-    return load_strided(e, type);
-  return gather(type, element_pointers(e.buffer, e.index), mask, otherwise);
-}
-
 llvm::Value* Emitter::gather(llvm::Type* type, Value* pointers, Value* mask, Value* otherwise) {
   if ((mask != nullptr || ops_.features().fast_gathers) &&
       masked_is_native(type->getScalarType()) && type->getScalarSizeInBits() >= 32 &&

@@ -18,6 +18,22 @@ namespace {
 
 constexpr int kMostStraight = 16;  // lanes without a loop: all code is made, and little of it run
 
+// The number that an index ends with, and how many terms come before.
+std::pair<size_t, int64_t> ends_with(const Kernel& kernel, const Index& index) {
+  if (index.empty() || index.back().stride != kUnit) return {index.size(), 0};
+  const Expr& e = kernel[index.back().expr];
+  if (e.kind != ExprKind::constant) return {index.size(), 0};
+  return {index.size() - 1, static_cast<int64_t>(e.bits)};
+}
+
+// b is so many elements behind a.
+bool is_beside(const Kernel& kernel, const Index& a, const Index& b, int64_t elements) {
+  const auto [terms, at] = ends_with(kernel, a);
+  const auto [other_terms, there] = ends_with(kernel, b);
+  return terms == other_terms && there - at == elements &&
+         std::equal(a.begin(), a.begin() + static_cast<ptrdiff_t>(terms), b.begin());
+}
+
 }  // namespace
 
 // In elements.
@@ -86,6 +102,15 @@ llvm::Value* Emitter::load_pair(const Expr& e, llvm::Type* type) {
                                 b_.CreateAlignedLoad(type, second, element_align(type)), even);
 }
 
+// By elements, or gathered where the processor is quick at that.
+llvm::Value* Emitter::load_far(const Expr& e, llvm::Type* type, Value* mask, Value* otherwise) {
+  const bool is_gathered = ops_.features().fast_gathers && type->getScalarSizeInBits() >= 32;
+  const AccessKind kind = lanes()->analysis->access(e.index).kind;
+  if (!is_gathered && kind == AccessKind::strided && e.operands[0] == kNone)
+    return load_strided(e, type);
+  return gather(type, element_pointers(e.buffer, e.index), mask, otherwise);
+}
+
 llvm::Value* Emitter::load_strided(const Expr& e, llvm::Type* type) {
   Value* first = address(e.buffer, e.index);
   Value* bytes = bytes_apart(e.index, type);
@@ -144,8 +169,8 @@ bool Emitter::store_pair(const Stmt& a, const Stmt& b) {
   const auto* im = std::get_if<Store>(&b);
   if (l == nullptr || l->width == 1 || re == nullptr || im == nullptr || re->buffer != im->buffer ||
       !is_whole(re->mask) || !is_whole(im->mask) ||
-      l->analysis->access(re->index).kind != AccessKind::pair || !is_next(re->index, im->index) ||
-      is_read(re->buffer))
+      l->analysis->access(re->index).kind != AccessKind::pair ||
+      !is_beside(kernel_, re->index, im->index, 1) || is_read(re->buffer))
     return false;
   const Dtype dtype = dtype_of(re->buffer);
   Value* parts[] = {ops_.to_memory(dtype, vector(re->value)),
@@ -166,13 +191,42 @@ bool Emitter::store_pair(const Stmt& a, const Stmt& b) {
   return true;
 }
 
-// The same place and one more.
-bool Emitter::is_next(const Index& index, const Index& next) const {
-  if (next.size() != index.size() + 1 ||
-      !std::ranges::equal(index, next | std::views::take(index.size())))
-    return false;
-  const Expr& e = kernel_[next.back().expr];
-  return next.back().stride == kUnit && e.kind == ExprKind::constant && e.bits == 1;
+// Outside of lanes: how many of the first statements copy elements side by side, that is by one move.
+size_t Emitter::copy_neighbours(std::span<const Stmt> stmts) {
+  constexpr size_t kMost = 16;
+  if (lanes() != nullptr) return 0;
+  struct Copy {
+    const Store* store = nullptr;
+    const Expr* load = nullptr;
+    bool is_after(const Copy& before, int64_t elements, const Kernel& kernel) const {
+      return store->buffer == before.store->buffer && load->buffer == before.load->buffer &&
+             is_beside(kernel, before.store->index, store->index, elements) &&
+             is_beside(kernel, before.load->index, load->index, elements);
+    }
+  };
+  const auto copy_of = [&](const Stmt& stmt) -> Copy {
+    const auto* store = std::get_if<Store>(&stmt);
+    if (store == nullptr || store->mask != kNone) return {};
+    const Expr& e = kernel_[store->value];
+    const bool copies = e.kind == ExprKind::load && e.operands[0] == kNone &&
+                        dtype_of(e.buffer) == dtype_of(store->buffer);
+    return copies ? Copy{store, &e} : Copy{};
+  };
+  const Copy first = stmts.empty() ? Copy{} : copy_of(stmts[0]);
+  if (first.store == nullptr || first.load->buffer == first.store->buffer) return 0;
+  size_t count = 1;
+  for (; count < std::min(stmts.size(), kMost); ++count) {
+    const Copy next = copy_of(stmts[count]);
+    if (next.store == nullptr || !next.is_after(first, static_cast<int64_t>(count), kernel_)) break;
+  }
+  if (count < 2) return 0;
+  llvm::Type* type = with_width(memory_type(first.store->buffer), static_cast<int>(count));
+  Value* from = address(first.load->buffer, first.load->index);
+  Value* to = address(first.store->buffer, first.store->index);
+  b_.CreateAlignedStore(b_.CreateAlignedLoad(type, from, element_align(type)), to,
+                        element_align(type));
+  forget({buffer_number(kernel_, first.store->buffer)});
+  return count;
 }
 
 // --- Stores.

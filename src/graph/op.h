@@ -130,9 +130,11 @@ struct Coord {
   InlineVector<Term, 2> terms;
   Dim offset = 0;
   ir::ExprId expr = ir::kNone;  // set: the coordinate is this expression (plus offset), terms empty
-  bool is_fixed() const { return terms.empty() && expr == ir::kNone; }  // it is the offset
 };
 using Coords = InlineVector<Coord, 4>;
+struct Bounds {
+  Dim least, most;
+};
 
 // What a rule may ask while it is lowered. Values come in compute dtypes (compute_dtype(input dtype)).
 class LowerContext {
@@ -144,6 +146,7 @@ class LowerContext {
   // concatenate); nothing is read there.
   virtual Lane input_where(ir::ExprId mask, int k, const Coords& at) = 0;
   virtual ir::ExprId expr(const Coord& c) = 0;                  // int64
+  virtual std::optional<Bounds> bounds(const Coord& c) = 0;     // nullopt: not known
   virtual ir::ExprId number(const Number& n, Dtype dtype) = 0;  // a runtime scalar
   // Raises, at run time on the CPU, [op] index out of range unless ok; `index` (int64 or uint64), `axis`, its
   // `size` and the `extent` of the slice there are reported.
@@ -180,7 +183,14 @@ struct MoveLowering {
   bool computes =
       false;  // does arithmetic: its inputs are read from memory, not computed again in it; it
               // is read from there itself where it is a view
+  // The graph of a call on more inputs than one kernel chooses from.
+  std::optional<array> (*in_parts)(const OpCall&) = nullptr;
 };
+// Among more inputs an element-wise kernel chooses only along an innermost axis of few places, in many points:
+// there it is written out.
+inline constexpr size_t kMostChoices = 8;
+inline constexpr int64_t kMostColumns = 64, kManyPoints = 1 << 14;
+inline constexpr int64_t kNarrow = kMostColumns / kMostChoices;  // of an input: fewer places
 // A fold of one input over axes: states over the element and its position in the folded range.
 struct FoldLowering {
   // Whether the input is there, and if so whether as rows: many that follow each other, contiguous along the

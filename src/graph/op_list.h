@@ -53,8 +53,7 @@
   /* movement */                                                                                   \
   X(Reshape, reshape, node) X(Transpose, transpose, node) X(BroadcastTo, broadcast_to, node)       \
   X(Slice, slice, node) X(SliceUpdate, slice_update, node) X(Pad, pad, node)                       \
-  X(Concatenate, concatenate, node) X(ConcatenateMany, concatenate_many, node)                     \
-  X(Flip, flip, node) X(Contiguous, contiguous, node)                                              \
+  X(Concatenate, concatenate, node) X(Flip, flip, node) X(Contiguous, contiguous, node)            \
   X(Diagonal, diagonal, node) X(DiagonalMatrix, diagonal_matrix, node)                             \
   X(AsStrided, as_strided, node) X(Bitcast, bitcast, node) X(ViewBytes, view_bytes, node)          \
   X(ViewAsReal, view_as_real, node) X(ViewAsComplex, view_as_complex, node)                        \

@@ -75,8 +75,8 @@ struct TurnMicro {
 //   out   array[at + i·row + j] = local[j·pitch + i]. The columns up to a multiple of p are read.
 // Columns are kShortColumns at most.
 inline constexpr int64_t kShortRows = 64, kShortColumns = 64;
-inline constexpr int64_t kFewElements =
-    48;  // of a row, beyond which only what is dear in a vector of them pays
+// Of a row: beyond them, only what is dear in a vector of rows pays.
+inline constexpr int64_t kFewElements = 48;
 inline int64_t piece_of(Dtype dtype) { return 16 / static_cast<int64_t>(size_of(dtype)); }
 struct RowsMicro {
   // Constants.

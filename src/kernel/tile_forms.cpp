@@ -119,10 +119,27 @@ class FormWriter {
       bind_each({outer.begin(), outer.end() - 1}, at);
       open_tile(ForKind::serial, dims[block], bounds_of(dims[block], at[block]));
     }
-    tasks_.run(tasks_.tasks_of(group), open_tile(ForKind::lane, dims.back(), lanes));
+    const ForKind kind = is_cpu_ && are_copied_columns(group) ? ForKind::serial : ForKind::lane;
+    tasks_.run(tasks_.tasks_of(group), open_tile(kind, dims.back(), lanes));
     out_.close();
     if (!outer.empty()) out_.close();
     out_.close();
+  }
+
+  // Short rows of many columns, of which nothing is computed, copied from short rows: memory takes them row by row
+  // faster than by vectors of rows.
+  bool are_copied_columns(const Group& group) const {
+    constexpr size_t kMany = 16;
+    const auto is_along = [&](const IndexTerm& term) {
+      return term.stride == kUnit && source_[source_.behind(term.expr)].kind == ExprKind::axis;
+    };
+    return group.tasks.size() >= kMany && std::ranges::all_of(group.tasks, [&](int number) {
+             const auto* store = std::get_if<Store>(plan_.tasks[number].line.stmt);
+             if (store == nullptr || std::ranges::any_of(store->index, is_along)) return false;
+             const Expr& e = source_[store->value];
+             return e.kind == ExprKind::load && e.operands[0] == kNone &&
+                    std::ranges::none_of(e.index, is_along);
+           });
   }
 
   // The rows of an element-wise group whose other axis is known to be short; kNone: it is not.

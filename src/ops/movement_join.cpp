@@ -13,6 +13,12 @@ using ir::ExprId;
 
 namespace {
 
+// nullopt: it may be anywhere along the axis.
+std::optional<Bounds> bounds_of_part(LowerContext& cx, const Coord& at, const Dim& size) {
+  const std::optional<Bounds> bounds = cx.bounds(at);
+  return bounds && bounds->most - bounds->least + 1 < size ? bounds : std::nullopt;
+}
+
 // --- pad ---
 
 Shape pad_shape(const OpCall& call) {
@@ -34,10 +40,10 @@ Lane pull_pad(LowerContext& cx, const NodeView& n, const Coords& at) {
   for (int axis = 0; axis < n.shape.ndim(); ++axis) {
     from[axis].offset -= p.low[axis];
     if (p.low[axis] + p.high[axis] == 0) continue;
-    if (from[axis].is_fixed()) {
-      const Dim& place = from[axis].offset;
-      if (place < 0 || place >= (*n.input_shapes[0])[axis]) return cx.input(1, {});
-      continue;
+    if (const auto bounds = bounds_of_part(cx, from[axis], n.shape[axis])) {
+      const Dim& size = (*n.input_shapes[0])[axis];
+      if (bounds->most < 0 || bounds->least >= size) return cx.input(1, {});
+      if (bounds->least >= 0 && bounds->most < size) continue;
     }
     const ExprId i = cx.expr(from[axis]);
     if (p.low[axis] > 0) require(b.compare(Code::le, b.integer(Dtype::int64, 0), i));
@@ -131,62 +137,70 @@ Shape concatenate_shape(const OpCall& call) {
   return shape;
 }
 
+// Of these coordinates.
+struct PartsReached {
+  int first, last;
+  Dim start, end;
+};
+PartsReached parts_reached(LowerContext& cx, const NodeView& n, const Coord& at) {
+  const int axis = n.get<AxisParams>().axis;
+  const auto size = [&](int k) { return (*n.input_shapes[k])[axis]; };
+  PartsReached parts{0, static_cast<int>(n.input_shapes.size()) - 1, 0, n.shape[axis]};
+  const std::optional<Bounds> bounds = bounds_of_part(cx, at, parts.end);
+  if (!bounds) return parts;
+  while (parts.first < parts.last && parts.start + size(parts.first) <= bounds->least)
+    parts.start += size(parts.first++);
+  while (parts.first < parts.last && parts.end - size(parts.last) > bounds->most)
+    parts.end -= size(parts.last--);
+  return parts;
+}
+
 Lane pull_concatenate(LowerContext& cx, const NodeView& n, const Coords& at) {
   const int axis = n.get<AxisParams>().axis;
-  const int last = static_cast<int>(n.input_shapes.size()) - 1;
-  if (at[axis].is_fixed()) {
-    Coords from = at;
-    int k = 0;
-    for (; k < last && from[axis].offset >= (*n.input_shapes[k])[axis]; ++k)
-      from[axis].offset -= (*n.input_shapes[k])[axis];
-    return cx.input(k, from);
-  }
+  const PartsReached parts = parts_reached(cx, n, at[axis]);
   ir::Builder& b = cx.builder();
-  const ExprId i = cx.expr(at[axis]);
+  const ExprId i = parts.first == parts.last ? ir::kNone : cx.expr(at[axis]);
   // From the last part backwards, so that each part before it wins where i is below its end.
-  Dim start = n.shape[axis];
+  Dim start = parts.end;
   Lane value;
-  for (int k = last; k >= 0; --k) {
-    const ExprId end = size_expr(cx, start);
+  for (int k = parts.last; k >= parts.first; --k) {
+    const ExprId below = k == parts.last ? ir::kNone : b.compare(Code::lt, i, size_expr(cx, start));
     start -= (*n.input_shapes[k])[axis];
-    ExprId mask = k == last ? ir::kNone : b.compare(Code::lt, i, end);
-    const ExprId below = mask;
-    if (k > 0) {
+    ExprId mask = below;
+    if (k > parts.first) {
       const ExprId after = b.compare(Code::le, size_expr(cx, start), i);
       mask = mask == ir::kNone ? after : b.logical_and(mask, after);
     }
     Coords from = at;
     from[axis].offset -= start;
     const Lane part = mask == ir::kNone ? cx.input(k, from) : cx.input_where(mask, k, from);
-    value = k == last ? part : select_lane(b, below, part, value);
+    value = k == parts.last ? part : select_lane(b, below, part, value);
   }
   return value;
 }
 
-// One kernel chooses from a few parts: what it takes to make it grows faster than their number. The columns
-// of many short rows are written one beside the other, and arrays are walked once for all of them.
-constexpr size_t kMostChoices = 8, kMostColumns = 15;
-constexpr int64_t kManyRows = 1 << 12;
-
-bool are_columns(const Arrays& parts, int axis) {
-  const Shape& first = parts[0].shape();
-  if (axis != first.ndim() - 1 || parts.size() > kMostColumns) return false;
-  const auto is_column = [&](const array& part) { return same_size(part.shape().dim(axis), 1); };
-  return std::ranges::all_of(parts, is_column) && !is_less(first.count(), kManyRows);
-}
-
-array join(Arrays parts, const Params& params, const S& s) {
-  const bool is_one =
-      parts.size() <= kMostChoices || are_columns(parts, std::get<AxisParams>(params).axis);
-  return make_node(is_one ? rows::concatenate : rows::concatenate_many, std::move(parts), params,
-                   s);
-}
-
-array concatenate_many_graph(const OpCall& c) {
+// Each goes to its place by itself, narrow ones of many rows together.
+std::optional<array> concatenate_in_parts(const OpCall& c) {
+  if (c.inputs.size() <= kMostChoices) return std::nullopt;
   const int axis = c.get<AxisParams>().axis;
-  array joined = full(concatenate_shape(c), number(int64_t{0}), c.inputs[0].dtype());
-  PerAxis start = origin_of(joined);
+  const Shape shape = concatenate_shape(c);
+  const bool go_together =
+      axis == shape.ndim() - 1 && shape.count() * kMostChoices >= shape[axis] * kManyPoints;
+  std::vector<Arrays> groups;
+  Dim columns = kMostColumns;  // of the last group, which nothing joins then
   for (const array& part : c.inputs) {
+    const Dim width = part.shape()[axis];
+    const bool is_narrow = go_together && width < kNarrow;
+    if (!is_narrow || columns + width > kMostColumns) groups.emplace_back();
+    groups.back().push_back(part);
+    columns = !is_narrow ? Dim(kMostColumns) : groups.back().size() == 1 ? width : columns + width;
+  }
+  if (groups.size() == 1) return std::nullopt;
+  array joined = full(shape, number(int64_t{0}), c.inputs[0].dtype());
+  PerAxis start = origin_of(joined);
+  for (const Arrays& group : groups) {
+    const array part =
+        group.size() == 1 ? group[0] : make_node(rows::concatenate, group, c.params, {});
     joined = sized_slice_update(joined, part, start, SliceSteps(joined.ndim(), 1));
     start.dim(axis) = plus(start.dim(axis), part.shape().dim(axis));
   }
@@ -205,7 +219,7 @@ array vmap_concatenate(const OpCall& c, std::span<const bool> batched, const Dim
   Arrays parts;
   for (size_t i = 0; i < c.inputs.size(); ++i)
     parts.push_back(batched_input(c.inputs[i], batched[i], size));
-  return join(std::move(parts), shift_axes(c.params), {});
+  return make_node(rows::concatenate, std::move(parts), shift_axes(c.params), {});
 }
 
 void check_parts(const Arrays& parts, int axis) {
@@ -247,27 +261,12 @@ constinit const OpRow rows::concatenate = {
     .shape = concatenate_shape,
     .derivative = Linear{transpose_concatenate},
     .vmap = AxisMapVmap{vmap_concatenate},
-    .lowering = MoveLowering{pull_concatenate,
-                             [](auto&, auto&, auto&) -> std::optional<Layout> { return {}; }},
+    .lowering =
+        MoveLowering{.pull = pull_concatenate, .view = nullptr, .in_parts = concatenate_in_parts},
     .effect = Effect::none,
     .domain = Domain{},
     .max_ulp = 0,
     .doc = "Arrays one after another along an axis.",
-};
-
-constinit const OpRow rows::concatenate_many = {
-    .id = OpId::ConcatenateMany,
-    .name = "concatenate_many",
-    .accepts = kAny,
-    .dtype = same_dtype,
-    .shape = concatenate_shape,
-    .derivative = Linear{transpose_concatenate},
-    .vmap = AxisMapVmap{vmap_concatenate},
-    .lowering = CompositeLowering{concatenate_many_graph},
-    .effect = Effect::none,
-    .domain = Domain{},
-    .max_ulp = 0,
-    .doc = "concatenate of many arrays, each written to its place.",
 };
 
 array pad(const array& a, const PadWidths& width, const array& value, const std::string& mode,
@@ -302,7 +301,7 @@ array concatenate(const Arrays& arrays, std::optional<int64_t> axis, const S& s)
     if (!is_zero(a.shape().dim(along))) parts.push_back(astype(a, dtype, s));
   if (parts.empty()) return astype(arrays[0], dtype, s);
   if (parts.size() == 1) return parts[0];
-  return join(std::move(parts), AxisParams{along, false}, s);
+  return make_node(rows::concatenate, std::move(parts), AxisParams{along, false}, s);
 }
 
 array stack(const Arrays& arrays, int64_t axis, const S& s) {

@@ -28,6 +28,11 @@ ir::ExprId AnalysisContext::expr(const Coord&) {
   return builder_.scalar_ref(builder_.scalar(Dtype::int64));
 }
 
+std::optional<Bounds> AnalysisContext::bounds(const Coord& c) {
+  if (axes_ == nullptr) return std::nullopt;
+  return bounds_of(*axes_, axes_->normalize(c));
+}
+
 ir::ExprId AnalysisContext::number(const Number&, Dtype dtype) {
   return builder_.scalar_ref(builder_.scalar(dtype));
 }

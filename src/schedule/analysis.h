@@ -14,12 +14,14 @@ using UseSink = std::function<void(int k, const Coords& at, bool masked)>;
 
 class AnalysisContext : public LowerContext {
  public:
-  AnalysisContext(const NodeView& view, UseSink sink)
-      : builder_("analysis"), view_(view), sink_(std::move(sink)) {}
+  // axes: of the coordinates that it is given, if their bounds are to be known.
+  AnalysisContext(const NodeView& view, UseSink sink, const AxisTable* axes = nullptr)
+      : builder_("analysis"), view_(view), sink_(std::move(sink)), axes_(axes) {}
   ir::Builder& builder() override { return builder_; }
   Lane input(int k, const Coords& at) override;
   Lane input_where(ir::ExprId mask, int k, const Coords& at) override;
   ir::ExprId expr(const Coord& c) override;
+  std::optional<Bounds> bounds(const Coord& c) override;
   ir::ExprId number(const Number& n, Dtype dtype) override;
   void check_index(ir::ExprId, ir::ExprId, int, const Dim&, const Dim&) override {}
   ir::ExprId size(int k, int axis) override;
@@ -30,6 +32,7 @@ class AnalysisContext : public LowerContext {
   ir::Builder builder_;
   const NodeView& view_;
   UseSink sink_;
+  const AxisTable* axes_;
 };
 
 // The axis that a scan walks from its end; -1: none.

@@ -291,13 +291,18 @@ bool covers_once(const AxisTable& axes, const Coords& coords, const Shape& shape
   return true;
 }
 
+std::optional<Bounds> bounds_of(const AxisTable& axes, const Coord& coord) {
+  if (coord.expr != ir::kNone) return std::nullopt;
+  Bounds bounds{coord.offset, coord.offset};
+  for (auto [axis, coefficient] : coord.terms)
+    (coefficient < 0 ? bounds.least : bounds.most) += coefficient * (axes.size(axis) - 1);
+  return bounds;
+}
+
 bool stays_within(const AxisTable& axes, const Coords& coords, const Shape& shape) {
-  if (!is_affine(coords)) return false;
   for (int d = 0; d < shape.ndim(); d++) {
-    Dim least = coords[d].offset, most = coords[d].offset;
-    for (auto [axis, coefficient] : coords[d].terms)
-      (coefficient < 0 ? least : most) += coefficient * (axes.size(axis) - 1);
-    if (least < 0 || most >= shape[d]) return false;
+    const std::optional<Bounds> bounds = bounds_of(axes, coords[d]);
+    if (!bounds || bounds->least < 0 || bounds->most >= shape[d]) return false;
   }
   return true;
 }

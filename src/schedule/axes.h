@@ -71,6 +71,8 @@ bool unify_coords(AxisTable& axes, const Coords& a, const Coords& b);
 // Every element of `shape` is reached exactly once as the axes of the coordinates range.
 bool covers_once(const AxisTable& axes, const Coords& coords, const Shape& shape);
 
+// Of a normalised coordinate, wherever the axes are; nullopt where it is computed.
+std::optional<Bounds> bounds_of(const AxisTable& axes, const Coord& coord);
 // Wherever the axes are, the coordinates are of an element of `shape`.
 bool stays_within(const AxisTable& axes, const Coords& coords, const Shape& shape);
 

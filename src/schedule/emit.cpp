@@ -78,9 +78,15 @@ class Emitter {
   bool lies_in_memory(Id id, const Member* member) const;
   Lane load(Id id, const Coords& at, ir::ExprId mask);
   ir::ExprId load_part(ir::ParamId param, ir::Index index, Dtype dtype, ir::ExprId mask);
-  ir::Index index_of(Id root, const Coords& at, const Strides& strides, int64_t unit);
+  ir::Index index_of(Id root, const Coords& at, const Strides& strides, int64_t unit,
+                     int64_t apart);
   int32_t stride_of(Id root, ir::ExprId place, const Dim& stride);
-  ir::ParamId buffer_param(Id root, const Dim& offset, Dtype dtype, ir::Access access);
+  // Of a buffer; `apart`: the number of elements from where the parameter points.
+  struct Place {
+    ir::ParamId param;
+    int64_t apart = 0;
+  };
+  Place place_of(Id root, const Dim& offset, Dtype dtype, ir::Access access);
   ir::ExprId number(const Number& n, Dtype dtype, int scalar, bool is_fixed = false);
   void store_lane(Id id, const Lane& lane, const Coords& at, const Coords& target,
                   ir::Access access, std::optional<ir::Code> update);
@@ -90,6 +96,7 @@ class Emitter {
   void divide_update(ir::Update& update, const std::vector<ir::AxisId>& axes, const Dim& elements);
   void emit_update(Id id);
   void emit_stores();
+  void emit_results();
   void append(const std::vector<ir::AxisId>& axes, ir::Stmt stmt);
 
   Regions& r_;
@@ -106,6 +113,7 @@ class Emitter {
   std::pmr::unordered_map<Id, std::pmr::vector<Known>> known_{&memory_};
   std::pmr::map<std::pair<Id, ir::ExprId>, std::pmr::vector<int32_t>> strides_{&memory_};
   bool has_status_ = false;
+  bool is_unrolled_ = false;
 };
 
 // What rules see while they are lowered into the kernel.
@@ -118,11 +126,15 @@ class Emitter::Context : public LowerContext {
     return e_.value(e_.node(id_).inputs[k], at, mask_);
   }
   Lane input_where(ir::ExprId mask, int k, const Coords& at) override {
-    if (e_.reaches(mask, e_.axes_.innermost())) e_.axes_.mark_choice();
+    const size_t among = e_.node(id_).inputs.size();
+    if (e_.reaches(mask, e_.axes_.innermost())) e_.axes_.mark_choice(among);
     if (mask_ != ir::kNone) mask = e_.builder_.logical_and(mask_, mask);
     return e_.value(e_.node(id_).inputs[k], at, mask);
   }
   ir::ExprId expr(const Coord& c) override { return e_.coordinate(c); }
+  std::optional<Bounds> bounds(const Coord& c) override {
+    return bounds_of(e_.r_.axes, e_.r_.axes.normalize(c));
+  }
   ir::ExprId number(const Number& n, Dtype dtype) override {
     return e_.number(n, dtype, e_.node(id_).scalar, e_.node(id_).kernel >= 0);
   }
@@ -198,17 +210,23 @@ ir::ExprId Emitter::number(const Number& n, Dtype dtype, int scalar, bool is_fix
   return builder_.scalar_ref(param);
 }
 
-// offset: bytes.
-ir::ParamId Emitter::buffer_param(Id root, const Dim& offset, Dtype dtype, ir::Access access) {
+// offset: bytes. What is written out is found from the first place of its row.
+Emitter::Place Emitter::place_of(Id root, const Dim& offset, Dtype dtype, ir::Access access) {
   for (size_t i = 0; i < out_.operands.size(); i++) {
     const Operand& o = out_.operands[i];
     const ir::Param& param = builder_.kernel().params[i];
-    if (o.kind == Operand::Kind::buffer && o.value == root && o.dtype == dtype &&
-        (param.access == ir::Access::in) == (access == ir::Access::in) && o.offset == offset)
-      return static_cast<ir::ParamId>(i);
+    if (o.kind != Operand::Kind::buffer || o.value != root || o.dtype != dtype ||
+        (param.access == ir::Access::in) != (access == ir::Access::in))
+      continue;
+    if (o.offset == offset) return {static_cast<ir::ParamId>(i)};
+    const Dim bytes = offset - o.offset;
+    if (!is_unrolled_ || bytes.expr != 0) continue;
+    const int64_t apart = bytes.value / static_cast<int64_t>(size_of(dtype));
+    if (std::abs(apart) < kMostColumns && bytes.value % static_cast<int64_t>(size_of(dtype)) == 0)
+      return {static_cast<ir::ParamId>(i), apart};
   }
   out_.operands.push_back({Operand::Kind::buffer, root, offset, -1, {}, dtype});
-  return builder_.buffer(dtype, access);
+  return {builder_.buffer(dtype, access)};
 }
 
 // One number for views of a buffer that walk along an axis alike: the loops then step once for all.
@@ -220,15 +238,22 @@ int32_t Emitter::stride_of(Id root, ir::ExprId place, const Dim& stride) {
   return known.emplace_back(builder_.stride());
 }
 
+// From row to row of what is written out: part of the code, where addresses then need no registers.
+bool is_short_step(const Dim& stride) {
+  constexpr int64_t kMost = 4 * kMostColumns;
+  return stride != 0 && stride <= kMost && stride >= -kMost;
+}
+
 // unit: 2 for complex elements, whose parts are the elements of the buffer.
-ir::Index Emitter::index_of(Id root, const Coords& at, const Strides& strides, int64_t unit) {
+ir::Index Emitter::index_of(Id root, const Coords& at, const Strides& strides, int64_t unit,
+                            int64_t apart) {
   Walk walk;
   ir::Index index;
   auto term = [&](ir::ExprId expr, const Dim& stride) {
-    if (stride == unit) {
-      const bool pairs = unit != 1;
-      index.push_back(
-          {pairs ? builder_.mul(expr, builder_.integer(Dtype::int64, unit)) : expr, ir::kUnit});
+    const bool is_known = stride == unit || (is_unrolled_ && is_short_step(stride));
+    if (is_known && stride != 1) expr = builder_.mul(expr, builder_.integer(Dtype::int64, stride));
+    if (is_known) {
+      index.push_back({expr, ir::kUnit});
       return;
     }
     index.push_back({expr, stride_of(root, expr, stride)});
@@ -239,6 +264,7 @@ ir::Index Emitter::index_of(Id root, const Coords& at, const Strides& strides, i
     if (c.expr != ir::kNone) term(c.expr, strides[d] * unit);
   }
   for (auto [place, stride] : axes_.terms(walk)) term(place, stride);
+  if (apart != 0) index.push_back({builder_.integer(Dtype::int64, apart), ir::kUnit});
   return index;
 }
 
@@ -281,12 +307,13 @@ Lane Emitter::load(Id id, const Coords& at, ir::ExprId mask) {
     return {zero, is_complex(location.dtype) ? zero : ir::kNone};
   }
   const Dim offset = location.layout.offset + constant_offset(at, location.layout.strides);
-  const ir::ParamId param =
-      buffer_param(location.root, bytes_in(offset, location.dtype), part, ir::Access::in);
+  const auto [param, apart] =
+      place_of(location.root, bytes_in(offset, location.dtype), part, ir::Access::in);
+  const Strides& strides = location.layout.strides;
   if (!is_complex(location.dtype))
-    return {load_part(param, index_of(location.root, at, location.layout.strides, 1), part, mask),
+    return {load_part(param, index_of(location.root, at, strides, 1, apart), part, mask),
             ir::kNone};
-  ir::Index re = index_of(location.root, at, location.layout.strides, 2);
+  ir::Index re = index_of(location.root, at, strides, 2, apart);
   ir::Index im = re;
   im.push_back({builder_.integer(Dtype::int64, 1), ir::kUnit});
   return {load_part(param, std::move(re), part, mask), load_part(param, std::move(im), part, mask)};
@@ -583,11 +610,11 @@ void Emitter::store_lane(Id id, const Lane& lane, const Coords& at, const Coords
   const Strides strides = own_layout(node(id)).strides;
   const std::vector<ir::AxisId> axes = axes_.stage(r_.axes.normalize(at));
   const int64_t unit = is_complex(dtype) ? 2 : 1;
-  const ir::ParamId param =
-      buffer_param(id, bytes_in(constant_offset(target, strides), dtype), part, access);
+  const auto [param, apart] =
+      place_of(id, bytes_in(constant_offset(target, strides), dtype), part, access);
   if (update) {
     const ir::ExprId imag = unit == 1 ? ir::kNone : builder_.cast(lane.im, part);
-    ir::Update made{{false, param}, index_of(id, target, strides, unit),
+    ir::Update made{{false, param}, index_of(id, target, strides, unit, apart),
                     *update,        builder_.cast(lane.re, part),
                     ir::kNone,      imag};
     const Dim elements = node(id).node->shape.count() - constant_offset(target, strides);
@@ -598,7 +625,7 @@ void Emitter::store_lane(Id id, const Lane& lane, const Coords& at, const Coords
   auto put = [&](ir::ExprId value, ir::Index index) {
     append(axes, ir::Store{{false, param}, std::move(index), builder_.cast(value, part)});
   };
-  const ir::Index re = index_of(id, target, strides, unit);
+  const ir::Index re = index_of(id, target, strides, unit, apart);
   axes_.mark_store();
   put(lane.re, re);
   if (unit == 1) return;
@@ -622,6 +649,7 @@ void Emitter::emit_update(Id id) {
   const ScatterReduce reduce = update->reduce(view);
   std::optional<ir::Code> code;
   if (reduce != ScatterReduce::assign) code = codes[static_cast<int>(reduce)];
+  else if (is_affine(target)) axes_.mark_slice();
   store_lane(id, lane, at, target, ir::Access::inout, code);
 }
 
@@ -646,13 +674,18 @@ void Emitter::emit_stores() {
                ir::Access::out, std::nullopt);
 }
 
-EmittedKernel Emitter::emit() {
+void Emitter::emit_results() {
   if (region_.update >= 0) emit_update(region_.update);
   else emit_stores();
+}
+
+EmittedKernel Emitter::emit() {
+  emit_results();
   return finish();
 }
 
 std::optional<EmittedKernel> Emitter::emit_unrolled(const std::vector<AxisId>& axes, size_t most) {
+  is_unrolled_ = true;
   Dim places = 1;
   for (const AxisId axis : axes) places *= r_.axes.size(axis);
   for (int64_t place = 0; places > place; ++place) {
@@ -663,7 +696,7 @@ std::optional<EmittedKernel> Emitter::emit_unrolled(const std::vector<AxisId>& a
       r_.axes.fix(axis, rest - outer * size);
       rest = outer;
     }
-    emit_stores();
+    emit_results();
     const ir::Kernel& kernel = builder_.kernel();
     if (kernel.exprs.size() > most || kernel.params.size() > kMostArguments) return {};
   }

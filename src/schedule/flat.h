@@ -13,7 +13,6 @@
 
 namespace cermet::schedule {
 
-inline constexpr int64_t kManyPoints = 1 << 14;  // fewer take no time either way
 // Short rows of a kernel, so many that vectors of rows are done at once (kernel/tile_short.h).
 inline constexpr int64_t kManyRows = 64;
 inline constexpr int64_t kFewRows = 32;     // of which vectors are made beside short axes

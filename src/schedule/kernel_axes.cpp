@@ -150,8 +150,14 @@ KernelAxes::Into KernelAxes::find_into() const {
 }
 
 bool KernelAxes::is_map() const {
-  return region_.kernel < 0 && region_.contract < 0 && region_.update < 0 && row_.empty() &&
-         column_.empty() && scanned_.empty();
+  return region_.kernel < 0 && region_.contract < 0 && (region_.update < 0 || is_slice_) &&
+         row_.empty() && column_.empty() && scanned_.empty();
+}
+
+// No vectors run along so few places, nor along the few of each of several inputs.
+bool KernelAxes::is_short(const Dim& size) const {
+  const auto choices = static_cast<int64_t>(choices_);
+  return size < std::max(kShort, std::min(kMostColumns + 1, kNarrow * choices));
 }
 
 // Short axes, outer to inner, along which elements are chosen among arrays, or that are neighbours of each other
@@ -168,12 +174,14 @@ std::vector<AxisId> KernelAxes::find_across(const Into& into) const {
     });
   };
   const bool crosses = goes_on(beside);
-  if (!crosses && !has_choice_) return {};
+  if (!crosses && choices_ == 0) return {};
   const auto is_in_order = [&](const Walk& walk) { return walk.step(inner) == 1; };
-  const auto has_rows = [&](AxisId axis) { return size_with(into, axis) >= kFewRows && is_many(); };
+  const bool is_written_out = choices_ > kMostChoices;
+  const Dim most = choices_ > 0 ? kMostColumns : kMostPlaces;
   std::vector<AxisId> across;
   Dim places = 1;
-  for (; !left.empty() && size_with(into, left.back()) < kShort; left.pop_back()) {
+  const auto fits_in = [&](const Dim& size) { return is_short(size) && places * size <= most; };
+  for (; left.size() > 1 && fits_in(size_with(into, left.back())); left.pop_back()) {
     across.insert(across.begin(), left.back());
     places *= size_with(into, left.back());
   }
@@ -181,9 +189,9 @@ std::vector<AxisId> KernelAxes::find_across(const Into& into) const {
     across = {beside};
     left = {inner};
   }
-  const bool fits = !across.empty() && !left.empty() && places <= kMostPlaces &&
-                    has_rows(left.back()) &&
-                    (has_choice_ || goes_on(left.back()) || left[0] == inner);
+  const bool has_rows = size_with(into, left.back()) >= kFewRows || is_written_out;
+  const bool fits = !across.empty() && has_rows && is_many() &&
+                    (choices_ > 0 || goes_on(left.back()) || left[0] == inner);
   return fits && std::ranges::all_of(stores_, is_in_order) ? across : std::vector<AxisId>();
 }
 

@@ -44,12 +44,14 @@ class KernelAxes {
   std::vector<std::pair<ir::ExprId, Dim>> terms(const Walk& walk);
   // The last walk was a store's.
   void mark_store() { stores_.push_back(walks_.back()); }
+  // What the region updates, it updates at affine places.
+  void mark_slice() { is_slice_ = true; }
   // The kernel's axes of a stage over these coordinates (normalised), outer to inner. Notes the stage.
   std::vector<ir::AxisId> stage(const Coords& coords);
   // The innermost one of the kernel, -1.
   ir::AxisId innermost() const { return in_kernel_.empty() ? -1 : in_kernel_.back(); }
-  // What is read depends on the place along the innermost one.
-  void mark_choice() { has_choice_ = true; }
+  // Which of so many inputs is read depends on the place along the innermost one.
+  void mark_choice(size_t among) { choices_ = std::max(choices_, among); }
   // None for a scan along an axis of one element, which may lie beside another.
   void mark_scanned(const std::vector<AxisId>& axes) {
     if (!axes.empty()) scanned_ = axes;
@@ -64,6 +66,7 @@ class KernelAxes {
   int64_t most_elements(AxisId axis) const;
   bool is_map() const;
   bool is_many() const;
+  bool is_short(const Dim& size) const;
   std::vector<AxisId> find_across(const Into& into) const;
   ir::ExprId place_in_flat(size_t first, size_t last);
   bool continues(AxisId outer, AxisId inner) const;
@@ -84,7 +87,8 @@ class KernelAxes {
   std::vector<ir::AxisId> in_kernel_;                           // of each of these
   std::map<std::pair<size_t, size_t>, ir::AxisId> flat_sizes_;  // of runs of flat_
   std::vector<Walk> walks_, stores_;
-  bool has_choice_ = false;
+  size_t choices_ = 0;
+  bool is_slice_ = false;
   std::vector<std::vector<AxisId>> stages_;  // axes used by each stage
 };
 

@@ -69,6 +69,8 @@ class Maker {
       if (const std::optional<Id> sum = add_few_terms(node, *contract)) return *sum;
     if (const auto* fold = std::get_if<FoldLowering>(&node->row->lowering.value))
       if (const std::optional<Id> result = add_few_elements(node, *fold)) return *result;
+    if (const auto* move = std::get_if<MoveLowering>(&node->row->lowering.value))
+      if (const std::optional<Id> result = add_in_parts(node, *move)) return *result;
     PlanNode plan{.node = node, .inputs = {}};
     for (const NodeRef& input : node->inputs) plan.inputs.push_back(ids_.at(input.get()));
     if (node->row->effect == Effect::barrier) return add_barrier(std::move(plan));
@@ -131,6 +133,15 @@ class Maker {
     const UnboundedLaziness unbounded;
     const std::optional<array> result = fold.few_elements(
         {*node->row, node->params, inputs}, input_of_fold(ids_.at(node->inputs[0].get())));
+    if (!result) return std::nullopt;
+    return add_graph(node, *result);
+  }
+
+  std::optional<Id> add_in_parts(const NodeRef& node, const MoveLowering& move) {
+    if (kernel_ >= 0 || move.in_parts == nullptr) return std::nullopt;
+    const Arrays inputs = inputs_of(*node);
+    const UnboundedLaziness unbounded;
+    const std::optional<array> result = move.in_parts({*node->row, node->params, inputs});
     if (!result) return std::nullopt;
     return add_graph(node, *result);
   }

@@ -46,6 +46,7 @@ class RegionCutter {
   bool is_read_apart_again(Id id, const Use& use);
   bool shows_leaf(Id id);
   bool pull(Id id, const Use& use);
+  bool may_write_out(const Region& r, const Coords& at) const;
 
   // --- anchors: nodes that compute ---
   void place_anchor(Id id, bool memory);
@@ -79,6 +80,7 @@ class RegionCutter {
   bool is_wide(const Region& r, const Coords& at) const;
   int large_inputs(const PlanNode& n) const;
   bool store_fits(int into, const Coords& at);
+  int written_out(Id id, int into, const Coords& at);
   Refusal add_member(Id id, const Use& use);
   Refusal add_scan(Id id, int into, const Coords& at);
   void add_update(Id id, int own, const Coords& at);

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kMaxLargeFolds = 2 * kMaxLargeReads;  // of a region made of two
 constexpr int kMaxFoldDistance = 4;  // element-wise ops between a fold and where rows meet
+constexpr int kLongOp = 8, kMostWrittenOut = 128;  // instructions
 
 }  // namespace
 
@@ -25,12 +26,23 @@ RegionCutter::Refusal RegionCutter::try_join(Id id, int into, bool memory) {
   if (const Refusal refusal = find_one_use(id, into, stored, use)) return refusal;
   const Coords at = r_.axes.normalize(use->at);
   if (const Refusal refusal = use_refused(id, into, *use, at, stored)) return refusal;
+  const int written = use->masked ? written_out(id, into, at) : 0;
+  if (region(into).written_out + written > kMostWrittenOut) return Border::op_limit;
   const auto mark = r_.axes.mark();
   const bool alone = std::ranges::any_of(
       uses_[id], [&](const Use& other) { return r_.find(other.region) == into && other.alone; });
   const Refusal refusal = add_member(id, {into, at, use->masked, use->operand, alone});
   if (refusal) r_.axes.roll_back(mark);
+  else region(into).written_out += written;
   return refusal;
+}
+
+// Instructions that a long op adds to what is written out: too many where it is once for each of several places.
+int RegionCutter::written_out(Id id, int into, const Coords& at) {
+  const Region& r = region(into);
+  const int cost = op_cost(r_.graph, id);
+  if (!r.is_written_out() || cost < kLongOp) return 0;
+  return contains(axes_of(at), r_.axes.normalize(r.axes).back()) ? kMostWrittenOut + 1 : cost;
 }
 
 // The region's only way of wanting the value; stored: somebody else wants it, too.
@@ -128,7 +140,7 @@ RegionCutter::Refusal RegionCutter::add_member(Id id, const Use& use) {
 // rows or has no folds.
 RegionCutter::Refusal RegionCutter::add_scan(Id id, int into, const Coords& at) {
   Region& r = region(into);
-  if (r.contract >= 0 || r.update >= 0) return Border::opaque_op;
+  if (r.contract >= 0 || r.update >= 0 || r.is_written_out()) return Border::opaque_op;
   const std::vector<AxisId> scanned =
       digits_of(r_.axes.normalize(at[std::get<AxisParams>(node(id).node->params).axis]));
   if (scanned.empty()) return std::nullopt;
@@ -159,8 +171,8 @@ void RegionCutter::add_update(Id id, int own, const Coords& at) {
 RegionCutter::Refusal RegionCutter::add_contract(Id id, int into, const Coords& at) {
   Region& r = region(into);
   const std::vector<AxisId> axes = r_.axes.normalize(r.axes);
-  if (r.contract >= 0 || r.update >= 0 || !r.row_axes.empty() || !r.column_axes.empty() ||
-      !r.scan_axes.empty())
+  if (r.contract >= 0 || r.update >= 0 || r.is_written_out() || !r.row_axes.empty() ||
+      !r.column_axes.empty() || !r.scan_axes.empty())
     return Border::opaque_op;
   if (axes_of(at) != axes || !covers_once(r_.axes, at, shape(id))) return Border::layout;
   add_product(id, into, at);
@@ -186,7 +198,7 @@ void RegionCutter::add_product(Id id, int into, const Coords& at) {
 
 RegionCutter::Refusal RegionCutter::add_fold(Id id, int into, const Coords& at) {
   Region& r = region(into);
-  if (r.contract >= 0 || r.update >= 0) return Border::opaque_op;
+  if (r.contract >= 0 || r.update >= 0 || r.is_written_out()) return Border::opaque_op;
   const PlanNode& n = node(id);
   const PlanNodeView view(r_.graph, id);
   const Axes folded = n.lowering<FoldLowering>()->axes(view);
@@ -288,6 +300,7 @@ bool RegionCutter::try_merge(Id id, int a, int b) {
   const Region& ra = region(a);
   const Region& rb = region(b);
   if (ra.contract >= 0 || rb.contract >= 0 || ra.update >= 0 || rb.update >= 0) return false;
+  if (ra.is_written_out() || rb.is_written_out()) return false;
   if (ra.ops + rb.ops > max_ops_ || ra.arguments + rb.arguments > kMaxRegionArguments) return false;
   if (ra.large_folds + rb.large_folds > kMaxLargeFolds) return false;
   if (depends(a, b) || depends(b, a)) return false;

@@ -272,11 +272,16 @@ bool RegionCutter::pull(Id id, const Use& use) {
   }
   const PlanNodeView view(r_.graph, id);
   std::vector<std::pair<Id, Use>> pulled;
-  AnalysisContext context(view, [&](int k, const Coords& in, bool masked) {
+  const auto note = [&](int k, const Coords& in, bool masked) {
     pulled.emplace_back(n.inputs[k], Use{use.region, r_.axes.normalize(in), use.masked || masked,
                                          use.operand, use.alone});
-  });
+  };
+  AnalysisContext context(view, note, &r_.axes);
   n.lowering<MoveLowering>()->pull(context, view, at);
+  const auto choices = static_cast<size_t>(
+      std::ranges::count_if(pulled, [](const auto& input) { return input.second.masked; }));
+  if (choices > kMostChoices && !may_write_out(r, at)) return false;
+  r.choices = std::max(r.choices, choices);
   // Coordinates are divided, which takes several times what memory does.
   const bool divides =
       std::ranges::any_of(pulled, [](const auto& input) { return !is_affine(input.second.at); });
@@ -287,6 +292,16 @@ bool RegionCutter::pull(Id id, const Use& use) {
   for (auto& [input, wanted] : pulled) uses_[input].push_back(std::move(wanted));
   r.ops += 1;
   return true;
+}
+
+// Among many inputs, which lie side by side along the last axis.
+bool RegionCutter::may_write_out(const Region& r, const Coords& at) const {
+  const std::vector<AxisId> axes = r_.axes.normalize(r.axes);
+  const Coord whole{.terms = {{axes.empty() ? -1 : axes.back(), 1}}};
+  Dim points = 1;
+  for (const AxisId axis : axes) points *= r_.axes.size(axis);
+  return r.kernel < 0 && r.contract < 0 && r.row_axes.empty() && r.column_axes.empty() &&
+         r.scan_axes.empty() && equal({at.back()}, {whole}) && points >= kManyPoints;
 }
 
 void RegionCutter::place_anchor(Id id, bool memory) {

@@ -46,9 +46,12 @@ struct Region {
   int kernel = -1;                // of a composite that is one kernel
   std::vector<AxisId> scan_axes;  // scanned; innermost, unless there are no row and column axes
   int ops = 0;
-  int arguments = 0;       // buffers; the numbers are at most a few for each op
-  int large_reads = 0;     // large values that it reads of other regions ...
-  int large_folds = 0;     // ... and that it folds over its columns
+  int arguments = 0;    // buffers; the numbers are at most a few for each op
+  int large_reads = 0;  // large values that it reads of other regions ...
+  int large_folds = 0;  // ... and that it folds over its columns
+  size_t choices = 0;   // inputs of one op that it chooses among
+  int written_out = 0;  // instructions of long ops that are written out for it
+  bool is_written_out() const { return choices > kMostChoices; }
   std::vector<Id> after;   // values that must be made before it runs
   std::vector<int> reads;  // regions whose values it reads (normalise with Regions::find)
   Border border = Border::output;

@@ -80,6 +80,7 @@ std::vector<Row> rows() {
          input.scalars[0] = 1;
          input.scalars[1] = 3;
        }},
+      {"copied_columns", {{1}, {300}, {0}, {355}}, {}},
       {"rope",
        {{kHeads, kHalf, kCount, kHeads, kLine}},
        {kHalf, kHalf, kHeads * kLine, kLine, kHalf, kHeads * kLine, kLine, kHalf, kHeads * kLine,

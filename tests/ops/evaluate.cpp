@@ -52,6 +52,8 @@ class NodeKernel final : public LowerContext {
     return sum;
   }
 
+  std::optional<Bounds> bounds(const Coord&) override { return std::nullopt; }
+
   ir::ExprId number(const Number& n, Dtype dtype) override {
     if (n.kind <= Number::Kind::integer && !is_floating(dtype))
       return builder_.integer(dtype, n.integer);

@@ -514,10 +514,6 @@ ANY = {
         lambda x: mx.concatenate([x, x[:, ::-1], x[:, :1]], axis=1),
         lambda x: np.concatenate([x, x[:, ::-1], x[:, :1]], axis=1),
     ),
-    "concatenate_many": (
-        lambda x: mx.concatenate([x, *([x[:, ::-1], x[:, :1]] * 6)], axis=1),
-        lambda x: np.concatenate([x, *([x[:, ::-1], x[:, :1]] * 6)], axis=1),
-    ),
     "flip": (lambda x: mx.flip(x, (0, 2)), lambda x: np.flip(x, (0, 2))),
     "contiguous": (mx.contiguous, lambda x: x),
     "depends": (lambda x: mx.depends(x, [x[:1] != x[1:2], x.sum()]), lambda x: x),
