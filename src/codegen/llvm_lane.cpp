@@ -27,7 +27,9 @@ using namespace ir;
 namespace {
 
 constexpr int kTwiceCost = 16;  // ops and accesses of a body that is made twice
-constexpr int kPastCost = 11;   // ops, for each line moved, of a loop that waits for memory
+// Bytes: of shorter loops too many lines would be written in parts, which takes longer than to fetch them.
+constexpr int64_t kPastRow = 512;
+constexpr int kPastCost = 11;  // ops, for each line moved, of a loop that waits for memory
 // The processor looks some 200 instructions ahead: of a longer chain it finds too little to do at a time.
 constexpr int kLongChain = 40;
 constexpr int kVectorsAtOnce = 8;  // of 32 registers; of fewer, half as many
@@ -133,8 +135,14 @@ int64_t LaneLoop::unit_bytes(size_t unit) const {
 void LaneLoop::past_cache() {
   Value* elements = e_.elements_of(loop_);
   Values large;
-  for (const size_t unit : past_)
-    large.push_back(b_.CreateICmpSGE(elements, i64(kPastBytes / unit_bytes(unit))));
+  for (const size_t unit : past_) {
+    Value* bytes = b_.CreateMul(count_, i64(unit_bytes(unit)));
+    Value* ends = b_.CreateOr(b_.CreatePtrToInt(pointers_[unit], b_.getInt64Ty()), bytes);
+    Value* is_whole = b_.CreateICmpEQ(b_.CreateAnd(ends, i64(kLineBytes - 1)), i64(0));
+    Value* is_long = b_.CreateICmpSGE(bytes, i64(kPastRow));
+    large.push_back(b_.CreateAnd(b_.CreateICmpSGE(elements, i64(kPastBytes / unit_bytes(unit))),
+                                 b_.CreateOr(is_whole, is_long)));
+  }
   Value* start = b_.CreatePtrToInt(pointers_[past_[0]], b_.getInt64Ty());
   Value* before = b_.CreateAnd(b_.CreateNeg(start), i64(kLineBytes - 1));
   before =

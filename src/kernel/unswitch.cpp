@@ -5,6 +5,7 @@
 // limit to their number.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "kernel/passes.h"
@@ -15,8 +16,9 @@ namespace cermet::ir {
 
 namespace {
 
-constexpr int kMostLoops = 8;            // made of one
-constexpr size_t kMostExpressions = 96;  // of a loop that is divided
+constexpr int kMostLoops = 8;           // made of one
+constexpr size_t kMostRepeated = 96;    // expressions that are in both loops made of one
+constexpr size_t kMostLookedAt = 1024;  // of a loop
 
 class Unswitcher {
  public:
@@ -90,7 +92,39 @@ class Unswitcher {
       else if (!std::holds_alternative<Store>(stmt)) return {};
     }
     for (const Stmt& stmt : loop.body) for_each_expr(stmt, [&](ExprId id) { look(id, scope); });
-    return scope.seen.size() <= kMostExpressions ? scope.found : Choice{};
+    if (scope.found.condition == kNone || scope.seen.size() > kMostLookedAt) return {};
+    const size_t both = size_of(loop, scope.found, true) + size_of(loop, scope.found, false);
+    return both <= scope.seen.size() + kMostRepeated ? scope.found : Choice{};
+  }
+
+  // The expressions of a loop where it is known how the choice falls out.
+  size_t size_of(const For& loop, const Choice& choice, bool which) const {
+    std::set<ExprId> seen;
+    std::vector<ExprId> stack;
+    for (const Stmt& stmt : loop.body) for_each_expr(stmt, [&](ExprId id) { stack.push_back(id); });
+    while (!stack.empty()) {
+      const ExprId id = stack.back();
+      stack.pop_back();
+      if (!seen.insert(id).second) continue;
+      const Expr& e = to_[id];
+      const std::optional<bool> truth = e.kind == ExprKind::op && e.code == Code::select
+                                            ? truth_of(e.operands[0], choice, which)
+                                            : std::nullopt;
+      if (truth) stack.push_back(e.operands[*truth ? 1 : 2]);
+      else for_each_operand(e, [&](ExprId operand) { stack.push_back(operand); });
+    }
+    return seen.size();
+  }
+
+  std::optional<bool> truth_of(ExprId id, const Choice& choice, bool which) const {
+    const std::vector<ExprId> parts = conjuncts_of(id);
+    size_t known = 0;
+    for (const ExprId part : parts) {
+      if (part != choice.condition && part != choice.opposite) continue;
+      if ((part == choice.condition) != which) return false;
+      ++known;
+    }
+    return known == parts.size() ? std::optional(true) : std::nullopt;
   }
 
   struct Scope {
@@ -142,7 +176,7 @@ class Unswitcher {
 
   // Outer selects come first: deciding one may leave the inner ones out.
   void look(ExprId id, Scope& scope) {
-    if (scope.seen.size() > kMostExpressions || !scope.seen.insert(id).second) return;
+    if (scope.seen.size() > kMostLookedAt || !scope.seen.insert(id).second) return;
     const Expr e = to_[id];
     if (e.kind == ExprKind::op && e.code == Code::select) {
       for (const ExprId condition : conjuncts_of(e.operands[0])) {
