@@ -28,7 +28,7 @@ namespace {
 
 constexpr int kTwiceCost = 16;  // ops and accesses of a body that is made twice
 // Bytes: of shorter loops too many lines would be written in parts, which takes longer than to fetch them.
-constexpr int64_t kPastRow = 512;
+constexpr int64_t kPastRow = 2048;
 constexpr int kPastCost = 11;  // ops, for each line moved, of a loop that waits for memory
 // The processor looks some 200 instructions ahead: of a longer chain it finds too little to do at a time.
 constexpr int kLongChain = 40;
@@ -405,7 +405,8 @@ void LaneLoop::copy_in(Value* full, Value* active, Value* count, Values& scratch
     redirected.push_back(b_.CreateGEP(type, scratch.back(), b_.CreateNeg(full)));
   }
   const auto loaded = [](const UnitAccess& unit) { return unit.loaded; };
-  copy(loaded, active, count, [&](size_t i, llvm::Type* vector, const Piece& piece) {
+  const auto pieces = i64(at_once_);
+  copy(loaded, active, count, pieces, [&](size_t i, llvm::Type* vector, const Piece& piece) {
     const Dtype dtype = e_.dtype_of(analysis_.units()[i].buffer);
     Value* from = element(dtype, element(dtype, pointers_[i], full), piece.first);
     b_.CreateAlignedStore(e_.load_first(vector, from, piece.active, piece.count),
@@ -439,12 +440,24 @@ void LaneLoop::copy_out(const Values& scratch, Value* full, Value* to, llvm::Bas
   Value* rest = b_.CreateSub(to, full);
   b_.CreateCondBr(b_.CreateICmpSGT(rest, i64(0)), copies, exit);
   b_.SetInsertPoint(copies);
-  copy(stored, nullptr, rest, [&](size_t i, llvm::Type* vector, const Piece& piece) {
+  // Masked stores take many times as long as others, and those of nothing longest.
+  const int each = width_ / at_once_;
+  Value* pieces = b_.CreateUDiv(b_.CreateAdd(rest, i64(each - 1)), i64(each));
+  copy(stored, nullptr, rest, pieces, [&](size_t i, llvm::Type* vector, const Piece& piece) {
     const Dtype dtype = e_.dtype_of(analysis_.units()[i].buffer);
     Value* made =
         b_.CreateAlignedLoad(vector, element(dtype, scratch[i], piece.first), align_of(vector));
-    e_.store_first(made, element(dtype, element(dtype, pointers_[i], full), piece.first),
-                   piece.active, piece.count);
+    Value* place = element(dtype, element(dtype, pointers_[i], full), piece.first);
+    if (at_once_ == 1) return e_.store_first(made, place, piece.active, piece.count);
+    llvm::BasicBlock *whole = e_.block("whole"), *part = e_.block("part"), *next = e_.block("next");
+    b_.CreateCondBr(b_.CreateICmpSGE(piece.count, i64(width_of(made))), whole, part);
+    b_.SetInsertPoint(whole);
+    b_.CreateAlignedStore(made, place, element_align(vector));
+    b_.CreateBr(next);
+    b_.SetInsertPoint(part);
+    e_.store_first(made, place, piece.active, piece.count);
+    b_.CreateBr(next);
+    b_.SetInsertPoint(next);
   });
   Value* active = saved_.empty() ? nullptr : first_lanes(rest);
   size_t at = 0;
@@ -466,7 +479,8 @@ llvm::Align LaneLoop::align_of(llvm::Type* piece) {
 // of(the number of the access, its type, the piece) for the accesses that are wanted: several vectors are
 // copied by a loop, as their code takes longer to make than it ever runs.
 template <typename Wanted, typename Of>
-void LaneLoop::copy(const Wanted& wanted, Value* active, Value* count, const Of& of) {
+void LaneLoop::copy(const Wanted& wanted, Value* active, Value* count, Value* pieces,
+                    const Of& of) {
   bool masked = ops_.features().x86 && !ops_.features().avx512;
   for (const UnitAccess& unit : analysis_.units())
     masked &= !wanted(unit) || e_.masked_is_native(e_.memory_type(unit.buffer));
@@ -478,7 +492,7 @@ void LaneLoop::copy(const Wanted& wanted, Value* active, Value* count, const Of&
   if (at_once_ == 1 || !masked)
     return all({i64(0), active == nullptr ? first_lanes(count) : active, count}, width_);
   const int width = width_ / at_once_;
-  ops_.loop(i64(at_once_), [&](Value* number) {
+  ops_.loop(pieces, [&](Value* number) {
     Value* first = b_.CreateMul(number, i64(width));
     Value* here = b_.CreateSub(count, first);
     all({first, first_lanes(here, width), here}, width);

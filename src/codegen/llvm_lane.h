@@ -88,7 +88,7 @@ class LaneLoop {
   static llvm::Align align_of(llvm::Type* piece);
 
   template <typename Wanted, typename Of>
-  void copy(const Wanted& wanted, Value* active, Value* count, const Of& of);
+  void copy(const Wanted& wanted, Value* active, Value* count, Value* pieces, const Of& of);
 
   // --- Folds.
 

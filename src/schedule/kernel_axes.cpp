@@ -161,7 +161,7 @@ bool KernelAxes::is_short(const Dim& size) const {
 }
 
 // Short axes, outer to inner, along which elements are chosen among arrays, or that are neighbours of each other
-// where those of the axis beside lie in order: within short rows, or one of short columns.
+// where those of the axis beside lie in order: within short rows, or parts of rows, or one of short columns.
 std::vector<AxisId> KernelAxes::find_across(const Into& into) const {
   std::vector<AxisId> left;
   for (AxisId axis : axes_)
@@ -174,7 +174,12 @@ std::vector<AxisId> KernelAxes::find_across(const Into& into) const {
     });
   };
   const bool crosses = goes_on(beside);
-  if (!crosses && choices_ == 0) return {};
+  // Out of longer rows: no vector runs on from one to the next.
+  const bool is_cut = std::ranges::any_of(walks_, [&](const Walk& walk) {
+    return walk.step(inner) == 1 && walk.step(beside) != 0 &&
+           walk.step(beside) != size_with(into, inner);
+  });
+  if (!crosses && choices_ == 0 && !is_cut) return {};
   const auto is_in_order = [&](const Walk& walk) { return walk.step(inner) == 1; };
   const bool is_written_out = choices_ > kMostChoices;
   const Dim most = choices_ > 0 ? kMostColumns : kMostPlaces;
@@ -191,7 +196,7 @@ std::vector<AxisId> KernelAxes::find_across(const Into& into) const {
   }
   const bool has_rows = size_with(into, left.back()) >= kFewRows || is_written_out;
   const bool fits = !across.empty() && has_rows && is_many() &&
-                    (choices_ > 0 || goes_on(left.back()) || left[0] == inner);
+                    (choices_ > 0 || is_cut || goes_on(left.back()) || left[0] == inner);
   return fits && std::ranges::all_of(stores_, is_in_order) ? across : std::vector<AxisId>();
 }
 

@@ -406,3 +406,22 @@ def test_a_group_is_normalised_by_vectors_over_its_short_axis():
     ) / (2 * h)
     slope = (np.array(gradient).astype(np.float64) * step).sum()
     assert abs(slope - difference) <= 1e-4 * np.abs(np.array(gradient) * step).sum()
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16, mx.float64, mx.int8], ids=str)
+def test_rows_of_large_arrays(dtype):
+    """Rows that end inside vectors and cache lines, of arrays that no cache holds: cut, joined."""
+    bytes_each = 40 << 20
+    for width in (5, 17, 30, 33, 62, 100, 600):
+        rows = bytes_each // (width * dtype.size)
+        x = make_array(0, (rows, width + 3), dtype)
+        numbers = to_numpy(x)[:, 1 : 1 + width]
+        cut = x[:, 1 : 1 + width]
+        assert np.array_equal(to_numpy(mx.abs(cut)), numbers), width
+        half = width // 2
+        joined = mx.concatenate([cut[:, half:], mx.abs(cut[:, :half])], -1)
+        want = np.concatenate([numbers[:, half:], numbers[:, :half]], -1)
+        assert np.array_equal(to_numpy(joined), want), width
+        if dtype in (mx.float32, mx.bfloat16):  # several vectors at once
+            whole = to_numpy(mx.exp(-mx.contiguous(cut)))
+            assert np.array_equal(to_numpy(mx.exp(-cut)), whole), width
