@@ -257,7 +257,12 @@ STEPS = {
     "slice": moved(lambda lib, x: x[:, 1::2]),
     "slice_update": slice_update_step,
     "pad": of_one(pad),
-    "concatenate": of_one(lambda lib, x, y: lib.xp.concatenate([x, y], 1), 2, (SIDE, SIDE // 2)),
+    "concatenate": {
+        "": of_one(lambda lib, x, y: lib.xp.concatenate([x, y], 1), 2, (SIDE, SIDE // 2)),
+        " of many": of_one(
+            lambda lib, *parts: lib.xp.concatenate(parts, 0), 16, (SIDE // 16, SIDE)
+        ),
+    },
     "flip": moved(flip),
     "contiguous": moved(lambda lib, x: x[:, :-1]),
     "diagonal": moved(diagonal),
@@ -282,7 +287,8 @@ SCANS = {" of rows": along(1)}
 def steps_of(row):
     """{what the case's name says beside the op's: step}"""
     if row["name"] in STEPS:
-        return {"": STEPS[row["name"]]}
+        steps = STEPS[row["name"]]
+        return steps if isinstance(steps, dict) else {"": steps}
     if row["lowering"] == "scan":
         return SCANS
     if row["lowering"] == "fold":

@@ -758,14 +758,17 @@ EmittedKernel emit_region(Regions& regions, int region) {
   Emitter trial(regions, region, {});
   EmittedKernel plain = trial.emit();
   Collapse collapse = trial.find_collapse(true);
-  if (!collapse.across.empty()) {
+  constexpr int kFewOps = 128;  // written out although its places share nothing
+  Dim ops = regions.regions[region].ops;
+  for (const AxisId axis : collapse.across) ops *= regions.axes.size(axis);
+  if (!collapse.across.empty() && (collapse.is_shared || ops <= kFewOps)) {
     // As many as choices among arrays take, and some more: beyond, it takes long to compile.
     constexpr size_t kSomeExpressions = 320;
     const size_t most = std::max(kSomeExpressions, 2 * plain.ir->exprs.size());
     if (auto unrolled = unrolled_region(regions, region, collapse, most))
       return *std::move(unrolled);
-    if (collapse.across.size() > 1) collapse = trial.find_collapse(false);
   }
+  if (collapse.across.size() > 1) collapse = trial.find_collapse(false);
   if (collapse.into.empty() && collapse.across.empty()) return plain;
   return Emitter(regions, region, std::move(collapse)).emit();
 }

@@ -162,11 +162,12 @@ bool KernelAxes::is_short(const Dim& size) const {
 
 // Short axes, outer to inner, along which elements are chosen among arrays, or that are neighbours of each other
 // where those of the axis beside lie in order: within short rows, or parts of rows, or one of short columns.
-std::vector<AxisId> KernelAxes::find_across(const Into& into) const {
+void KernelAxes::find_across(Collapse& found) const {
+  const Into& into = found.into;
   std::vector<AxisId> left;
   for (AxisId axis : axes_)
     if (!into.contains(axis)) left.push_back(axis);
-  if (!is_map() || stores_.empty() || left.size() < 2) return {};
+  if (!is_map() || stores_.empty() || left.size() < 2) return;
   const AxisId inner = left.back(), beside = left[left.size() - 2];
   const auto goes_on = [&](AxisId axis) {
     return std::ranges::any_of(walks_, [&](const Walk& walk) {
@@ -179,7 +180,7 @@ std::vector<AxisId> KernelAxes::find_across(const Into& into) const {
     return walk.step(inner) == 1 && walk.step(beside) != 0 &&
            walk.step(beside) != size_with(into, inner);
   });
-  if (!crosses && choices_ == 0 && !is_cut) return {};
+  if (!crosses && choices_ == 0 && !is_cut) return;
   const auto is_in_order = [&](const Walk& walk) { return walk.step(inner) == 1; };
   const bool is_written_out = choices_ > kMostChoices;
   const Dim most = choices_ > 0 ? kMostColumns : kMostPlaces;
@@ -197,7 +198,9 @@ std::vector<AxisId> KernelAxes::find_across(const Into& into) const {
   const bool has_rows = size_with(into, left.back()) >= kFewRows || is_written_out;
   const bool fits = !across.empty() && has_rows && is_many() &&
                     (choices_ > 0 || is_cut || goes_on(left.back()) || left[0] == inner);
-  return fits && std::ranges::all_of(stores_, is_in_order) ? across : std::vector<AxisId>();
+  if (!fits || !std::ranges::all_of(stores_, is_in_order)) return;
+  found.across = std::move(across);
+  found.is_shared = crosses || choices_ > 0;
 }
 
 std::vector<FlatAxis> KernelAxes::flat_axes(const Into& into) const {
@@ -209,7 +212,7 @@ std::vector<FlatAxis> KernelAxes::flat_axes(const Into& into) const {
 
 Collapse KernelAxes::find_collapse(bool may_cross) const {
   Collapse found{find_into()};
-  if (may_cross) found.across = find_across(found.into);
+  if (may_cross) find_across(found);
   if (found.across.empty()) found.flat = flat_axes(found.into);
   // The next axis may itself be walked as part of the one after it.
   const auto is_outer = [&](AxisId axis) {

@@ -20,6 +20,7 @@ struct Collapse {
   std::vector<FlatAxis> flat = {};  // none, or at least two; outer to inner
   // Short ones of an element-wise kernel that no vector runs along, outer to inner.
   std::vector<AxisId> across = {};
+  bool is_shared = false;  // places along these have more in common than the rows that they are in
 };
 
 class KernelAxes {
@@ -67,7 +68,7 @@ class KernelAxes {
   bool is_map() const;
   bool is_many() const;
   bool is_short(const Dim& size) const;
-  std::vector<AxisId> find_across(const Into& into) const;
+  void find_across(Collapse& found) const;
   ir::ExprId place_in_flat(size_t first, size_t last);
   bool continues(AxisId outer, AxisId inner) const;
   Into find_into() const;
