@@ -28,7 +28,7 @@ namespace {
 
 constexpr int kTwiceCost = 16;  // ops and accesses of a body that is made twice
 // Bytes: of shorter loops too many lines would be written in parts, which takes longer than to fetch them.
-constexpr int64_t kPastRow = 2048;
+constexpr int64_t kPastRow = 1024;
 constexpr int kPastCost = 11;  // ops, for each line moved, of a loop that waits for memory
 // The processor looks some 200 instructions ahead: of a longer chain it finds too little to do at a time.
 constexpr int kLongChain = 40;
@@ -135,13 +135,18 @@ int64_t LaneLoop::unit_bytes(size_t unit) const {
 void LaneLoop::past_cache() {
   Value* elements = e_.elements_of(loop_);
   Values large;
+  const std::optional<int64_t> most = e_.most_trips(loop_);
   for (const size_t unit : past_) {
-    Value* bytes = b_.CreateMul(count_, i64(unit_bytes(unit)));
-    Value* ends = b_.CreateOr(b_.CreatePtrToInt(pointers_[unit], b_.getInt64Ty()), bytes);
-    Value* is_whole = b_.CreateICmpEQ(b_.CreateAnd(ends, i64(kLineBytes - 1)), i64(0));
-    Value* is_long = b_.CreateICmpSGE(bytes, i64(kPastRow));
-    large.push_back(b_.CreateAnd(b_.CreateICmpSGE(elements, i64(kPastBytes / unit_bytes(unit))),
-                                 b_.CreateOr(is_whole, is_long)));
+    const int64_t bytes = unit_bytes(unit);
+    Value* in_lines = b_.CreateICmpSGE(count_, i64(kPastRow / bytes));
+    if (!most || *most > kPastRow / bytes) {  // blocks are not rows of their own
+      Value* end = element(e_.dtype_of(analysis_.units()[unit].buffer), pointers_[unit], count_);
+      Value* ends = b_.CreateOr(b_.CreatePtrToInt(pointers_[unit], b_.getInt64Ty()),
+                                b_.CreatePtrToInt(end, b_.getInt64Ty()));
+      Value* rest = b_.CreateAnd(ends, i64(kLineBytes - 1));
+      in_lines = b_.CreateOr(in_lines, b_.CreateICmpEQ(rest, i64(0)));
+    }
+    large.push_back(b_.CreateAnd(b_.CreateICmpSGE(elements, i64(kPastBytes / bytes)), in_lines));
   }
   Value* start = b_.CreatePtrToInt(pointers_[past_[0]], b_.getInt64Ty());
   Value* before = b_.CreateAnd(b_.CreateNeg(start), i64(kLineBytes - 1));
