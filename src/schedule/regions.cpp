@@ -300,6 +300,10 @@ bool RegionCutter::may_write_out(const Region& r, const Coords& at) const {
   const Coord whole{.terms = {{axes.empty() ? -1 : axes.back(), 1}}};
   Dim points = 1;
   for (const AxisId axis : axes) points *= r_.axes.size(axis);
+  if (r.update >= 0) {  // at computed places each choice is made point by point
+    const auto* update = node(r.update).lowering<UpdateLowering>();
+    if (update->slice == nullptr || !update->slice(PlanNodeView(r_.graph, r.update))) return false;
+  }
   return r.kernel < 0 && r.contract < 0 && r.row_axes.empty() && r.column_axes.empty() &&
          r.scan_axes.empty() && equal({at.back()}, {whole}) && points >= kManyPoints;
 }

@@ -178,3 +178,19 @@ def test_parts_that_lie_otherwise(rows):
         ours[:, :, start:stop] = ours[:, :, source : source + stop - start] * 2
         want[:, :, start:stop] = want[:, :, source : source + stop - start] * 2
         assert np.array_equal(np.array(ours), want), (start, stop, source)
+
+
+def test_many_columns_are_added_at_places():
+    """They are made before the update, which would choose among them for each element."""
+    random = np.random.default_rng(13)
+    columns = [random.integers(0, 9, 3000).astype(np.float32) for _ in range(16)]
+    places = random.integers(0, 50, 3000)
+
+    def added(columns, places):
+        return mx.zeros((50, 16)).at[places].add(mx.stack(columns, -1))
+
+    inputs = [mx.array(c) for c in columns], mx.array(places)
+    want = np.zeros((50, 16), np.float32)
+    np.add.at(want, places, np.stack(columns, -1))
+    assert np.array_equal(np.array(added(*inputs)), want)
+    assert all(k.ir.count("mask") <= 8 for k in mx.explain(added, *inputs).kernels)
