@@ -129,6 +129,7 @@ FAMILIES = (
     "reductions",
     "scans",
     "short_rows",
+    "array_programs",
     "gemm",
     "matvec",
     "attention",
