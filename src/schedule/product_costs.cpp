@@ -22,7 +22,7 @@ using ir::Scheme;
 #define CERMET_PANEL_WORK(X)                                                                       \
   X(add) X(call) X(end) X(end_row) X(end_turned) X(ends_4) X(ends_8) X(groups_4) X(groups_8)       \
   X(pack_across) X(pack_along) X(pack_unit) X(read_l2) X(read_l3) X(rest_4) X(rest_8) X(sums_l2)   \
-  X(sums_l3) X(sweep) X(tile_k_4) X(tile_k_8)
+  X(sums_l3) X(sweep) X(sweep_l3) X(tile_k_4) X(tile_k_8)
 // clang-format on
 
 // Counts, or in the table microseconds of each.
@@ -206,16 +206,18 @@ PanelWork panel_work(Scheme scheme, const CostShape& s) {
   (turned ? work.end_turned : work.end) = ending * r * n;
   (few_along ? work.pack_along : work.pack_across) = packing * rows * k;
   if (along) {
-    const double groups = p * static_cast<double>(up(many, four ? 4 : 3)) * share;
+    const double groups = p * static_cast<double>(up(many, s.narrow ? 2 : four ? 4 : 3)) * share;
     (four ? work.groups_4 : work.groups_8) = groups * units;
     (four ? work.ends_4 : work.ends_8) = groups * static_cast<double>(up(s.k, kPiece));
   } else {
-    const int64_t tile = four ? 64 : 32;
+    const int64_t tile = s.narrow ? 16 : four ? 64 : 32;
     const int64_t whole = many / tile;
     (four ? work.tile_k_4 : work.tile_k_8) = share * p * static_cast<double>(whole) * k;
     (four ? work.rest_4 : work.rest_8) =
         share * p * static_cast<double>(up(many % tile, kUnit)) * units;
     work.sweep = share * p * units * static_cast<double>(up(many, width));
+    // Processors with narrow vectors follow short rows badly.
+    if (s.narrow && s.bytes() > kL3) work.sweep_l3 = work.sweep;
     work.add = static_cast<double>(pieces - 1) * r * n;
   }
   const double sums = rows * static_cast<double>(up(many, 64) * 64 * pieces);

@@ -8,6 +8,8 @@
 //          for: C is loaded and stored once for all of them.
 // panel_k  lanes along k. Sums of all rows and some columns, added up at the end: of a single row over
 //          the whole depth, else over a part of it, of which A stays in L1, for some groups of columns.
+// Sixteen registers hold the sums of four rows of A and two vectors or columns, which load less for a product than
+// eight and one: eight rows go by halves, and the second one finds the matrix in L1.
 // bfloat16 is multiplied in pairs of k by a dot instruction: as they lie there, or of two rows, interleaved.
 #include <fmt/format.h>
 #include <llvm/IR/IntrinsicsX86.h>
@@ -21,12 +23,12 @@ namespace cermet::codegen {
 namespace {
 
 constexpr int64_t kLineBytes = 64;
-constexpr int64_t kDepth = ir::kPanelDepth, kColumns = ir::kPanelColumns;
+constexpr int64_t kColumns = ir::kPanelColumns;
+constexpr int64_t kFour = 4;           // rows of A
 constexpr int kIntoL2 = 2;             // locality of a prefetch: L1 fetches too little at a time
 constexpr int64_t kBytesAhead = 8192;  // of a stream of columns, at least
 constexpr int64_t kPart = 512;         // of k, along which A stays in L1 for
 constexpr int64_t kGroups = 4;         // groups of columns
-constexpr int64_t kWhole = int64_t{1} << 30;
 
 class PanelCode {
  public:
@@ -63,8 +65,8 @@ class PanelCode {
       row_along_k();
       return;
     }
-    const int64_t width = (many_ ? kGroups : 1) * group();
-    const int64_t part = !many_ ? kWhole : given_ == dtype_ ? kPart : 2 * kPart;
+    const int64_t width = kGroups * group();
+    const int64_t part = given_ == dtype_ ? kPart : 2 * kPart;
     f_.loop(f_.argument(3), width, {}, [&](Value* first, const MicroValues&) -> MicroValues {
       Value* count = at_most(b_.CreateSub(f_.argument(3), first), width);
       Value* following = b_.CreateMul(b_.CreateAdd(first, f_.word(width)), stride());
@@ -73,7 +75,9 @@ class PanelCode {
       f_.loop(depths, part, next, [&](Value* k, const MicroValues& fetched) {
         Value* depth = at_most(b_.CreateSub(f_.argument(4), k), part);
         return f_.loop(count, group(), fetched, [&](Value* j, const MicroValues& in) {
-          return dots(b_.CreateAdd(first, j), k, depth, in);
+          MicroValues out = in;
+          for (const Rows of : parts()) out = dots(of, b_.CreateAdd(first, j), k, depth, out);
+          return out;
         });
       });
       return {};
@@ -83,19 +87,29 @@ class PanelCode {
  private:
   using Value = llvm::Value;
 
-  bool is_four() const { return rows_ == 4; }
+  // Rows of A that are multiplied together: what registers hold of their sums is a tile.
+  struct Rows {
+    int64_t first, count;
+  };
+  Rows all() const { return {0, rows_}; }
+  std::vector<Rows> parts() const {
+    if (many_) return {all()};
+    std::vector<Rows> parts;
+    for (int64_t i = 0; i < rows_; i += kFour) parts.push_back({i, kFour});
+    return parts;
+  }
   // As many as 32 (16) registers hold beside a row of the matrix.
-  int64_t tile_vectors() const { return (many_ ? 2 : 1) * (is_four() ? 2 : 1); }
+  int64_t tile_vectors() const { return many_ && rows_ == kFour ? 4 : 2; }
   // Along k a single row of A takes the matrix in one stream: where its columns are short, processors do not
   // keep up with several side by side, though these would share A.
   bool streams() const { return rows_ == 1; }
-  // Rows of the matrix along n for a single row of A: the longer the work for a line, the more share C.
-  int64_t together() const { return given_ != dtype_ ? 8 : 4; }
   // Of vector v of row i from the beginning of a tile.
   int64_t in_c(int64_t i, int64_t v) const {
     const int64_t j = v * lanes_;
     return j / kColumns * rows_ * kColumns + i * kColumns + j % kColumns;
   }
+  // Rows of the matrix along n for a single row of A: the longer the work for a line, the more share C.
+  int64_t together() const { return given_ != dtype_ ? 8 : 4; }
 
   // Of k along n. Rows of a block often share their sets of the L1 cache, so that they are few, unless C
   // costs more: its lines are read and written for each block.
@@ -212,10 +226,14 @@ class PanelCode {
       Value* steps = at_most(b_.CreateSub(f_.argument(4), k), block());
       MicroValues next = {matrix(rows, b_.CreateMul(stride(), f_.word(block()))), f_.word(0)};
       next = f_.loop(whole, width, next, [&](Value* j, const MicroValues& fetched) {
-        return tile(j, a, rows, steps, width / lanes_, nullptr, fetched);
+        MicroValues out = fetched;
+        for (const Rows part : parts())
+          out = tile(part, j, a, rows, steps, width / lanes_, nullptr, out);
+        return out;
       });
       f_.loop(rest, at_once(), next, [&](Value* j, const MicroValues& fetched) {
-        return tile(b_.CreateAdd(whole, j), a, rows, steps, pair(), b_.CreateSub(rest, j), fetched);
+        return tile(all(), b_.CreateAdd(whole, j), a, rows, steps, pair(), b_.CreateSub(rest, j),
+                    fetched);
       });
       return {};
     });
@@ -316,36 +334,38 @@ class PanelCode {
 
   // Columns j .. of `vectors` vectors (of the first `count`) over a block of k. `fetched`: a row of the next
   // block, and how much of it has been asked for; gives how far it is then.
-  MicroValues tile(Value* j, Value* a, Value* rows, Value* steps, int64_t vectors, Value* count,
-                   const MicroValues& fetched) {
-    Value* c = place(j);
-    MicroValues carried = {a, matrix(rows, j), fetched[0], fetched[1]};
+  MicroValues tile(Rows of, Value* j, Value* a, Value* rows, Value* steps, int64_t vectors,
+                   Value* count, const MicroValues& fetched) {
+    Value* begin = place(j);
+    MicroValues c;
+    for (int64_t i = of.first; i < of.first + of.count; ++i)
+      for (int64_t v = 0; v < vectors; ++v) c.push_back(f_.at(begin, in_c(i, v)));
+    MicroValues carried = {in_a(a, f_.word(of.first * unit_)), matrix(rows, j), fetched[0],
+                           fetched[1]};
     const size_t first = carried.size();
-    for (int64_t i = 0; i < rows_; ++i)
-      for (int64_t v = 0; v < vectors; ++v)
-        carried.push_back(f_.load(f_.vector(lanes_), f_.at(c, in_c(i, v))));
+    for (Value* at : c) carried.push_back(f_.load(f_.vector(lanes_), at));
     Value* whole = b_.CreateAnd(steps, f_.word(-pair()));
     MicroValues sums = f_.loop(whole, pair(), carried, [&](Value*, const MicroValues& in) {
-      return step(in, vectors, count, pair());
+      return step(of, in, vectors, count, pair());
     });
     if (pairs_)
-      sums = f_.loop(b_.CreateSub(steps, whole), 1, sums,
-                     [&](Value*, const MicroValues& in) { return step(in, vectors, count, 1); });
-    for (int64_t s = 0; s < rows_ * vectors; ++s)
-      f_.store(sums[first + static_cast<size_t>(s)], f_.at(c, in_c(s / vectors, s % vectors)));
+      sums = f_.loop(b_.CreateSub(steps, whole), 1, sums, [&](Value*, const MicroValues& in) {
+        return step(of, in, vectors, count, 1);
+      });
+    for (size_t s = 0; s < c.size(); ++s) f_.store(sums[first + s], c[s]);
     return {sums[2], sums[3]};
   }
 
-  // `taken` rows of the matrix.
-  MicroValues step(const MicroValues& in, int64_t vectors, Value* count, int64_t taken) {
+  // `taken` rows of the matrix, which are asked for with the first rows of A.
+  MicroValues step(Rows of, const MicroValues& in, int64_t vectors, Value* count, int64_t taken) {
     Value* following = b_.CreateMul(stride(), f_.word(taken));
     MicroValues out = {in_a(in[0], f_.word(taken)), matrix(in[1], following), in[2], in[3]};
     MicroValues columns;
     for (int64_t v = 0; v < vectors; v += pair())
       columns.append(columns_of(matrix(in[1], f_.word(v * lanes_)), taken, count));
-    if (prefetch_)
+    if (prefetch_ && of.first == 0)
       std::tie(out[2], out[3]) = fetch(in[2], in[3], taken * vectors * lanes_, f_.argument(3));
-    for (int64_t i = 0; i < rows_; ++i) {
+    for (int64_t i = 0; i < of.count; ++i) {
       Value* one = factor(in_a(in[0], f_.word(i * unit_)), taken);
       for (Value* column : columns) out.push_back(product(one, column, in[out.size()]));
     }
@@ -371,7 +391,7 @@ class PanelCode {
 
   int64_t group() const {
     if (streams()) return 1;
-    return many_ && is_four() ? 4 : many_ ? 3 : is_four() ? 2 : 1;
+    return !many_ ? 2 : rows_ == kFour ? 4 : 3;
   }
 
   // One column after another; where they are short, adding up the lanes of each would take most of the time.
@@ -383,7 +403,7 @@ class PanelCode {
     f_.loop(whole, lanes_, {}, [&](Value* first, const MicroValues&) -> MicroValues {
       f_.loop(f_.word(lanes_), 1, {}, [&](Value* j, const MicroValues&) -> MicroValues {
         const MicroValues column = {b_.CreateAdd(first, j)};
-        const MicroValues sums = sums_of(column, f_.word(0), f_.argument(4), {});
+        const MicroValues sums = sums_of(all(), column, f_.word(0), f_.argument(4), {});
         f_.store(sums[place_of_sums()], b_.CreateGEP(type, kept, j));
         return {};
       });
@@ -397,7 +417,7 @@ class PanelCode {
       return {};
     });
     f_.loop(b_.CreateSub(columns, whole), 1, {}, [&](Value* j, const MicroValues&) -> MicroValues {
-      dots(b_.CreateAdd(whole, j), f_.word(0), f_.argument(4), {});
+      dots(all(), b_.CreateAdd(whole, j), f_.word(0), f_.argument(4), {});
       return {};
     });
   }
@@ -434,26 +454,27 @@ class PanelCode {
   }
 
   // Columns j .. of a group over `depth` of k, from `begin` on. `fetched`: see tile; of a single row empty.
-  MicroValues dots(Value* j, Value* begin, Value* depth, const MicroValues& fetched) {
+  MicroValues dots(Rows of, Value* j, Value* begin, Value* depth, const MicroValues& fetched) {
     MicroValues columns;
     Value* last = b_.CreateSub(f_.argument(3), f_.word(1));
     for (int64_t v = 0; v < group(); ++v)
       columns.push_back(
           b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(j, f_.word(v)), last));
-    const MicroValues carried = sums_of(columns, begin, depth, fetched);
-    store_sums(columns, b_.CreateOr(begin, f_.argument(6)), carried);
+    const MicroValues carried = sums_of(of, columns, begin, depth, fetched);
+    store_sums(of, columns, b_.CreateOr(begin, f_.argument(6)), carried);
     return {carried.begin(), carried.begin() + fetched.size()};
   }
 
   // What is carried at the end.
-  MicroValues sums_of(const MicroValues& columns, Value* begin, Value* depth,
+  MicroValues sums_of(Rows of, const MicroValues& columns, Value* begin, Value* depth,
                       const MicroValues& fetched) {
     MicroValues carried = fetched;
-    carried.push_back(in_a(f_.argument(1), b_.CreateMul(begin, f_.word(rows_))));
+    Value* skipped = b_.CreateMul(begin, f_.word(rows_));
+    carried.push_back(in_a(f_.argument(1), b_.CreateAdd(skipped, f_.word(of.first * unit_))));
     for (Value* column : columns)
       carried.push_back(
           matrix(f_.argument(2), b_.CreateAdd(begin, b_.CreateMul(column, stride()))));
-    carried.append(columns.size() * rows_ * chains(),
+    carried.append(columns.size() * of.count * chains(),
                    llvm::Constant::getNullValue(f_.vector(lanes_)));
     Value* ahead = stream_ahead(depth);
     const int64_t line = std::max(unit_, kLineBytes / static_cast<int64_t>(size_of(given_)));
@@ -461,16 +482,16 @@ class PanelCode {
     Value* whole = b_.CreateAnd(depth, f_.word(-round));
     carried = f_.loop(whole, round, carried, [&](Value*, MicroValues in) {
       for (int64_t k = 0; k < round; k += unit_) {
-        if (prefetch_ && k % line == 0) fetch_columns(in, ahead, line);
-        in = unit(in, nullptr, k);
+        if (prefetch_ && of.first == 0 && k % line == 0) fetch_columns(in, ahead, line);
+        in = unit(of, in, nullptr, k);
       }
       return in;
     });
     Value* rest = b_.CreateSub(depth, whole);
     carried = f_.loop(rest, unit_, carried, [&](Value* k, const MicroValues& in) {
-      return unit(in, b_.CreateSub(rest, k), 0);
+      return unit(of, in, b_.CreateSub(rest, k), 0);
     });
-    add_chains(carried);
+    add_chains(of, carried);
     return carried;
   }
 
@@ -484,7 +505,7 @@ class PanelCode {
   }
 
   // unit_ of k, the first at `from` of a round, or the first `count` of them.
-  MicroValues unit(const MicroValues& in, Value* count, int64_t from) {
+  MicroValues unit(Rows of, const MicroValues& in, Value* count, int64_t from) {
     MicroValues out = in;
     Value* a = in[place_of_a()];
     const auto column = [&](int64_t v) { return place_of_a() + 1 + v; };
@@ -496,10 +517,10 @@ class PanelCode {
       for (int64_t v = 0; v < group(); ++v)
         row.push_back(wide(matrix(in[column(v)], f_.word(k)), left));
       const int64_t chain = (from + k) / at_once() % chains();
-      for (int64_t i = 0; i < rows_; ++i) {
+      for (int64_t i = 0; i < of.count; ++i) {
         Value* x = row_of_a(in_a(a, f_.word(i * unit_ + k)));
         for (int64_t v = 0; v < group(); ++v) {
-          Value*& sum = out[place_of_sums() + (chain * rows_ + i) * group() + v];
+          Value*& sum = out[place_of_sums() + (chain * of.count + i) * group() + v];
           sum = product(x, row[v], sum);
         }
       }
@@ -508,8 +529,8 @@ class PanelCode {
   }
 
   // The chains of each sum onto the first one.
-  void add_chains(MicroValues& carried) {
-    const int64_t sums = group() * rows_, first = place_of_sums();
+  void add_chains(Rows of, MicroValues& carried) {
+    const int64_t sums = group() * of.count, first = place_of_sums();
     for (int64_t s = sums; s < sums * chains(); ++s) {
       Value*& sum = carried[first + s % sums];
       sum = b_.CreateFAdd(sum, carried[first + s]);
@@ -517,16 +538,16 @@ class PanelCode {
   }
 
   // A column may stand there twice: all old values are read before any is written.
-  void store_sums(const MicroValues& columns, Value* adds_if, const MicroValues& carried) {
+  void store_sums(Rows of, const MicroValues& columns, Value* adds_if, const MicroValues& carried) {
     const size_t count = columns.size();
     MicroValues sums, places;
     Value* adds = b_.CreateICmpNE(adds_if, f_.word(0));
     Value* zero = llvm::Constant::getNullValue(f_.element());
-    for (size_t s = 0; s < count * rows_; ++s) {
+    for (size_t s = 0; s < count * of.count; ++s) {
       Value* lanes = carried[place_of_sums() + s];
       if (lanes_ > 1) lanes = total(lanes);
-      places.push_back(
-          f_.at(place(columns[s % count]), static_cast<int64_t>(s / count) * kColumns));
+      const int64_t row = of.first + static_cast<int64_t>(s / count);
+      places.push_back(f_.at(place(columns[s % count]), row * kColumns));
       Value* old = b_.CreateSelect(adds, f_.load(f_.element(), places.back()), zero);
       sums.push_back(b_.CreateFAdd(old, lanes));
     }
