@@ -12,7 +12,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FIGURES = ROOT / "bench/figures"
 WIDTHS = ("narrow", "half", "full")
 TABLE = ROOT / "src/schedule/product_costs.inc"
-NOISE = 0.1  # relative; what is slower than the others by more is taken for a disturbance
+# Of figures, relative: what is slower than the others by more is taken for a disturbance.
+NOISE = {"narrow": 0.3, "half": 0.1, "full": 0.1}
 
 
 def vector_bytes_of(width):
@@ -45,7 +46,7 @@ def costs_of(columns, dtype, width, shape):
     }
 
 
-def fit_family(rows):
+def fit_family(rows, noise):
     """[(counts, time, the best scheme's time)] to microseconds of each: least squares of relative
     errors, none below 0."""
     import numpy as np
@@ -59,7 +60,7 @@ def fit_family(rows):
     weight = plain
     for _ in range(8):
         found, _ = nnls(counts * weight[:, None] / scale, time * weight, maxiter=20000)
-        off = np.log(time / np.maximum(counts / scale @ found, 1e-9)) / NOISE
+        off = np.log(time / np.maximum(counts / scale @ found, 1e-9)) / noise
         above, below = np.maximum(off, 0), np.maximum(-off, 0) / 1.5
         weight = plain / np.sqrt(1 + above**2 + below**2) / (1 + above**2) ** 0.25
     fitted = zip(names, (found / scale).tolist(), strict=True)
@@ -73,7 +74,7 @@ def fit(dtype, width, figures):
         for scheme, (family, counts) in work_of(dtype, width, shape).items():
             if scheme in us:
                 by_family.setdefault(family, []).append((counts, us[scheme], best))
-    return {family: fit_family(rows) for family, rows in sorted(by_family.items())}
+    return {family: fit_family(rows, NOISE[width]) for family, rows in sorted(by_family.items())}
 
 
 def read_figures(path):

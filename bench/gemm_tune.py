@@ -2,14 +2,15 @@
 """How matrix products of random shapes fare with the scheme that is chosen, beside the others.
 
     python bench/gemm_tune.py [--shapes 200] [--dtype float32] [--seed 1] [--least 1]
-                              [--most 8192] [--few 64] [--batch 32] [--from 0] [--count 60]
+                              [--most 8192] [--few 64] [--batch 32] [--unit 256]
+                              [--from 0] [--count 60]
                               [--use fresh|kept]
                               [--against fma,panel] [--once] [--save file]
                               [--survey [--again]] [--fit]
 
 M, N and K are drawn from 1 to --most, evenly in their logarithms, and either operand may be a
 transposed view; --least: the largest operand has so many elements squared; --few: the lesser of M
-and N is that at most; --batch: so many such products.
+and N is that at most; --batch: so many such products; --unit: what is larger is a multiple of that.
 --from and --count take a part.
 What is timed is a call and its evaluation, again and again with the same operands, so that they
 lie in whatever cache holds both, and all threads awake: one that sleeps is woken for long work
@@ -32,9 +33,8 @@ measurement of all shapes and the second one of those that were measured again.
 
 --survey measures for the costs (bench/gemm_costs.py): it adds the least times of each scheme to
 bench/figures/gemm_DTYPE_full.jsonl, or _half.jsonl where the processor runs vectors of 64 bytes
-half by half, _narrow.jsonl where it has none, with --again of the shapes that are in any; --fit
-makes the table of costs,
-src/schedule/product_costs.inc, of all these files:
+half by half, _narrow.jsonl where it has none, with --again of the shapes that are in any and for
+--few; --fit makes the table of costs, src/schedule/product_costs.inc, of all these files:
 
     python bench/gemm_tune.py --survey --dtype float16 --shapes 320 --seed 7
     python bench/gemm_tune.py --survey --dtype float16 --again
@@ -190,10 +190,11 @@ class Worker:
 # --- The measurement.
 
 
-def draw_shapes(count, seed, least, most, few, batch):
+def draw_shapes(count, seed, least, most, few, batch, unit):
     rng, shapes = random.Random(seed), []
     while len(shapes) < count:
         m, n, k = (round(2 ** rng.uniform(0, math.log2(most))) for _ in range(3))
+        m, n, k = (round(size / unit) * unit if size >= unit else size for size in (m, n, k))
         elements = batch * max(m * k, k * n, m * n)
         if elements < least**2:
             continue
@@ -399,6 +400,7 @@ def main():
     parser.add_argument("--most", type=int, default=8192)
     parser.add_argument("--few", type=int, default=MOST_ELEMENTS)
     parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--unit", type=int, default=1)
     parser.add_argument("--from", type=int, default=0, dest="first")
     parser.add_argument("--count", type=int)
     parser.add_argument("--use", default="fresh", choices=["fresh", "kept"])
@@ -419,11 +421,12 @@ def main():
     given = arguments.against
     others = PLAIN if arguments.survey else given.split(",") if given else AGAINST[arguments.dtype]
     workers = [Worker(arguments.dtype, s, arguments.use) for s in ["auto", *others]]
-    drawn = (arguments.least, arguments.most, arguments.few, arguments.batch)
+    drawn = (arguments.least, arguments.most, arguments.few, arguments.batch, arguments.unit)
     shapes = draw_shapes(arguments.shapes, arguments.seed, *drawn)
     if arguments.again:
         known = [gemm_costs.figures_of(arguments.dtype, width) for width in gemm_costs.WIDTHS]
-        shapes = [(*shape, 1) for shape in dict.fromkeys(shape for of in known for shape in of)]
+        all_known = dict.fromkeys(shape for of in known for shape in of)
+        shapes = [(*shape, 1) for shape in all_known if min(shape[:2]) <= arguments.few]
     last = arguments.first + (arguments.count or len(shapes))
     from tqdm import tqdm
 

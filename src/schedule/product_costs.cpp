@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace cermet::schedule {
 
@@ -22,7 +23,7 @@ using ir::Scheme;
 #define CERMET_PANEL_WORK(X)                                                                       \
   X(add) X(call) X(end) X(end_row) X(end_turned) X(ends_4) X(ends_8) X(groups_4) X(groups_8)       \
   X(pack_across) X(pack_along) X(pack_unit) X(read_l2) X(read_l3) X(rest_4) X(rest_8) X(sums_l2)   \
-  X(sums_l3) X(sweep) X(sweep_l3) X(tile_k_4) X(tile_k_8)
+  X(sums_l3) X(sweep) X(bare_l3) X(tile_k_4) X(tile_k_8)
 // clang-format on
 
 // Counts, or in the table microseconds of each.
@@ -216,8 +217,8 @@ PanelWork panel_work(Scheme scheme, const CostShape& s) {
     (four ? work.rest_4 : work.rest_8) =
         share * p * static_cast<double>(up(many % tile, kUnit)) * units;
     work.sweep = share * p * units * static_cast<double>(up(many, width));
-    // Processors with narrow vectors follow short rows badly.
-    if (s.narrow && s.bytes() > kL3) work.sweep_l3 = work.sweep;
+    // Less is computed than read meanwhile.
+    if (s.narrow && four && panels == 1 && s.bytes() > kL3) work.bare_l3 = n * k * share;
     work.add = static_cast<double>(pieces - 1) * r * n;
   }
   const double sums = rows * static_cast<double>(up(many, 64) * 64 * pieces);
@@ -248,8 +249,18 @@ double cost_of(Scheme scheme, const CostShape& s, const Costs& costs) {
   });
 }
 
+// Items that pack pieces of rows of a large matrix for few rows of the other one: with narrow vectors they took
+// 1.2 to 3.5 times what panels did, and are fitted badly.
+bool packs_in_vain(Scheme scheme, const CostShape& s) {
+  constexpr int64_t kFew = 16;
+  constexpr double kLarge = 12 << 20;
+  return s.narrow && !is_panel(scheme) && std::min(s.m, s.n) <= kFew && !s.larger_along_k() &&
+         s.bytes() > kLarge;
+}
+
 // Its pieces are few enough, and it is not the same as another.
 bool is_apart(Scheme scheme, const CostShape& s) {
+  if (packs_in_vain(scheme, s)) return false;
   if (scheme == Scheme::fma_split_k) return s.k > kPiece && s.m * s.n <= kPiece * (s.m + s.n);
   return scheme != Scheme::panel_long || !s.larger_along_k();
 }
@@ -287,7 +298,8 @@ Scheme cheapest_of(const ProductShape& p, Scheme given, const ir::TargetFacts& f
   const Costs* costs = costs_of(p, facts);
   if (costs == nullptr) return given;
   const CostShape shape = shape_of(p, facts.vector_bytes);
-  std::pair<double, Scheme> least = {kNear * cost_of(given, shape, *costs), given};
+  std::pair<double, Scheme> least = {std::numeric_limits<double>::infinity(), given};
+  if (is_apart(given, shape)) least.first = kNear * cost_of(given, shape, *costs);
   for (const Scheme scheme : kSchemes)
     if (is_apart(scheme, shape))
       if (const double cost = cost_of(scheme, shape, *costs); cost < least.first)
