@@ -219,11 +219,12 @@ Emitter::Place Emitter::place_of(Id root, const Dim& offset, Dtype dtype, ir::Ac
         (param.access == ir::Access::in) != (access == ir::Access::in))
       continue;
     if (o.offset == offset) return {static_cast<ir::ParamId>(i)};
+    if (!is_unrolled_) continue;
     const Dim bytes = offset - o.offset;
-    if (!is_unrolled_ || bytes.expr != 0) continue;
-    const int64_t apart = bytes.value / static_cast<int64_t>(size_of(dtype));
-    if (std::abs(apart) < kMostColumns && bytes.value % static_cast<int64_t>(size_of(dtype)) == 0)
-      return {static_cast<ir::ParamId>(i), apart};
+    const auto size = static_cast<int64_t>(size_of(dtype));
+    if (bytes >= kMostColumns * size || bytes <= -kMostColumns * size) continue;
+    if (const int64_t apart = bytes; apart % size == 0)
+      return {static_cast<ir::ParamId>(i), apart / size};
   }
   out_.operands.push_back({Operand::Kind::buffer, root, offset, -1, {}, dtype});
   return {builder_.buffer(dtype, access)};

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "codegen/llvm_emit.h"
-#include "codegen/micro/micro.h"
 #include "codegen/llvm_row_pointers.h"
+#include "codegen/micro/micro.h"
 
 namespace cermet::codegen {
 
