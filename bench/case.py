@@ -156,6 +156,8 @@ def all_cases():
     import cases
 
     found = {module.name for module in pkgutil.iter_modules(cases.__path__)}
+    if unnamed := found - set(FAMILIES):
+        raise ValueError(f"[bench] FAMILIES does not name {', '.join(sorted(unnamed))}")
     for family in [f for f in FAMILIES if f in found]:
         cases_of(family)
     order = {family: i for i, family in enumerate(FAMILIES)}
