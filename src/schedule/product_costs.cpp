@@ -21,9 +21,9 @@ using ir::Scheme;
   X(strip) X(strip_k) X(tile) X(tile_k) X(tile_k_l2) X(whole) X(whole_l2) X(whole_l3)              \
   X(whole_out_l3)
 #define CERMET_PANEL_WORK(X)                                                                       \
-  X(add) X(call) X(end) X(end_row) X(end_turned) X(ends_4) X(ends_8) X(groups_4) X(groups_8)       \
+  X(add) X(bare_l3) X(call) X(end) X(end_row) X(end_turned) X(ends_4) X(ends_8) X(groups_4) X(groups_8)       \
   X(pack_across) X(pack_along) X(pack_unit) X(read_l2) X(read_l3) X(rest_4) X(rest_8) X(sums_l2)   \
-  X(sums_l3) X(sweep) X(bare_l3) X(tile_k_4) X(tile_k_8)
+  X(sums_l3) X(sweep) X(tile_k_4) X(tile_k_8)
 // clang-format on
 
 // Counts, or in the table microseconds of each.
@@ -250,12 +250,12 @@ double cost_of(Scheme scheme, const CostShape& s, const Costs& costs) {
 }
 
 // Items that pack pieces of rows of a large matrix for few rows of the other one: with narrow vectors they took
-// 1.2 to 3.5 times what panels did, and are fitted badly.
+// 1.2 to 3.5 times what panels did where sums are long, and are fitted badly.
 bool packs_in_vain(Scheme scheme, const CostShape& s) {
-  constexpr int64_t kFew = 16;
-  constexpr double kLarge = 12 << 20;
+  constexpr int64_t kFew = 16, kLongSum = 256, kLarge = 12 << 20;
+  const int64_t matrix = size_of(s.dtype) * std::max(s.m, s.n) * s.k;
   return s.narrow && !is_panel(scheme) && std::min(s.m, s.n) <= kFew && !s.larger_along_k() &&
-         s.bytes() > kLarge;
+         s.k >= kLongSum && matrix > kLarge;
 }
 
 // Its pieces are few enough, and it is not the same as another.

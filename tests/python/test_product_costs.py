@@ -146,6 +146,15 @@ def test_small_products_do_not_pack_whole():
     assert chosen((25, 90, 25, False, True), "float16", tiles=True) == "fma"
 
 
+def test_few_rows_beside_a_large_matrix_do_not_pack_it():
+    """With narrow vectors, where the matrix lies across and the sum is long."""
+    for dtype in ("float32", "bfloat16", "float16"):
+        for rows in (2, 8, 16):
+            assert chosen((rows, 4096, 4096, False, False), dtype, "narrow").startswith("panel")
+            assert chosen((4096, rows, 4096, True, False), dtype, "narrow").startswith("panel")
+    assert not chosen((64, 4096, 4096, False, False), "float32", "narrow").startswith("panel")
+
+
 def test_work_is_counted():
     """Of 12 x 32 times 32 x 130 in float32, by hand: two tiles of 6 rows by three of 64 columns;
     three panels of 4 rows or two of 8, that take B by 64 or 32 columns."""

@@ -76,7 +76,7 @@ class PanelCode {
         Value* depth = at_most(b_.CreateSub(f_.argument(4), k), part);
         return f_.loop(count, group(), fetched, [&](Value* j, const MicroValues& in) {
           MicroValues out = in;
-          for (const Rows of : parts()) out = dots(of, b_.CreateAdd(first, j), k, depth, out);
+          for (const Rows of : row_tiles()) out = dots(of, b_.CreateAdd(first, j), k, depth, out);
           return out;
         });
       });
@@ -92,24 +92,24 @@ class PanelCode {
     int64_t first, count;
   };
   Rows all() const { return {0, rows_}; }
-  std::vector<Rows> parts() const {
+  std::vector<Rows> row_tiles() const {
     if (many_) return {all()};
-    std::vector<Rows> parts;
-    for (int64_t i = 0; i < rows_; i += kFour) parts.push_back({i, kFour});
-    return parts;
+    std::vector<Rows> tiles;
+    for (int64_t i = 0; i < rows_; i += kFour) tiles.push_back({i, kFour});
+    return tiles;
   }
   // As many as 32 (16) registers hold beside a row of the matrix.
   int64_t tile_vectors() const { return many_ && rows_ == kFour ? 4 : 2; }
   // Along k a single row of A takes the matrix in one stream: where its columns are short, processors do not
   // keep up with several side by side, though these would share A.
   bool streams() const { return rows_ == 1; }
+  // Rows of the matrix along n for a single row of A: the longer the work for a line, the more share C.
+  int64_t together() const { return given_ != dtype_ ? 8 : 4; }
   // Of vector v of row i from the beginning of a tile.
   int64_t in_c(int64_t i, int64_t v) const {
     const int64_t j = v * lanes_;
     return j / kColumns * rows_ * kColumns + i * kColumns + j % kColumns;
   }
-  // Rows of the matrix along n for a single row of A: the longer the work for a line, the more share C.
-  int64_t together() const { return given_ != dtype_ ? 8 : 4; }
 
   // Of k along n. Rows of a block often share their sets of the L1 cache, so that they are few, unless C
   // costs more: its lines are read and written for each block.
@@ -227,8 +227,8 @@ class PanelCode {
       MicroValues next = {matrix(rows, b_.CreateMul(stride(), f_.word(block()))), f_.word(0)};
       next = f_.loop(whole, width, next, [&](Value* j, const MicroValues& fetched) {
         MicroValues out = fetched;
-        for (const Rows part : parts())
-          out = tile(part, j, a, rows, steps, width / lanes_, nullptr, out);
+        for (const Rows of : row_tiles())
+          out = tile(of, j, a, rows, steps, width / lanes_, nullptr, out);
         return out;
       });
       f_.loop(rest, at_once(), next, [&](Value* j, const MicroValues& fetched) {
