@@ -374,20 +374,22 @@ class Planner {
     size_t by, loader, number;  // in what `by` fetches
   };
   // Half of the only array that is fetched, where its rows are long, is left to an idle pass if there is too little
-  // work for all of it.
+  // work for all of it; if none is idle, to the one that loads it and could have the next row come before.
   void share(Fetch fetch) {
     if (fetch.by == fetch.loader || passes_[fetch.by].analysis.work() >= kLineWork) return;
-    for (size_t i = 0; i < passes_.size(); ++i) {
-      if (i == fetch.by || i == fetch.loader || (i < fetch.loader) != (fetch.by < fetch.loader))
-        continue;
-      Ahead& own = ahead_[passes_[fetch.by].loop][fetch.number];
-      Ahead helped = own;
-      helped.helps = true;
-      helped.part = i < fetch.by ? Ahead::Part::first_half : Ahead::Part::second_half;
-      own.part = i < fetch.by ? Ahead::Part::second_half : Ahead::Part::first_half;
-      ahead_[passes_[i].loop].push_back(helped);
-      return;
-    }
+    const auto is_idle = [&](size_t i) {
+      return i != fetch.by && i != fetch.loader && (i < fetch.loader) == (fetch.by < fetch.loader);
+    };
+    size_t helper = 0;
+    while (helper < passes_.size() && !is_idle(helper)) ++helper;
+    if (helper == passes_.size()) helper = fetch.loader;
+    if (fetch.by < helper && helper == fetch.loader) return;  // it would come when it is wanted
+    Ahead& own = ahead_[passes_[fetch.by].loop][fetch.number];
+    Ahead helped = own;
+    helped.helps = true;
+    helped.part = helper < fetch.by ? Ahead::Part::first_half : Ahead::Part::second_half;
+    own.part = helper < fetch.by ? Ahead::Part::second_half : Ahead::Part::first_half;
+    ahead_[passes_[helper].loop].push_back(helped);
   }
 
   const Kernel& kernel_;

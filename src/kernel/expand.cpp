@@ -99,9 +99,8 @@ Kernel expand(const Kernel& kernel, const TargetFacts& target) {
     if (expr.code == Code::exp_nonpositive_bfloat16 && expr.dtype == Dtype::float32 &&
         target.scales)
       return expand_scaled_exp(to, expr.operands[0]);
-    if (expr.code == Code::exp && !target.scales &&
-        extremes.is_not_positive(kernel[old].operands[0]))
-      return expand_exp_at_most_one(to, expr.operands[0]);
+    if (expr.code == Code::exp && extremes.is_not_positive(kernel[old].operands[0]))
+      return expand_exp_at_most_one(to, expr.operands[0], target.scales);
     if (expr.code != Code::threefry) return expand_math(to, expr.code, expr.operands);
     const std::array<ExprId, 2> results = expand_threefry(to, expr.operands);
     const ExprId tuple = to.intern(std::move(expr));

@@ -136,8 +136,9 @@ ExprId expand_math(Builder& builder, Code code, std::span<const ExprId> operands
   return row.unary ? row.unary(x).id : row.binary(x, {&builder, operands[1]}).id;
 }
 
-ExprId expand_exp_at_most_one(Builder& builder, ExprId x) {
-  return math::exp_at_most_one({&builder, x}).id;
+ExprId expand_exp_at_most_one(Builder& builder, ExprId x, bool scales) {
+  const math::Val arg{&builder, x};
+  return (scales ? math::scaled_exp_at_most_one(arg) : math::exp_at_most_one(arg)).id;
 }
 
 ExprId expand_scaled_exp(Builder& builder, ExprId x) { return math::scaled_exp({&builder, x}).id; }

@@ -12,8 +12,8 @@ namespace cermet::ir {
 // float64 (threefry: uint32). For threefry use expand_threefry.
 // Right at ±0, ±inf, NaN, subnormals and huge arguments; max error max_ulp(code, dtype).
 ExprId expand_math(Builder& builder, Code code, std::span<const ExprId> operands);
-// exp(x) of an x that is not positive, the same bits by fewer ops, for targets that do not scale (TargetFacts).
-ExprId expand_exp_at_most_one(Builder& builder, ExprId x);
+// exp(x) of an x that is not positive, the same bits by fewer ops; scales: as in TargetFacts.
+ExprId expand_exp_at_most_one(Builder& builder, ExprId x, bool scales);
 // exp_nonpositive_bfloat16 of a float32, for targets that scale (TargetFacts).
 ExprId expand_scaled_exp(Builder& builder, ExprId x);
 

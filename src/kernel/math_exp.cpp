@@ -180,6 +180,9 @@ Val exp_at_most_one(Val x) {
   return nonpositive(x, pick(x, 151, 1076), less_ln2, p);
 }
 
+// No step of it is slow at any x: what is 0 needs no other argument.
+Val scaled_exp_at_most_one(Val x) { return select(x < exp_lowest(x), 0.0, exp_clamped(x)); }
+
 Val exp_nonpositive(Val x) {
   std::vector<double> p = {1};
   for (const double c : kExpShort.of(x)) p.push_back(c);

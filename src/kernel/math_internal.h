@@ -160,7 +160,8 @@ Val log_normal(Val x);
 
 // One for each code (math_*.cpp); NaN in gives NaN out.
 Val exp(Val x);
-Val exp_at_most_one(Val x);  // the bits of exp, of x <= 0 or NaN
+Val exp_at_most_one(Val x);         // the bits of exp, of x <= 0 or NaN
+Val scaled_exp_at_most_one(Val x);  // the same, for targets that scale (TargetFacts)
 Val exp_nonpositive(Val x);
 Val exp_nonpositive_bfloat16(Val x);
 Val scaled_exp(Val x);  // the same in float32, for targets that scale (TargetFacts)

@@ -231,9 +231,9 @@ TEST(Math, ExpNonpositiveByScaling) {
 
 // Of what is not positive: the bits of exp.
 template <typename T>
-void expect_bits_of_exp(Dtype dtype, double lowest) {
+void expect_bits_of_exp(Dtype dtype, double lowest, bool scales) {
   Builder b("at most one");
-  const ExprId root = expand_exp_at_most_one(b, b.scalar_ref(b.scalar(dtype)));
+  const ExprId root = expand_exp_at_most_one(b, b.scalar_ref(b.scalar(dtype)), scales);
   const Kernel kernel = b.take();
   const Expansion exact = expansion(Code::exp, dtype);
   BlockEval short_eval(kernel, root), exact_eval(exact.kernel, exact.root);
@@ -257,8 +257,10 @@ void expect_bits_of_exp(Dtype dtype, double lowest) {
 }
 
 TEST(Math, ExpAtMostOne) {
-  expect_bits_of_exp<float>(Dtype::float32, -104);
-  expect_bits_of_exp<double>(Dtype::float64, -745);
+  for (const bool scales : {false, true}) {
+    expect_bits_of_exp<float>(Dtype::float32, -104, scales);
+    expect_bits_of_exp<double>(Dtype::float64, -745, scales);
+  }
 }
 
 class PairAccuracy : public testing::TestWithParam<PairRow> {};

@@ -46,6 +46,24 @@ constexpr const char* kSoftmaxGradient = R"(kernel "softmax_gradient" {
   }
 })";
 
+// One without a mean: two passes.
+constexpr const char* kRmsNorm = R"(kernel "rms_norm" {
+  param p0 float32 in
+  param p1 float32 in
+  param p2 float32 out
+  axis a0 "rows"
+  axis a1 "columns"
+  strides 2
+  value v0 float32
+  for stage (a0, a1) {
+    %0 = load(p0[a0*s0 + a1])
+    fold v0 over (a1) last lanes {
+      float32 init float32(-0) step add(state(0, float32), mul(%0, %0)) merge add(state(0, float32), other(0, float32))
+    }
+    store p2[a0*s1 + a1] = mul(mul(%0, rsqrt(v0)), load(p1[a1]))
+  }
+})";
+
 // A norm: little work in each of its passes.
 constexpr const char* kLayerNorm = R"(kernel "layer_norm" {
   param p0 float32 in
@@ -119,6 +137,25 @@ TEST(Prefetch, PassesWithLittleWorkFetchHalfEach) {
     EXPECT_EQ(half.next_row, 0);
     EXPECT_EQ(half.part, i == 1 ? Part::first_half : Part::second_half);
     EXPECT_EQ(half.helps, i == 2);  // the one that does not store fetches all of a short row
+  }
+}
+
+// Of two passes, the one that loads an array fetches half of its next row.
+TEST(Prefetch, ALoaderHelpsTheOnlyOtherPass) {
+  using Part = codegen::Ahead::Part;
+  const Kernel tiled = ir::lower(ir::parse(kRmsNorm), cpu_facts(CpuLevel::avx512));
+  const auto& chunk = std::get<ir::For>(tiled.body.at(0));
+  const std::vector<const ir::For*> loops = loops_of(chunk);
+  ASSERT_EQ(loops.size(), 2);
+  const auto ahead = codegen::fetched_ahead(tiled, chunk);
+  ASSERT_EQ(ahead.size(), 2);
+  for (size_t i : {0, 1}) {
+    ASSERT_EQ(ahead.at(loops[i]).size(), 1);
+    const codegen::Ahead& half = ahead.at(loops[i])[0];
+    EXPECT_EQ(half.buffer.id, 0);
+    EXPECT_EQ(half.next_row, 0);
+    EXPECT_EQ(half.part, i == 0 ? Part::first_half : Part::second_half);
+    EXPECT_EQ(half.helps, i == 0);
   }
 }
 
