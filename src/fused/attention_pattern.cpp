@@ -789,6 +789,6 @@ std::optional<array> find_attention(const NodeRef& root, const PatternGraph& gra
 
 }  // namespace
 
-constinit const Pattern attention_pattern = {may_be_attention, find_attention};
+constinit const Pattern attention_pattern = {false, may_be_attention, find_attention};
 
 }  // namespace cermet

@@ -32,6 +32,8 @@ class PatternBuilder {
 };
 
 struct Pattern {
+  // The root's own kernel is as good: it is replaced for its derivative, before a transform, alone.
+  bool is_for_transforms;
   // Cheap, as it is asked of every node; what it turns down is no root.
   bool (*may_be_root)(const Node& node);
   // What stands for the root, in its shape and dtype; nullopt: it is none of the pattern.
@@ -40,5 +42,6 @@ struct Pattern {
 };
 
 extern const Pattern attention_pattern;  // fused/attention_pattern.cpp
+extern const Pattern softmax_pattern;    // ops/softmax.cpp
 
 }  // namespace cermet

@@ -5,6 +5,7 @@
 // pass over it.
 #include <algorithm>
 
+#include "graph/pattern.h"
 #include "ops/rules.h"
 
 namespace cermet {
@@ -52,6 +53,55 @@ Dim group_size(const array& a, const Axes& axes) {
   Dim size = 1;
   for (int axis : axes) size = times(size, a.shape().dim(axis));
   return size;
+}
+
+// ---- exp(x - max(x)) / sum of it ----
+
+// The node is x folded over some axes and spread back over it: the fold. Nobody else wants what is between.
+const Node* spread_fold(const Node& node, const OpRow& fold, const Node& x,
+                        const PatternGraph& graph) {
+  const auto is_link = [&](const Node& link) {
+    return graph.is_open(link) && graph.is_private(link, 1);
+  };
+  if (node.row != &rows::broadcast_to || !is_link(node)) return nullptr;
+  const Node* found = node.inputs[0].get();
+  const Shape& spread = found->shape;
+  if (spread.ndim() != x.shape.ndim()) return nullptr;
+  const auto is_move = [&] {
+    return found->row == &rows::reshape ||
+           (&fold == &rows::max && found->row == &rows::stop_gradient);
+  };
+  while (is_link(*found) && is_move()) found = found->inputs[0].get();
+  if (found->row != &fold || !is_link(*found) || found->inputs[0].get() != &x) return nullptr;
+  const Axes& axes = std::get<ReduceParams>(found->params).axes;
+  for (int axis = 0; axis < x.shape.ndim(); ++axis) {
+    const bool is_folded = std::ranges::find(axes, axis) != axes.end();
+    if (!same_size(spread.dim(axis), is_folded ? Dim(1) : x.shape.dim(axis))) return nullptr;
+  }
+  return found;
+}
+
+bool may_be_softmax(const Node& node) {
+  return node.row == &rows::divide && !node.inputs.empty() && node.inputs[0]->row == &rows::exp &&
+         node.inputs[1]->row == &rows::broadcast_to && !is_half(node.dtype) &&
+         !is_complex(node.dtype);
+}
+
+// The largest is taken off for the range alone: that nothing depends on it, only the row's derivative knows.
+std::optional<array> find_softmax(const NodeRef& root, const PatternGraph& graph, PatternBuilder&) {
+  if (!graph.is_open(*root)) return std::nullopt;
+  const Node& e = *root->inputs[0];
+  if (!graph.is_open(e) || !graph.is_private(e, 2)) return std::nullopt;
+  const Node& shifted = *e.inputs[0];
+  if (shifted.row != &rows::subtract || !graph.is_open(shifted) || !graph.is_private(shifted, 1))
+    return std::nullopt;
+  const NodeRef& x = shifted.inputs[0];
+  const Node* largest = spread_fold(*shifted.inputs[1], rows::max, *x, graph);
+  const Node* total = spread_fold(*root->inputs[1], rows::sum, e, graph);
+  if (largest == nullptr || total == nullptr) return std::nullopt;
+  const Axes& axes = std::get<ReduceParams>(total->params).axes;
+  if (std::get<ReduceParams>(largest->params).axes != axes) return std::nullopt;
+  return make_node(rows::softmax, pack(array(x)), ReduceParams{axes, false}, root->stream);
 }
 
 // sum / count as a real number of the sum's dtype.
@@ -108,6 +158,8 @@ constinit const OpRow rows::softmax = {
     .max_ulp = 4,
     .doc = "exp(x) / sum(exp(x)) over the axes, without overflow.",
 };
+
+constinit const Pattern softmax_pattern = {true, may_be_softmax, find_softmax};
 
 array logsumexp(const array& a, const OptionalAxes& axes, bool keepdims, const S& s) {
   Axes over = resolve_axes("logsumexp", axes, a.ndim());

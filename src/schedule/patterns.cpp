@@ -11,12 +11,19 @@ namespace cermet::schedule {
 
 namespace {
 
-constexpr const Pattern* kPatterns[] = {&attention_pattern};
+constexpr const Pattern* kPatterns[] = {&softmax_pattern, &attention_pattern};
+
+enum class Before : uint8_t { plan, transform };
+
+bool may_be_root(const Pattern& pattern, const Node& node, Before before) {
+  return (before == Before::transform || !pattern.is_for_transforms) && pattern.may_be_root(node);
+}
 
 // Most graphs have none: their tape is looked through once, and nothing is built.
-bool has_roots(const std::vector<NodeRef>& tape) {
-  return std::ranges::any_of(tape, [](const NodeRef& node) {
-    return std::ranges::any_of(kPatterns, [&](const Pattern* p) { return p->may_be_root(*node); });
+bool has_roots(const std::vector<NodeRef>& tape, Before before) {
+  return std::ranges::any_of(tape, [&](const NodeRef& node) {
+    return std::ranges::any_of(kPatterns,
+                               [&](const Pattern* p) { return may_be_root(*p, *node, before); });
   });
 }
 
@@ -47,10 +54,10 @@ class TapeGraph : public PatternGraph {
   std::unordered_set<const Node*> outputs_;
 };
 
-std::optional<array> find_replacement(const NodeRef& node, const PatternGraph& graph,
+std::optional<array> find_replacement(const NodeRef& node, Before before, const PatternGraph& graph,
                                       PatternBuilder& builder) {
   for (const Pattern* pattern : kPatterns) {
-    if (!pattern->may_be_root(*node)) continue;
+    if (!may_be_root(*pattern, *node, before)) continue;
     auto result = pattern->find(node, graph, builder);
     if (!result) continue;
     CERMET_INTERNAL_CHECK(result->dtype() == node->dtype && result->ndim() == node->shape.ndim(),
@@ -80,7 +87,7 @@ class PlanPatterns : public TapeGraph, public PatternBuilder {
   Replaced run() {
     for (const NodeRef& node : tape_) {
       if (is_leaf_(*node)) continue;
-      if (const auto result = find_replacement(node, *this, *this))
+      if (const auto result = find_replacement(node, Before::plan, *this, *this))
         result_.nodes.emplace(node.get(), result->node());
     }
     return std::move(result_);
@@ -120,7 +127,7 @@ class TracePatterns : public TapeGraph, public PatternBuilder {
     const GraphLock lock;
     bool any = false;
     for (const NodeRef& node : tape_) {
-      const auto result = find_replacement(node, *this, *this);
+      const auto result = find_replacement(node, Before::transform, *this, *this);
       if (result) become(*node, *result->node());
       any |= result.has_value();
     }
@@ -192,7 +199,7 @@ std::vector<NodeRef> Replaced::tape(std::span<const NodeRef> outputs,
 Replaced replace_patterns(const std::vector<NodeRef>& tape, std::span<const NodeRef> outputs,
                           const std::function<bool(const Node&)>& is_leaf,
                           const std::function<bool(const Node&)>& is_given) {
-  if (!has_roots(tape)) return {};
+  if (!has_roots(tape, Before::plan)) return {};
   const UnboundedLaziness unbounded;
   PlanPatterns patterns(tape, is_leaf, is_given);
   for (const NodeRef& output : outputs) patterns.add_output(output.get());
@@ -201,7 +208,7 @@ Replaced replace_patterns(const std::vector<NodeRef>& tape, std::span<const Node
 
 bool replace_patterns(const std::vector<NodeRef>& tape, std::span<const array> outputs,
                       std::span<const array> inputs) {
-  return has_roots(tape) && TracePatterns(tape, outputs, inputs).run();
+  return has_roots(tape, Before::transform) && TracePatterns(tape, outputs, inputs).run();
 }
 
 }  // namespace cermet::schedule
