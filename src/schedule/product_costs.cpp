@@ -70,7 +70,7 @@ constexpr int64_t kPiece = 512;
 constexpr double kNear = 0.95;  // costs are not known better
 // Terms of all sums. Below, a product takes a few microseconds, most of it the same by any scheme, and what differs
 // by a row is to be one kernel: of the seed, and of a batch.
-constexpr double kLeastWork = 1 << 17;
+constexpr double kLeastWork = 1 << 15;
 
 struct CostShape {
   Dtype dtype;

@@ -97,7 +97,7 @@ def test_the_table_chooses_by_dtype_sizes_and_layout():
     singles = {
         (1, 300, 64, False, False): "panel",
         (1, 300, 30, False, False): "fold",
-        (1, 300, 64, False, True): "panel",
+        (1, 300, 64, False, True): "fold",
         (1, 30, 64, False, True): "fold",
         (1, 3000, 640, False, True): "fold",  # long streams
         (3, 300, 463, False, False): "panel_four",
@@ -132,7 +132,7 @@ def test_the_table_chooses_by_dtype_sizes_and_layout():
         # A single row without panels is a fold.
         assert ("fold" if (m, chosen) == (1, "fma") else chosen) == scheme, (m, n, k, a, b)
     found = schemes_of(cases, "bfloat16", "avx2")
-    plain = {"fma", "fma_local", "fma_split_k", "panel", "panel_four", "panel_long"}
+    plain = {"fma", "fma_local", "fma_split_k", "panel", "panel_four", "panel_long", "fold"}
     assert set(found.values()) <= plain and len(set(found.values())) > 3
 
 
@@ -155,3 +155,31 @@ def test_a_plan_takes_the_scheme_that_is_chosen(features, facts):
         planned = schemes_of(cases, name, features, "named_in_ir")
         for (m, n, k, a, b), scheme in planned.items():
             assert scheme == mx._product_scheme(dtype, m, n, k, not a, b, **facts)
+
+
+def test_single_rows_beside_what_lies_along_k():
+    """Without panels a single row is a fold of each row of the other operand."""
+    wide = {**WIDE, "full_width": False, "dots": True}
+    narrow = {**WIDE, "vector_bytes": 32, "full_width": False}
+    cases = {
+        ("float32", 300, 64): ("fold", "fold"),
+        ("float32", 300, 16): ("fold", "panel"),
+        ("float32", 2000, 3): ("fold", "panel"),
+        ("float32", 2000, 128): ("fold", "panel"),
+        ("float32", 5000, 1000): ("fold", "fold"),
+        ("bfloat16", 8, 1000): ("fold", "fold"),
+        ("bfloat16", 50, 64): ("fold", "fold"),
+        ("bfloat16", 300, 512): ("panel", "fold"),
+        ("bfloat16", 3000, 32): ("fold", "fold"),
+        ("bfloat16", 300, 32): ("panel", "panel"),
+        ("float16", 3000, 4): ("fold", "panel"),
+        ("float16", 3000, 512): ("panel", "fold"),
+    }
+    for (dtype, n, k), schemes in cases.items():
+        for m, columns in ((1, n), (n, 1)):
+            chosen = [
+                mx._product_scheme(getattr(mx, dtype), m, columns, k, True, True, **facts)
+                for facts in (wide, narrow)
+            ]
+            made = tuple(c if c == "panel" else "fold" for c in chosen)
+            assert made == schemes, (dtype, m, columns, k)

@@ -73,9 +73,7 @@ def test_values_keep_their_bits():
 def test_second_derivative():
     x = array_of(X[0, 0], "float64")
     twice = mx.grad(lambda x: (mx.grad(lambda x: (kept(x, -1) ** 2).sum())(x) ** 2).sum())
-    rows = mx.grad(
-        lambda x: (mx.grad(lambda x: (mx.softmax(x, axis=-1) ** 2).sum())(x) ** 2).sum()
-    )
+    rows = mx.grad(lambda x: (mx.grad(lambda x: (mx.softmax(x, axis=-1) ** 2).sum())(x) ** 2).sum())
     np.testing.assert_allclose(np.asarray(twice(x)), np.asarray(rows(x)), rtol=1e-12, atol=1e-15)
 
 
