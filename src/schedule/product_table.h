@@ -22,7 +22,7 @@ struct ProductRow {
     full,            // ..., and float16 without tile instructions, in vectors of 64 bytes
     narrow,          // float32 and float64 in shorter ones
     half,            // float16 and bfloat16, or what is cast from them
-    narrow_half,     // ... in shorter vectors
+    narrow_half,     // ..., in vectors of 32 bytes
     bfloat16,        // values of that dtype, by tile instructions
     bfloat16_whole,  // ..., k in whole tiles
     bfloat16_dot,    // ..., by dot instructions instead
