@@ -11,7 +11,8 @@ namespace cermet::schedule {
 
 namespace {
 
-constexpr const Pattern* kPatterns[] = {&softmax_pattern, &attention_pattern};
+// The larger first: what they look for is in the graph as it was given.
+constexpr const Pattern* kPatterns[] = {&attention_pattern, &softmax_pattern};
 
 enum class Before : uint8_t { plan, transform };
 
@@ -54,18 +55,21 @@ class TapeGraph : public PatternGraph {
   std::unordered_set<const Node*> outputs_;
 };
 
-std::optional<array> find_replacement(const NodeRef& node, Before before, const PatternGraph& graph,
-                                      PatternBuilder& builder) {
+// f(root, what stands for it) for each pattern that is replaced before a plan or a transform.
+template <class F>
+void for_each_replacement(const std::vector<NodeRef>& tape, Before before,
+                          const PatternGraph& graph, PatternBuilder& builder, F f) {
   for (const Pattern* pattern : kPatterns) {
-    if (!may_be_root(*pattern, *node, before)) continue;
-    auto result = pattern->find(node, graph, builder);
-    if (!result) continue;
-    CERMET_INTERNAL_CHECK(result->dtype() == node->dtype && result->ndim() == node->shape.ndim(),
-                          "a {} of {} axes stands for a {} of {}", name_of(result->dtype()),
-                          result->ndim(), name_of(node->dtype), node->shape.ndim());
-    return result;
+    for (const NodeRef& node : tape) {
+      if (!may_be_root(*pattern, *node, before)) continue;
+      const auto result = pattern->find(node, graph, builder);
+      if (!result) continue;
+      CERMET_INTERNAL_CHECK(result->dtype() == node->dtype && result->ndim() == node->shape.ndim(),
+                            "a {} of {} axes stands for a {} of {}", name_of(result->dtype()),
+                            result->ndim(), name_of(node->dtype), node->shape.ndim());
+      f(node, *result);
+    }
   }
-  return std::nullopt;
 }
 
 class PlanPatterns : public TapeGraph, public PatternBuilder {
@@ -85,11 +89,10 @@ class PlanPatterns : public TapeGraph, public PatternBuilder {
   }
 
   Replaced run() {
-    for (const NodeRef& node : tape_) {
-      if (is_leaf_(*node)) continue;
-      if (const auto result = find_replacement(node, Before::plan, *this, *this))
-        result_.nodes.emplace(node.get(), result->node());
-    }
+    for_each_replacement(tape_, Before::plan, *this, *this,
+                         [&](const NodeRef& root, const array& result) {
+                           if (!is_leaf_(*root)) result_.nodes.emplace(root.get(), result.node());
+                         });
     return std::move(result_);
   }
 
@@ -126,11 +129,11 @@ class TracePatterns : public TapeGraph, public PatternBuilder {
   bool run() {
     const GraphLock lock;
     bool any = false;
-    for (const NodeRef& node : tape_) {
-      const auto result = find_replacement(node, Before::transform, *this, *this);
-      if (result) become(*node, *result->node());
-      any |= result.has_value();
-    }
+    for_each_replacement(tape_, Before::transform, *this, *this,
+                         [&](const NodeRef& root, const array& result) {
+                           become(*root, *result.node());
+                           any = true;
+                         });
     return any;
   }
 

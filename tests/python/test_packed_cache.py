@@ -232,7 +232,7 @@ for rows, layers in ((2, 1), (16, 1), (64, 3)):
 
 def test_packings_that_do_not_fit_together_give_way():
     # Whole blocks on every processor, so that what is packed has the weight's own size.
-    a, w = (mx.random.normal((768, n), key=mx.random.key(n)) for n in (512, 768))
+    a, w = (mx.random.normal((768, n), key=mx.random.key(n)) for n in (768, 512))
     weights = [w, w + 1]
     first = [product(a, v) for v in weights]
     mx.clear_cache()
