@@ -232,16 +232,23 @@ for rows, layers in ((2, 1), (16, 1), (64, 3)):
 
 def test_packings_that_do_not_fit_together_give_way():
     # Whole blocks on every processor, so that what is packed has the weight's own size.
-    a, w = (mx.random.normal((768, n), key=mx.random.key(n)) for n in (768, 512))
-    weights = [w, w + 1]
-    first = [product(a, v) for v in weights]
-    mx.clear_cache()
-    limit = mx.set_cache_limit(w.nbytes * 3 // 2)
-    try:
-        before = hits()
-        for _ in range(40):
-            for v, want in zip(weights, first, strict=True):
-                np.testing.assert_array_equal(product(a, v), want)
-        assert hits() - before >= 33  # one of them stays most of the time
-    finally:
-        mx.set_cache_limit(limit)
+    source = """
+import cermet.core as mx
+import numpy as np
+
+def product(a, w):
+    return np.array(a.T @ w)
+
+a, w = (mx.random.normal((768, n), key=mx.random.key(n)) for n in (512, 768))
+weights = [w, w + 1]
+first = [product(a, v) for v in weights]
+mx.clear_cache()
+mx.set_cache_limit(w.nbytes * 3 // 2)
+before = mx.counters()["packed_hits"]
+for _ in range(40):
+    for v, want in zip(weights, first, strict=True):
+        np.testing.assert_array_equal(product(a, v), want)
+print(mx.counters()["packed_hits"] - before)
+"""
+    hits = own_process.run(source, CERMET_MATMUL_SCHEME="fma")
+    assert int(hits) >= 33  # one of them stays most of the time
