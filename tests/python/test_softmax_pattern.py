@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A softmax written with plain ops has the gradient of the row of that name: bit for bit the same,
-without a gradient through the maximum, which is 0 but for rounding. What only looks like it keeps its
-own.
+without a gradient through the maximum, which is 0 but for rounding. What only looks like it keeps
+its own.
 """
 
 import cermet.core as mx
