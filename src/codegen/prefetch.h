@@ -3,12 +3,12 @@
 // another: the first that loads an array waits for memory, the others find it in the cache and
 // leave the memory idle. So each array is fetched by the loop with the most work for it: by one before
 // that which loads it first, or for the next row; of an array that is alone, where that loop has too little
-// work for a long row, another one fetches half of it, the loader if need be. Of a row that is made tile by tile, the loop that loads
-// a tile fetches the next one, which comes while the others work; so does a loop that is alone, or it
-// fetches the next row, or a tile of it, where the row is short or far away. Items of a row each fetch
-// rows a few cache lines on, if rows are so short that a few are all that the processor has in hand. The tiles
-// of a transpose have rows too short and far apart for the processor to see: each loop fetches for the next
-// tile. Rows that are picked by number lie anywhere: the number of one further on is looked up.
+// work for a long row, another one fetches half of it, the loader if need be. Of a row that is made tile by
+// tile, the loop that loads a tile fetches the next one, which comes while the others work; so does a loop
+// that is alone, or it fetches the next row, or a tile of it, where the row is short or far away. Items of a
+// row each fetch rows a few cache lines on, if rows are so short that a few are all that the processor has in
+// hand. The tiles of a transpose have rows too short and far apart for the processor to see: each loop fetches
+// for the next tile. Rows that are picked by number lie anywhere: the number of one further on is looked up.
 #pragma once
 
 #include <map>

@@ -789,6 +789,7 @@ std::optional<array> find_attention(const NodeRef& root, const PatternGraph& gra
 
 }  // namespace
 
-constinit const Pattern attention_pattern = {false, may_be_attention, find_attention};
+constinit const Pattern attention_pattern = {
+    .is_for_transforms = false, .may_be_root = may_be_attention, .find = find_attention};
 
 }  // namespace cermet

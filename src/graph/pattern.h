@@ -32,7 +32,7 @@ class PatternBuilder {
 };
 
 struct Pattern {
-  // The root's own kernel is as good: it is replaced for its derivative, before a transform, alone.
+  // The kernel of what is spelled out is as good: it is replaced before a transform alone, for its derivative.
   bool is_for_transforms;
   // Cheap, as it is asked of every node; what it turns down is no root.
   bool (*may_be_root)(const Node& node);

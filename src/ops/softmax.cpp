@@ -2,7 +2,7 @@
 // Reductions that are graphs of other rows: logsumexp, softmax, mean, variance. The graphs subtract
 // the maximum first, so no exponential overflows; halves are widened to float32 inside, so that
 // results do not depend on where a kernel ends. Derivatives use the result, so they need no second
-// pass over it.
+// pass over it; softmax_pattern finds a softmax that is spelled out, for its derivative.
 #include <algorithm>
 
 #include "graph/pattern.h"
@@ -159,7 +159,8 @@ constinit const OpRow rows::softmax = {
     .doc = "exp(x) / sum(exp(x)) over the axes, without overflow.",
 };
 
-constinit const Pattern softmax_pattern = {true, may_be_softmax, find_softmax};
+constinit const Pattern softmax_pattern = {
+    .is_for_transforms = true, .may_be_root = may_be_softmax, .find = find_softmax};
 
 array logsumexp(const array& a, const OptionalAxes& axes, bool keepdims, const S& s) {
   Axes over = resolve_axes("logsumexp", axes, a.ndim());

@@ -334,16 +334,9 @@ constexpr ProductRow kTable[] = {
      .k = {1024},
      .scheme = Scheme::panel_long},
     {.kind = Kind::floating, .few = {5, 8}, .many = {2}, .scheme = Scheme::panel},
-    // Single rows. Beside an operand that lies along k a fold of each row takes 0.5 to 1 times a panel; of bfloat16
-    // in dot instructions 1.1 to 2 times it, but less where rows are few or short, or it is in no cache. Of float16
-    // likewise. The rest of these are panels, which take a quarter of the time of a fold or as much, but where rows
-    // of B are long streams or few.
-    {.kind = Kind::bfloat16_dot,
-     .larger_lies = Lies::along_k,
-     .few = {1, 1},
-     .k = {65},
-     .larger = {1 << 24},
-     .scheme = Scheme::fma},
+    // Single rows. Beside an operand that lies along k a fold of each row takes 0.5 to 1 times a panel; of halves in
+    // vectors of 64 bytes 1.1 to 2 times it, but less where rows are few or short. The others are panels, which take
+    // a quarter of the time of a fold or as much, but where rows of B are long streams or few.
     {.kind = Kind::narrow_half,
      .larger_lies = Lies::along_k,
      .few = {1, 1},

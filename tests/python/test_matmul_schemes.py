@@ -172,6 +172,7 @@ def test_single_rows_beside_what_lies_along_k():
         ("bfloat16", 300, 512): ("panel", "fold"),
         ("bfloat16", 3000, 32): ("fold", "fold"),
         ("bfloat16", 300, 32): ("panel", "panel"),
+        ("bfloat16", 4096, 4096): ("panel", "fold"),
         ("float16", 3000, 4): ("fold", "panel"),
         ("float16", 3000, 512): ("panel", "fold"),
     }

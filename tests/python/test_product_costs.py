@@ -135,9 +135,9 @@ def test_small_products_do_not_pack_whole():
         ("bfloat16", 34, 33, 27, True, True): "fma_local",
         ("bfloat16", 34, 33, 27, False, True): "fma",  # A is read in place
         ("float32", 34, 33, 27, False, True): "fma",
-        ("float32", 15, 14, 150, False, True): "panel",
-        ("float16", 15, 14, 150, False, True): "panel",
-        ("bfloat16", 15, 14, 150, False, True): "fma",
+        ("float32", 15, 14, 303, False, True): "panel",
+        ("float16", 15, 14, 303, False, True): "panel",
+        ("bfloat16", 15, 14, 303, False, True): "panel",
     }
     assert {case: chosen(case[1:], case[0]) for case in cases} == cases
     # In shorter vectors all do; where there are tile instructions, float16 has no such rows.
