@@ -19,6 +19,7 @@ constexpr int64_t kSoon = 2048;               // bytes
 
 void LanePrefetches::find_ahead(const For& loop, Value* begin, Value* count, bool waits) {
   waits_ = waits;
+  count_ = count;
   for (const Ahead& ahead : e_.ahead(loop)) {
     if (ahead.picked != nullptr) {
       find_picked(ahead, loop, begin, count);
@@ -148,6 +149,10 @@ llvm::Value* LanePrefetches::distance(const Ahead& ahead) {
   if (!ahead.few_lines) return usual;
   constexpr int64_t kShortRow = 1024, kFewBytes = 4096;
   const int64_t bytes = bytes_of(ahead.buffer);
+  if (ahead.unless_adjacent) {
+    Value* gap = b_.CreateSub(stride, count_);
+    usual = b_.CreateSelect(b_.CreateICmpULE(gap, i64(kSoon / bytes)), i64(0), usual);
+  }
   Value* zeros = b_.CreateBinaryIntrinsic(llvm::Intrinsic::ctlz, stride, b_.getFalse());
   const int64_t most = std::countl_zero(static_cast<uint64_t>(kFewBytes / bytes));
   Value* rows = b_.CreateSub(zeros, i64(most));

@@ -57,6 +57,7 @@ class LanePrefetches {
   Emitter& e_;
   llvm::IRBuilder<>& b_;
   bool waits_ = false;
+  Value* count_ = nullptr;  // of the loop's elements
   std::vector<Fetched> fetched_;
   // Elements to the row that is fetched: of the stride's number, rows, few lines, bytes of an element.
   std::map<std::tuple<int32_t, int64_t, bool, int64_t>, Value*> distances_;

@@ -123,6 +123,7 @@ class Planner {
       for (const UnitAccess& unit : pass.analysis.units())
         most = std::max(most, unit.index->size());
     if (index.size() < most) return;
+    const bool alone = passes_.size() == 1;
     ahead_[&loop].push_back({.buffer = buffer,
                              .index = &index,
                              .variable = loop.axes[0],
@@ -130,7 +131,8 @@ class Planner {
                              .rows = rows,
                              .step = step,
                              .few_lines = true,
-                             .at_once = are_parts()});
+                             .at_once = !alone,
+                             .unless_adjacent = alone && rows == 1 && step == kUnit});
   }
 
   // Not for updates, whose rounds are so short that the processor sees several at once.

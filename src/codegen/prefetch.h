@@ -24,17 +24,19 @@ struct Ahead {
   enum class Part : uint8_t { all, first_half, second_half };
 
   ir::BufferRef buffer;
-  const ir::Index* index;           // of the load
-  ir::AxisId variable;              // of the loop that loads
-  int32_t next_row;                 // number of the stride to the row wanted; kNone: it is this row
-  int64_t rows = 1;                 // how many such rows on that is
-  bool next_tile = false;           // wanted is what follows the elements of `loads`
-  const ir::For* loads = nullptr;   // of `variable`, for a loop of chains; else the loop itself
-  int32_t step = ir::kUnit;         // number of the stride from element to element
-  bool few_lines = false;           // of short rows it is as many on as lie in a few lines
-  bool at_once = false;             // into L1
-  Part part = Part::all;            // of rows from kHalvedRow on; of shorter ones all or,
-  bool helps = false;               // ... for another loop, nothing
+  const ir::Index* index;          // of the load
+  ir::AxisId variable;             // of the loop that loads
+  int32_t next_row;                // number of the stride to the row wanted; kNone: it is this row
+  int64_t rows = 1;                // how many such rows on that is
+  bool next_tile = false;          // wanted is what follows the elements of `loads`
+  const ir::For* loads = nullptr;  // of `variable`, for a loop of chains; else the loop itself
+  int32_t step = ir::kUnit;        // number of the stride from element to element
+  bool few_lines = false;          // of short rows it is as many on as lie in a few lines
+  bool at_once = false;            // into L1
+  bool unless_adjacent =
+      false;              // not of long rows that follow one another: the processor sees these
+  Part part = Part::all;  // of rows from kHalvedRow on; of shorter ones all or,
+  bool helps = false;     // ... for another loop, nothing
   const ir::For* picked = nullptr;  // wanted is where the index leads in a later round of this loop
 };
 

@@ -115,6 +115,18 @@ constexpr const char* kNormGradient = R"(kernel "norm_gradient" {
   }
 })";
 
+constexpr const char* kScaledColumns = R"(kernel "scaled_columns" {
+  param p0 float32 in
+  param p1 float32 in
+  param p2 float32 out
+  axis a0 "rows"
+  axis a1 "columns"
+  strides 2
+  for stage (a0, a1) {
+    store p2[a0*s1 + a1] = mul(load(p0[a0*s0 + a1]), load(p1[a1]))
+  }
+})";
+
 std::vector<const ir::For*> loops_of(const ir::For& chunk) {
   std::vector<const ir::For*> loops;
   for (const ir::Stmt& stmt : chunk.body)
@@ -174,6 +186,21 @@ TEST(Prefetch, APassThatStoresFetchesLess) {
     fetched.insert(ahead.at(loop)[0].buffer.id);
   }
   EXPECT_EQ(fetched, (std::set<int32_t>{0, 1}));
+}
+
+// The only loop over a row fetches the next one into L2, where that does not follow anyway; what all rows take
+// is there.
+TEST(Prefetch, ALoopAloneFetchesRowsThatLieApart) {
+  const Kernel tiled = ir::lower(ir::parse(kScaledColumns), cpu_facts(CpuLevel::avx512));
+  const auto& chunk = std::get<ir::For>(tiled.body.at(0));
+  const auto ahead = codegen::fetched_ahead(tiled, chunk);
+  ASSERT_EQ(ahead.size(), 1);
+  const std::vector<codegen::Ahead>& fetched = ahead.begin()->second;
+  ASSERT_EQ(fetched.size(), 1);
+  EXPECT_EQ(fetched[0].buffer.id, 0);
+  EXPECT_EQ(fetched[0].next_row, 0);
+  EXPECT_TRUE(fetched[0].unless_adjacent);
+  EXPECT_FALSE(fetched[0].at_once);
 }
 
 TEST(Prefetch, BothPassesWithMuchWorkFetch) {
