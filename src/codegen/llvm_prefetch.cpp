@@ -64,7 +64,7 @@ void LanePrefetches::find_picked(const Ahead& ahead, const For& loop, Value* beg
     };
     Value* pointer = e_.when(many, {here}, find)[0];
     Value* step = ahead.step == kUnit ? nullptr : e_.stride(ahead.step);
-    fetched_.push_back({e_.memory_type(ahead.buffer), pointer, step, kIntoL1});
+    fetched_.push_back({e_.memory_type(ahead.buffer), pointer, step, kIntoL2});
   });
 }
 
