@@ -14,12 +14,13 @@ namespace {
 
 constexpr unsigned kIntoL1 = 3, kIntoL2 = 2;  // locality of a prefetch
 constexpr int64_t kSoon = 2048;               // bytes
+// Of streams from memory: so far on, L1 asks for more than the processor does unasked, where a vector is a line.
+constexpr int64_t kStreamed = 8192, kFromMemory = 8 << 20;
 
 }  // namespace
 
 void LanePrefetches::find_ahead(const For& loop, Value* begin, Value* count, bool waits) {
   waits_ = waits;
-  count_ = count;
   for (const Ahead& ahead : e_.ahead(loop)) {
     if (ahead.picked != nullptr) {
       find_picked(ahead, loop, begin, count);
@@ -35,6 +36,8 @@ void LanePrefetches::find_ahead(const For& loop, Value* begin, Value* count, boo
       if (ahead.next_row != kNone) pointer = b_.CreateGEP(type, pointer, rows_ahead(ahead));
       Value* step = ahead.step == kUnit ? nullptr : e_.stride(ahead.step);
       if (ahead.next_tile) pointer = b_.CreateGEP(type, pointer, scaled(count, step));
+      if (ahead.if_apart || ahead.streams) pointer = stream(ahead, loop, count, here, pointer);
+      if (pointer == nullptr) return;
       fetched_.push_back({type, pointer, step, ahead.at_once ? kIntoL1 : kIntoL2});
       if (ahead.part != Ahead::Part::all) halve(ahead, count, here, fetched_.back());
     });
@@ -120,6 +123,25 @@ void LanePrefetches::fetch(Value* k, int64_t within) {
 
 void LanePrefetches::into_l1(Value* pointer) { prefetch(pointer, kIntoL1); }
 
+llvm::Value* LanePrefetches::stream(const Ahead& ahead, const For& loop, Value* count, Value* here,
+                                    Value* next) {
+  const int64_t bytes = bytes_of(ahead.buffer);
+  llvm::Type* type = e_.memory_type(ahead.buffer);
+  Value* follows = b_.getTrue();
+  if (ahead.if_apart) {
+    Value* gap = b_.CreateSub(e_.stride(ahead.next_row), count);
+    follows = b_.CreateICmpULE(gap, i64(kSoon / bytes));
+  }
+  const bool by_lines = e_.ops().features().vector_bytes == kLineBytes;
+  if (ahead.streams && (by_lines || ahead.if_apart)) {
+    Value* flows = b_.CreateICmpSGE(e_.elements_of(loop), i64(kFromMemory / bytes));
+    Value* soon = b_.CreateGEP(type, here, i64(kStreamed / bytes));
+    soon = b_.CreateSelect(b_.CreateAnd(flows, follows), soon, here);
+    fetched_.push_back({type, soon, nullptr, kIntoL1});
+  }
+  return ahead.if_apart ? b_.CreateSelect(follows, here, next) : nullptr;
+}
+
 // Half a row over the whole loop. What helps asks for its own row again where rows are short.
 void LanePrefetches::halve(const Ahead& ahead, Value* count, Value* here, Fetched& f) {
   Value* is_long = b_.CreateICmpSGE(count, i64(kHalvedRow / bytes_of(ahead.buffer)));
@@ -149,10 +171,6 @@ llvm::Value* LanePrefetches::distance(const Ahead& ahead) {
   if (!ahead.few_lines) return usual;
   constexpr int64_t kShortRow = 1024, kFewBytes = 4096;
   const int64_t bytes = bytes_of(ahead.buffer);
-  if (ahead.unless_adjacent) {
-    Value* gap = b_.CreateSub(stride, count_);
-    usual = b_.CreateSelect(b_.CreateICmpULE(gap, i64(kSoon / bytes)), i64(0), usual);
-  }
   Value* zeros = b_.CreateBinaryIntrinsic(llvm::Intrinsic::ctlz, stride, b_.getFalse());
   const int64_t most = std::countl_zero(static_cast<uint64_t>(kFewBytes / bytes));
   Value* rows = b_.CreateSub(zeros, i64(most));

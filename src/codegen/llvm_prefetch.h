@@ -48,6 +48,8 @@ class LanePrefetches {
   void find_picked(const Ahead& ahead, const ir::For& loop, Value* begin, Value* count);
   Value* address_in(const Round& round, ir::BufferRef buffer, const ir::Index& index);
   Value* value_in(const Round& round, ir::ExprId id);
+  // Of a stream; gives what is to come into L2 from `next` on, if anything.
+  Value* stream(const Ahead& ahead, const ir::For& loop, Value* count, Value* here, Value* next);
   void halve(const Ahead& ahead, Value* count, Value* here, Fetched& f);
   Value* scaled(Value* elements, Value* step);
   Value* rows_ahead(const Ahead& ahead);
@@ -57,7 +59,6 @@ class LanePrefetches {
   Emitter& e_;
   llvm::IRBuilder<>& b_;
   bool waits_ = false;
-  Value* count_ = nullptr;  // of the loop's elements
   std::vector<Fetched> fetched_;
   // Elements to the row that is fetched: of the stride's number, rows, few lines, bytes of an element.
   std::map<std::tuple<int32_t, int64_t, bool, int64_t>, Value*> distances_;

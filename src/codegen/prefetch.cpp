@@ -118,12 +118,8 @@ class Planner {
   // Rows of what has all the axes: what lacks one is read again for it, from a cache.
   void fetch_rows(const For& loop, BufferRef buffer, const Index& index, int32_t stride,
                   int32_t step, int64_t rows = 1) {
-    size_t most = 0;
-    for (const Pass& pass : passes_)
-      for (const UnitAccess& unit : pass.analysis.units())
-        most = std::max(most, unit.index->size());
-    if (index.size() < most) return;
-    const bool alone = passes_.size() == 1;
+    if (index.size() < most_terms()) return;
+    const bool alone = passes_.size() == 1, if_apart = alone && rows == 1 && step == kUnit;
     ahead_[&loop].push_back({.buffer = buffer,
                              .index = &index,
                              .variable = loop.axes[0],
@@ -132,7 +128,21 @@ class Planner {
                              .step = step,
                              .few_lines = true,
                              .at_once = !alone,
-                             .unless_adjacent = alone && rows == 1 && step == kUnit});
+                             .if_apart = if_apart,
+                             .streams = if_apart && is_only_stream()});
+  }
+  size_t most_terms() const {
+    size_t most = 0;
+    for (const Pass& pass : passes_)
+      for (const UnitAccess& unit : pass.analysis.units())
+        most = std::max(most, unit.index->size());
+    return most;
+  }
+  // Of two, L1 would have too much to wait for.
+  bool is_only_stream() const {
+    return std::ranges::count_if(passes_[0].analysis.units(), [&](const UnitAccess& unit) {
+             return unit.loaded && !unit.buffer.local && unit.index->size() == most_terms();
+           }) == 1;
   }
 
   // Not for updates, whose rounds are so short that the processor sees several at once.
@@ -208,11 +218,18 @@ class Planner {
   void place_item(const For& row, const For& loop) {
     passes_.clear();
     passes_.push_back({&loop, LaneAnalysis(kernel_, loop)});
-    if (passes_[0].analysis.folds().empty()) return;
+    const bool computes = passes_[0].analysis.folds().empty();
+    if (computes && !is_only_stream()) return;
     for (const UnitAccess& unit : passes_[0].analysis.units()) {
       if (!unit.loaded || unit.buffer.local || !passes_[0].analysis.access(*unit.index).early)
         continue;
-      if (const std::optional<int32_t> stride = row_stride(row.axes[0], 0, *unit.index))
+      if (computes)
+        ahead_[&loop].push_back({.buffer = unit.buffer,
+                                 .index = unit.index,
+                                 .variable = loop.axes[0],
+                                 .next_row = kNone,
+                                 .streams = true});
+      else if (const std::optional<int32_t> stride = row_stride(row.axes[0], 0, *unit.index))
         ahead_[&loop].push_back({.buffer = unit.buffer,
                                  .index = unit.index,
                                  .variable = loop.axes[0],

@@ -199,7 +199,8 @@ TEST(Prefetch, ALoopAloneFetchesRowsThatLieApart) {
   ASSERT_EQ(fetched.size(), 1);
   EXPECT_EQ(fetched[0].buffer.id, 0);
   EXPECT_EQ(fetched[0].next_row, 0);
-  EXPECT_TRUE(fetched[0].unless_adjacent);
+  EXPECT_TRUE(fetched[0].if_apart);
+  EXPECT_TRUE(fetched[0].streams);
   EXPECT_FALSE(fetched[0].at_once);
 }
 
