@@ -140,8 +140,9 @@ class Planner {
   }
   // Of two, L1 would have too much to wait for.
   bool is_only_stream() const {
+    const size_t most = most_terms();
     return std::ranges::count_if(passes_[0].analysis.units(), [&](const UnitAccess& unit) {
-             return unit.loaded && !unit.buffer.local && unit.index->size() == most_terms();
+             return unit.loaded && !unit.buffer.local && unit.index->size() == most;
            }) == 1;
   }
 
@@ -218,12 +219,12 @@ class Planner {
   void place_item(const For& row, const For& loop) {
     passes_.clear();
     passes_.push_back({&loop, LaneAnalysis(kernel_, loop)});
-    const bool computes = passes_[0].analysis.folds().empty();
-    if (computes && !is_only_stream()) return;
+    const bool is_map = passes_[0].analysis.folds().empty();
+    if (is_map && !is_only_stream()) return;
     for (const UnitAccess& unit : passes_[0].analysis.units()) {
       if (!unit.loaded || unit.buffer.local || !passes_[0].analysis.access(*unit.index).early)
         continue;
-      if (computes)
+      if (is_map)
         ahead_[&loop].push_back({.buffer = unit.buffer,
                                  .index = unit.index,
                                  .variable = loop.axes[0],

@@ -5,11 +5,12 @@
 // that which loads it first, or for the next row; of an array that is alone, where that loop has too little
 // work for a long row, another one fetches half of it, the loader if need be. Of a row that is made tile by
 // tile, the loop that loads a tile fetches the next one, which comes while the others work; so does a loop
-// that is alone, or it fetches the next row, or a tile of it, where the row is short or far away; of what it goes
-// through from end to end, some kilobytes on. Items of a
-// row each fetch rows a few cache lines on, if rows are so short that a few are all that the processor has in
-// hand. The tiles of a transpose have rows too short and far apart for the processor to see: each loop fetches
-// for the next tile. Rows that are picked by number lie anywhere: the number of one further on is looked up.
+// that is alone, or it fetches the next row, or a tile of it, where the row is short or far away; of the only array
+// that it goes through from end to end it fetches some kilobytes on. Items of a row each fetch rows a few cache
+// lines on, if rows are so short that a few are all that the processor has in hand. The tiles of a transpose have
+// rows too short and far apart for the processor to see: each loop fetches for the next tile. Rows that are picked
+// by number lie anywhere: the number of one further on is looked up.
+// What lies apart comes into L2, as L1 asks for too few lines at once; what follows anyway, into L1.
 #pragma once
 
 #include <map>

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <string>
 
 #include "codegen/target.h"
 #include "kernel/passes.h"
@@ -202,6 +203,28 @@ TEST(Prefetch, ALoopAloneFetchesRowsThatLieApart) {
   EXPECT_TRUE(fetched[0].if_apart);
   EXPECT_TRUE(fetched[0].streams);
   EXPECT_FALSE(fetched[0].at_once);
+}
+
+// A map of one array fetches it some way on; of two, L1 would have too much to wait for.
+TEST(Prefetch, AMapFetchesItsOnlyArray) {
+  for (const bool has_two : {false, true}) {
+    const std::string value = has_two ? "mul(load(p0[a0]), load(p1[a0]))" : "exp(load(p0[a0]))";
+    const Kernel tiled = ir::lower(ir::parse(R"(kernel "map" {
+  param p0 float32 in
+  param p1 float32 in
+  param p2 float32 out
+  axis a0 "elements"
+  for stage (a0) {
+    store p2[a0] = )" + value + "\n  }\n}"),
+                                   cpu_facts(CpuLevel::avx512));
+    const auto ahead = codegen::fetched_ahead(tiled, std::get<ir::For>(tiled.body.at(0)));
+    ASSERT_EQ(ahead.size(), has_two ? 0 : 1);
+    if (has_two) continue;
+    const std::vector<codegen::Ahead>& fetched = ahead.begin()->second;
+    ASSERT_EQ(fetched.size(), 1);
+    EXPECT_TRUE(fetched[0].streams);
+    EXPECT_EQ(fetched[0].next_row, ir::kNone);
+  }
 }
 
 TEST(Prefetch, BothPassesWithMuchWorkFetch) {
