@@ -86,6 +86,7 @@ class LaneAnalysis {
   bool is_simple(int vector_bytes) const {
     return simple_ && width(vector_bytes) * widest_ <= vector_bytes;
   }
+  int divisions() const { return divisions_; }  // of floats
   // Instructions of one iteration, about: a division takes many.
   int work() const { return cost_ + kDivisionWork * divisions_; }
   // Lanes of one step for vectors of this size: by the narrowest floating type, else integer type,

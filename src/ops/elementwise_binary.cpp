@@ -2,6 +2,7 @@
 // Arithmetic of two arguments of one dtype. Integers wrap; integer division by 0 gives 0; remainder
 // and floor_divide follow Python's signs. On bools: add and maximum are or, multiply and minimum
 // and, subtract exclusive or.
+#include <cmath>
 #include <limits>
 
 #include "ops/complex_math.h"
@@ -249,6 +250,24 @@ array binary_power(const OpRow& row, const array& a, const array& b, const S& s)
   return binary(row, a, b, s);
 }
 
+// The inverse of a power of two that is a normal number of every format, as the inverse is, too.
+std::optional<double> exact_inverse(double value) {
+  constexpr int kMost = 14;
+  int exponent = 0;
+  const bool is_power = std::abs(std::frexp(value, &exponent)) == 0.5;
+  if (!is_power || std::abs(exponent - 1) > kMost) return std::nullopt;
+  return 1 / value;
+}
+
+// By a given power of two it is a product, which rounds the same number and is several times quicker.
+array binary_divide(const OpRow& row, const array& a, const array& b, const S& s) {
+  const Dtype dtype = to_inexact(promote(a.dtype(), b.dtype()));
+  if (const std::optional<double> by = number_beside(a.shape(), b, dtype); by && !is_complex(dtype))
+    if (const std::optional<double> inverse = exact_inverse(*by))
+      return multiply(astype(a, dtype, s), full(b.shape(), number(*inverse), dtype, s), s);
+  return binary_inexact(row, a, b, s);
+}
+
 array logaddexp_diff(const OpCall& c, const array& y, int k, const array& g) {
   const array& x = c.inputs[k];
   return g * (is_complex(x.dtype()) ? cermet::exp(x - y) : cermet::sigmoid(x - c.inputs[1 - k]));
@@ -278,7 +297,7 @@ array choice_diff(const array& takes_first, int k, const array& g) {
     (arithmetic<Code::sub, Code::bit_xor, &ComplexMath::sub>), "a - b.", k == 0 ? g : -g)          \
   X(Multiply, multiply, kAny, binary, -4, 4, 0,                                                    \
     (arithmetic<Code::mul, Code::bit_and, &ComplexMath::mul>), "a * b.", g * c.inputs[1 - k])      \
-  X(Divide, divide, kInexact, binary_inexact, 0.1, 4, 0, divide_lane,                              \
+  X(Divide, divide, kInexact, binary_divide, 0.1, 4, 0, divide_lane,                              \
     "a / b; integers are divided as float32.", k == 0 ? g / b : -(g / b) * y)                      \
   X(Remainder, remainder, kReals, binary, 0.1, 4, 0, remainder_lane,                               \
     "The remainder of a / b, with the sign of b.", k == 0 ? g : -g * cermet::floor_divide(a, b))   \

@@ -104,9 +104,10 @@ std::optional<array> find_softmax(const NodeRef& root, const PatternGraph& graph
   return make_node(rows::softmax, pack(array(x)), ReduceParams{axes, false}, root->stream);
 }
 
-// sum / count as a real number of the sum's dtype.
+// sum / count as a real number of the sum's dtype: by the same op whatever the count, so that one plan
+// serves all.
 array divided(const array& sum, const Dim& count, const S& s) {
-  return divide(sum, full(sum.shape(), number(count), sum.dtype(), s), s);
+  return binary(rows::divide, sum, full(sum.shape(), number(count), sum.dtype(), s), s);
 }
 
 }  // namespace
