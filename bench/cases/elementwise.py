@@ -26,6 +26,13 @@ def gelu_erf(lib, shape):
     return lambda: f(x)
 
 
+def gelu_divided(lib, shape):
+    """As `nn.gelu` is written in MLX."""
+    x = lib.normal(*shape)
+    f = lib.call(lambda x: x * (1 + lib.erf(x / math.sqrt(2))) / 2)
+    return lambda: f(x)
+
+
 def gelu_tanh(lib, shape):
     x = lib.normal(*shape)
     scale = math.sqrt(2 / math.pi)
@@ -44,7 +51,12 @@ add(
         peers=PEERS,
     )
 )
-for name, gelu in (("gelu erf, plain ops", gelu_erf), ("gelu tanh, plain ops", gelu_tanh)):
+GELUS = {
+    "gelu erf, plain ops": gelu_erf,
+    "gelu erf, by divisions": gelu_divided,
+    "gelu tanh, plain ops": gelu_tanh,
+}
+for name, gelu in GELUS.items():
     for shape in GELU_SHAPES:
         add(
             Case(

@@ -46,7 +46,7 @@ void Emitter::entry(const For& chunk, const std::string& symbol) {
   function_->addFnAttr("min-legal-vector-width", bits);
   function_->addFnAttr("prefer-vector-width", bits);
   chunk_ = &chunk;
-  ahead_ = fetched_ahead(kernel_, chunk);
+  ahead_ = fetched_ahead(kernel_, chunk, ops_.features().vector_bytes);
   entry_block_ = block("entry");
   llvm::BasicBlock* start = block("start");
   b_.SetInsertPoint(start);

@@ -26,7 +26,6 @@ namespace cermet::codegen {
 inline constexpr const char* kCheckSymbol = "cermet_check_failed";
 // That which asks whether the launch is to end: not 0.
 inline constexpr const char* kPollSymbol = "cermet_must_stop";
-inline constexpr uint64_t kLineBytes = 64;  // of the cache
 
 class Emitter {
  public:

@@ -21,7 +21,8 @@ constexpr size_t kMostLookedUp = 32;  // expressions that are made again for ano
 
 class Planner {
  public:
-  explicit Planner(const Kernel& kernel) : kernel_(kernel), lets_(kernel.values.size(), kNone) {
+  Planner(const Kernel& kernel, int vector_bytes)
+      : kernel_(kernel), vector_bytes_(vector_bytes), lets_(kernel.values.size(), kNone) {
     for_each_stmt(kernel.body, [&](const Stmt& stmt) {
       if (const Let* let = std::get_if<Let>(&stmt)) lets_[let->value] = let->expr;
     });
@@ -77,7 +78,7 @@ class Planner {
     for (const For* loop : loops) passes_.push_back({loop, LaneAnalysis(kernel_, *loop)});
     // What is loaded last first: its loader, where it is the best but for that, is then left to others.
     for (size_t i = passes_.size(); i-- > 0;) place_loads(row, i);
-    if (fetched_.size() == 1) share(fetched_[0]);
+    for (size_t i = 0; i < passes_.size(); ++i) share(i);
   }
 
   void place_loads(const For& row, size_t pass) {
@@ -106,7 +107,7 @@ class Planner {
       const size_t by = fetcher(pass);
       std::vector<Ahead>& ahead = ahead_[passes_[by].loop];
       ahead.push_back({unit.buffer, unit.index, loop->axes[0], by < pass ? kNone : *stride});
-      fetched_.push_back({by, pass, ahead.size() - 1});
+      fetched_.push_back({by, pass, *stride, ahead.size() - 1});
     }
   }
 
@@ -371,17 +372,25 @@ class Planner {
   // The pass with the most work for each array that it fetches. The loader has its own to wait for, but is
   // better than one with little work: memory takes few requests at once. Of those, stores take many.
   size_t fetcher(size_t loader) const {
-    constexpr int kWait = 2;  // about what the work must be beyond
-    const auto room = [&](size_t i) {
-      const auto found = ahead_.find(passes_[i].loop);
-      const size_t arrays = found == ahead_.end() ? 1 : 1 + found->second.size();
-      const int work = passes_[i].analysis.work() - (i == loader ? kWait : 0);
-      return work / static_cast<double>(stores(passes_[i]) ? 2 * arrays + 1 : arrays);
-    };
     size_t best = loader == 0 ? 1 : 0;
     for (size_t i = 0; i < passes_.size(); ++i)
-      if (room(i) > room(best)) best = i;
+      if (room(i, i == loader) > room(best, best == loader)) best = i;
     return best;
+  }
+  double room(size_t pass, bool loads) const {
+    constexpr int kWait = 2;  // about what the work must be beyond
+    const size_t arrays = 1 + count_fetched(pass);
+    const int work = passes_[pass].analysis.work() - (loads ? kWait : 0);
+    return work / static_cast<double>(stores(passes_[pass]) ? 2 * arrays + 1 : arrays);
+  }
+  bool loads_first(size_t pass) const {
+    return std::ranges::any_of(passes_[pass].analysis.units(), [&](const UnitAccess& unit) {
+      return unit.loaded && !unit.buffer.local && !is_loaded_before(unit, pass);
+    });
+  }
+  size_t count_fetched(size_t pass) const {
+    const auto found = ahead_.find(passes_[pass].loop);
+    return found == ahead_.end() ? 0 : found->second.size();
   }
 
   static bool stores(const Pass& pass) {
@@ -391,28 +400,49 @@ class Planner {
   }
 
   struct Fetch {
-    size_t by, loader, number;  // in what `by` fetches
+    size_t by, loader;
+    int32_t stride;
+    size_t number;  // in what `by` fetches
   };
-  // Half of the only array that is fetched, where its rows are long, is left to an idle pass if there is too little
-  // work for all of it; if none is idle, to the one that loads it and could have the next row come before.
-  void share(Fetch fetch) {
-    if (fetch.by == fetch.loader || passes_[fetch.by].analysis.work() >= kLineWork) return;
-    const auto is_idle = [&](size_t i) {
-      return i != fetch.by && i != fetch.loader && (i < fetch.loader) == (fetch.by < fetch.loader);
+  // Half of an array whose rows are long is left to another pass where the work of one is too little for all
+  // that it fetches: to the one with the most room, the loader if there is no other.
+  void share(size_t by) {
+    const auto is_by = [&](const Fetch& fetch) { return fetch.by == by; };
+    const auto found = std::ranges::find_if(fetched_, is_by);
+    if (found == fetched_.end() || by == found->loader) return;
+    const Fetch fetch = *found;
+    Ahead& own = ahead_[passes_[by].loop][fetch.number];
+    if (line_work(passes_[by], own.buffer) >= kLineWork * static_cast<int>(count_fetched(by)))
+      return;
+    size_t helper = fetch.loader;
+    for (size_t i = 0; i < passes_.size(); ++i) {
+      if (i == by || i == fetch.loader) continue;
+      if (helper == fetch.loader || room(i, loads_first(i)) > room(helper, loads_first(helper)))
+        helper = i;
+    }
+    // The pass of the row before comes first.
+    const auto comes_before = [&](size_t a, size_t b) {
+      const bool a_next = a >= fetch.loader, b_next = b >= fetch.loader;
+      return a_next == b_next ? a < b : a_next;
     };
-    size_t helper = 0;
-    while (helper < passes_.size() && !is_idle(helper)) ++helper;
-    if (helper == passes_.size()) helper = fetch.loader;
-    if (fetch.by < helper && helper == fetch.loader) return;  // it would come when it is wanted
-    Ahead& own = ahead_[passes_[fetch.by].loop][fetch.number];
     Ahead helped = own;
     helped.helps = true;
-    helped.part = helper < fetch.by ? Ahead::Part::first_half : Ahead::Part::second_half;
-    own.part = helper < fetch.by ? Ahead::Part::second_half : Ahead::Part::first_half;
+    helped.next_row = helper < fetch.loader ? kNone : fetch.stride;
+    const bool is_first = comes_before(helper, by);
+    helped.part = is_first ? Ahead::Part::first_half : Ahead::Part::second_half;
+    own.part = is_first ? Ahead::Part::second_half : Ahead::Part::first_half;
     ahead_[passes_[helper].loop].push_back(helped);
   }
 
+  // Of what a pass does while a line of the array comes.
+  int line_work(const Pass& pass, BufferRef buffer) const {
+    const int lane_bytes = static_cast<int>(size_of(kernel_.params[buffer.id].dtype));
+    const int bytes = pass.analysis.width(vector_bytes_) * lane_bytes;
+    return pass.analysis.work() * std::max(1, static_cast<int>(kLineBytes) / bytes);
+  }
+
   const Kernel& kernel_;
+  int vector_bytes_;
   std::vector<ExprId> lets_;
   std::vector<Pass> passes_;
   std::vector<Fetch> fetched_;  // whole rows, by one pass for others
@@ -425,8 +455,9 @@ class Planner {
 
 }  // namespace
 
-std::map<const For*, std::vector<Ahead>> fetched_ahead(const Kernel& kernel, const For& chunk) {
-  Planner planner(kernel);
+std::map<const For*, std::vector<Ahead>> fetched_ahead(const Kernel& kernel, const For& chunk,
+                                                       int vector_bytes) {
+  Planner planner(kernel, vector_bytes);
   planner.plan_chunk(chunk);
   return planner.take();
 }

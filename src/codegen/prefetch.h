@@ -2,8 +2,8 @@
 // What a loop over a row fetches for others. The loops of a row form go over the same row one after
 // another: the first that loads an array waits for memory, the others find it in the cache and
 // leave the memory idle. So each array is fetched by the loop with the most work for it: by one before
-// that which loads it first, or for the next row; of an array that is alone, where that loop has too little
-// work for a long row, another one fetches half of it, the loader if need be. Of a row that is made tile by
+// that which loads it first, or for the next row; where that loop has too little work for all that it
+// fetches, another one fetches half of an array of long rows, its loader if need be. Of a row that is made tile by
 // tile, the loop that loads a tile fetches the next one, which comes while the others work; so does a loop
 // that is alone, or it fetches the next row, or a tile of it, where the row is short or far away; of the only array
 // that it goes through from end to end it fetches some kilobytes on. Items of a row each fetch rows a few cache
@@ -20,7 +20,8 @@
 
 namespace cermet::codegen {
 
-constexpr int64_t kHalvedRow = 8192;  // bytes; half of a shorter row would come too late
+inline constexpr uint64_t kLineBytes = 64;  // of the cache
+constexpr int64_t kHalvedRow = 8192;        // bytes; half of a shorter row would come too late
 
 struct Ahead {
   enum class Part : uint8_t { all, first_half, second_half };
@@ -44,6 +45,6 @@ struct Ahead {
 
 // By lane loop of the chunk loop.
 std::map<const ir::For*, std::vector<Ahead>> fetched_ahead(const ir::Kernel& kernel,
-                                                           const ir::For& chunk);
+                                                           const ir::For& chunk, int vector_bytes);
 
 }  // namespace cermet::codegen

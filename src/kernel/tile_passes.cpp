@@ -12,6 +12,8 @@ bool is_sum_or_product(Code code) {
   return code == Code::add || code == Code::sub || code == Code::mul;
 }
 
+constexpr int kCheapOps = 2;
+
 class RowKeeper {
  public:
   RowKeeper(Source& source, const Plan& plan, const Group& group, int limit)
@@ -32,28 +34,19 @@ class RowKeeper {
     return rows();
   }
 
-  // A sum or product of what is kept anyway and what is loaded costs no more than to load it.
+  // Sums and products of what is kept anyway and what is loaded cost no more than to store and load them.
   std::vector<KeptRow> run_without_cheap(const Group& group) {
     run(group);
-    const auto is_cheap = [&](const std::pair<const ExprId, KeptRow>& kept) {
-      const ExprId id = kept.first;
-      const int made_in = kept.second.made_in;
-      return source_[id].kind == ExprKind::op && is_sum_or_product(source_[id].code) &&
-             std::ranges::all_of(source_[id].operands, [&](ExprId operand) {
-               const auto it = kept_.find(operand);
-               return it != kept_.end() ? it->second.made_in <= made_in
-                                        : source_.cost(operand, rows_, 2) <= 1;
-             });
-    };
     for (auto it = kept_.begin(); it != kept_.end();) {
-      if (!is_cheap(*it)) {
+      const auto [id, row] = *it;
+      const int ops = ops_from_kept(id, row.made_in);
+      if (ops > kCheapOps) {
         ++it;
         continue;
       }
-      for (ExprId operand : source_[it->first].operands)
-        if (const auto kept = kept_.find(operand); kept != kept_.end())
-          kept->second.last_use = std::max(kept->second.last_use, it->second.last_use);
+      cheap_[id] = ops;
       it = kept_.erase(it);
+      needs_operands(id, row.last_use);
     }
     return rows();
   }
@@ -63,6 +56,32 @@ class RowKeeper {
     std::vector<KeptRow> rows;
     for (const auto& [id, row] : kept_) rows.push_back(row);
     return rows;
+  }
+
+  // Sums and products that make it from what is kept, up to the pass, and what is loaded; else too many.
+  int ops_from_kept(ExprId id, int made_in) const {
+    constexpr int kTooMany = kCheapOps + 1;
+    const Expr& e = source_[id];
+    if (e.kind != ExprKind::op || !is_sum_or_product(e.code)) return kTooMany;
+    int ops = 1;
+    for (ExprId operand : e.operands) {
+      if (const auto cheap = cheap_.find(operand); cheap != cheap_.end()) {
+        ops += cheap->second;
+      } else if (const auto kept = kept_.find(operand); kept != kept_.end()) {
+        if (kept->second.made_in > made_in) return kTooMany;
+      } else if (source_.cost(operand, rows_, 2) > 1) {
+        return kTooMany;
+      }
+    }
+    return ops;
+  }
+
+  void needs_operands(ExprId id, int last_use) {
+    for (ExprId operand : source_[id].operands) {
+      if (cheap_.contains(operand)) needs_operands(operand, last_use);
+      if (const auto kept = kept_.find(operand); kept != kept_.end())
+        kept->second.last_use = std::max(kept->second.last_use, last_use);
+    }
   }
 
   // Whether this pass has to make the parts of `id` itself.
@@ -113,6 +132,7 @@ class RowKeeper {
   int limit_;
   std::map<ExprId, int> first_;  // the pass that makes it first
   std::map<ExprId, KeptRow> kept_;
+  std::map<ExprId, int> cheap_;  // what is not kept after all: its sums and products
 };
 
 }  // namespace

@@ -16,11 +16,16 @@ namespace {
 
 AxisList axis_list(const ReduceParams& p) { return {p.axes.begin(), p.axes.end()}; }
 
+bool is_precise(const ReduceParams& p) { return p.keepdims; }
+
 array softmax_graph(const OpCall& c) {
-  const AxisList axes = axis_list(c.get<ReduceParams>());
+  const ReduceParams& p = c.get<ReduceParams>();
+  const AxisList axes = axis_list(p);
   const array x = widened(c.inputs[0]);
   const array e = cermet::exp(x - stop_gradient(cermet::max(x, axes, true)));
-  return as_result(e / cermet::sum(e, axes, true), c.inputs[0].dtype());
+  const array total = cermet::sum(e, axes, true);
+  const bool divides = is_precise(p) || is_complex(x.dtype());
+  return as_result(divides ? e / total : e * cermet::reciprocal(total), c.inputs[0].dtype());
 }
 
 array logsumexp_graph(const OpCall& c) {
@@ -45,8 +50,7 @@ array logsumexp_weights(const OpCall& c, const array& y) {
 }
 
 array softmax_diff(const OpCall& c, const array& y, const array& g) {
-  const array weighted = y * g;
-  return weighted - y * cermet::sum(weighted, axis_list(c.get<ReduceParams>()), true);
+  return y * (g - cermet::sum(y * g, axis_list(c.get<ReduceParams>()), true));
 }
 
 Dim group_size(const array& a, const Axes& axes) {
@@ -87,7 +91,8 @@ bool may_be_softmax(const Node& node) {
          !is_complex(node.dtype);
 }
 
-// The largest is taken off for the range alone: that nothing depends on it, only the row's derivative knows.
+// The largest is taken off for the range alone: that nothing depends on it, only the row's derivative knows. The
+// precise one has the bits of what is spelled out.
 std::optional<array> find_softmax(const NodeRef& root, const PatternGraph& graph, PatternBuilder&) {
   if (!graph.is_open(*root)) return std::nullopt;
   const Node& e = *root->inputs[0];
@@ -101,7 +106,8 @@ std::optional<array> find_softmax(const NodeRef& root, const PatternGraph& graph
   if (largest == nullptr || total == nullptr) return std::nullopt;
   const Axes& axes = std::get<ReduceParams>(total->params).axes;
   if (std::get<ReduceParams>(largest->params).axes != axes) return std::nullopt;
-  return make_node(rows::softmax, pack(array(x)), ReduceParams{axes, false}, root->stream);
+  return make_node(rows::softmax, pack(array(x)), ReduceParams{axes, /*precise*/ true},
+                   root->stream);
 }
 
 // sum / count as a real number of the sum's dtype: by the same op whatever the count, so that one plan
@@ -157,7 +163,10 @@ constinit const OpRow rows::softmax = {
     .effect = Effect::none,
     .domain = Domain{},
     .max_ulp = 4,
-    .doc = "exp(x) / sum(exp(x)) over the axes, without overflow.",
+    .doc =
+        "exp(x) / sum(exp(x)) over the axes, without overflow: by products with the reciprocal of "
+        "the sum or, if "
+        "precise, by divisions.",
 };
 
 constinit const Pattern softmax_pattern = {

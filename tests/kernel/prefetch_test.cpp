@@ -6,6 +6,7 @@
 
 #include <set>
 #include <string>
+#include <utility>
 
 #include "codegen/target.h"
 #include "kernel/passes.h"
@@ -17,8 +18,10 @@ namespace {
 
 using ir::Kernel;
 
-// The gradient of softmax: after the maximum come the exponentials, a sum of quotients, and the result.
-constexpr const char* kSoftmaxGradient = R"(kernel "softmax_gradient" {
+// The gradient of softmax: after the maximum come the exponentials, a sum of quotients, or of products with the
+// reciprocal, and the result.
+std::string softmax_gradient(bool by_products) {
+  return R"(kernel "softmax_gradient" {
   param p0 float32 in
   param p1 float32 in
   param p2 float32 out
@@ -38,7 +41,9 @@ constexpr const char* kSoftmaxGradient = R"(kernel "softmax_gradient" {
     fold v1 over (a1) last lanes {
       float32 init float32(-0) step add(state(0, float32), %1) merge %2
     }
-    %3 = div(%1, v1)
+    %3 = )" +
+         std::string(by_products ? "mul(%1, div(float32(1), v1))" : "div(%1, v1)") +
+         R"(
     %4 = mul(%3, load(p1[a0*s1 + a1]))
     fold v2 over (a1) last lanes {
       float32 init float32(-0) step add(state(0, float32), %4) merge %2
@@ -46,6 +51,7 @@ constexpr const char* kSoftmaxGradient = R"(kernel "softmax_gradient" {
     store p2[a0*s2 + a1] = sub(%4, mul(%3, v2))
   }
 })";
+}
 
 // One without a mean: two passes.
 constexpr const char* kRmsNorm = R"(kernel "rms_norm" {
@@ -141,7 +147,7 @@ TEST(Prefetch, PassesWithLittleWorkFetchHalfEach) {
   const auto& chunk = std::get<ir::For>(tiled.body.at(0));
   const std::vector<const ir::For*> loops = loops_of(chunk);
   ASSERT_EQ(loops.size(), 3);
-  const auto ahead = codegen::fetched_ahead(tiled, chunk);
+  const auto ahead = codegen::fetched_ahead(tiled, chunk, 64);
   ASSERT_EQ(ahead.size(), 2);  // the first waits for what it loads itself
   for (size_t i : {1, 2}) {
     ASSERT_EQ(ahead.at(loops[i]).size(), 1);
@@ -160,7 +166,7 @@ TEST(Prefetch, ALoaderHelpsTheOnlyOtherPass) {
   const auto& chunk = std::get<ir::For>(tiled.body.at(0));
   const std::vector<const ir::For*> loops = loops_of(chunk);
   ASSERT_EQ(loops.size(), 2);
-  const auto ahead = codegen::fetched_ahead(tiled, chunk);
+  const auto ahead = codegen::fetched_ahead(tiled, chunk, 64);
   ASSERT_EQ(ahead.size(), 2);
   for (size_t i : {0, 1}) {
     ASSERT_EQ(ahead.at(loops[i]).size(), 1);
@@ -172,21 +178,58 @@ TEST(Prefetch, ALoaderHelpsTheOnlyOtherPass) {
   }
 }
 
-// What is stored takes the place of what could be fetched: the last pass has more work, but fetches one array alone.
+// What is stored takes the place of what could be fetched: the last pass has more work, but fetches half of one
+// array alone.
 TEST(Prefetch, APassThatStoresFetchesLess) {
+  using Part = codegen::Ahead::Part;
   const Kernel tiled = ir::lower(ir::parse(kNormGradient), cpu_facts(CpuLevel::avx512));
   const auto& chunk = std::get<ir::For>(tiled.body.at(0));
   const std::vector<const ir::For*> loops = loops_of(chunk);
   ASSERT_EQ(loops.size(), 2);
-  const auto ahead = codegen::fetched_ahead(tiled, chunk);
-  ASSERT_EQ(ahead.size(), 2);
-  std::set<int32_t> fetched;
+  const auto ahead = codegen::fetched_ahead(tiled, chunk, 64);
+  ASSERT_EQ(ahead.at(loops[0]).size(), 2);
+  ASSERT_EQ(ahead.at(loops[1]).size(), 1);
+  std::multiset<std::pair<int32_t, Part>> fetched;
   for (const ir::For* loop : loops) {
-    ASSERT_EQ(ahead.at(loop).size(), 1);
-    EXPECT_EQ(ahead.at(loop)[0].next_row, ahead.at(loop)[0].buffer.id);  // by its own stride
-    fetched.insert(ahead.at(loop)[0].buffer.id);
+    for (const codegen::Ahead& one : ahead.at(loop)) {
+      EXPECT_EQ(one.next_row, one.buffer.id);  // by its own stride
+      fetched.emplace(one.buffer.id, one.part);
+    }
   }
-  EXPECT_EQ(fetched, (std::set<int32_t>{0, 1}));
+  const int32_t halved = ahead.at(loops[1])[0].buffer.id;
+  EXPECT_EQ(fetched,
+            (std::multiset<std::pair<int32_t, Part>>{
+                {1 - halved, Part::all}, {halved, Part::first_half}, {halved, Part::second_half}}));
+}
+
+// The exponentials are work enough for one array of two: the last pass fetches half of the other in the row
+// before. In vectors of half a line there are two while a line comes.
+TEST(Prefetch, OnePassWithMuchWorkSharesItsSecondArray) {
+  using Part = codegen::Ahead::Part;
+  for (const CpuLevel level : {CpuLevel::avx512, CpuLevel::avx2}) {
+    const bool is_wide = level == CpuLevel::avx512;
+    const Kernel tiled = ir::lower(ir::parse(softmax_gradient(true)), cpu_facts(level));
+    const auto& chunk = std::get<ir::For>(tiled.body.at(0));
+    const std::vector<const ir::For*> loops = loops_of(chunk);
+    ASSERT_EQ(loops.size(), 4);
+    const auto ahead = codegen::fetched_ahead(tiled, chunk, is_wide ? 64 : 32);
+    ASSERT_EQ(ahead.size(), is_wide ? 2 : 1);
+    const std::vector<codegen::Ahead>& own = ahead.at(loops[1]);
+    ASSERT_EQ(own.size(), 2);
+    EXPECT_EQ(own[0].buffer.id, 1);  // for the next pass
+    EXPECT_EQ(own[0].next_row, ir::kNone);
+    EXPECT_EQ(own[0].part, is_wide ? Part::second_half : Part::all);
+    EXPECT_EQ(own[1].buffer.id, 0);
+    EXPECT_EQ(own[1].next_row, 0);
+    EXPECT_EQ(own[1].part, Part::all);
+    if (!is_wide) continue;
+    ASSERT_EQ(ahead.at(loops[3]).size(), 1);
+    const codegen::Ahead& helps = ahead.at(loops[3])[0];
+    EXPECT_EQ(helps.buffer.id, 1);
+    EXPECT_EQ(helps.next_row, 1);
+    EXPECT_EQ(helps.part, Part::first_half);
+    EXPECT_TRUE(helps.helps);
+  }
 }
 
 // The only loop over a row fetches the next one into L2, where that does not follow anyway; what all rows take
@@ -194,7 +237,7 @@ TEST(Prefetch, APassThatStoresFetchesLess) {
 TEST(Prefetch, ALoopAloneFetchesRowsThatLieApart) {
   const Kernel tiled = ir::lower(ir::parse(kScaledColumns), cpu_facts(CpuLevel::avx512));
   const auto& chunk = std::get<ir::For>(tiled.body.at(0));
-  const auto ahead = codegen::fetched_ahead(tiled, chunk);
+  const auto ahead = codegen::fetched_ahead(tiled, chunk, 64);
   ASSERT_EQ(ahead.size(), 1);
   const std::vector<codegen::Ahead>& fetched = ahead.begin()->second;
   ASSERT_EQ(fetched.size(), 1);
@@ -217,7 +260,7 @@ TEST(Prefetch, AMapFetchesItsOnlyArray) {
   for stage (a0) {
     store p2[a0] = )" + value + "\n  }\n}"),
                                    cpu_facts(CpuLevel::avx512));
-    const auto ahead = codegen::fetched_ahead(tiled, std::get<ir::For>(tiled.body.at(0)));
+    const auto ahead = codegen::fetched_ahead(tiled, std::get<ir::For>(tiled.body.at(0)), 64);
     ASSERT_EQ(ahead.size(), has_two ? 0 : 1);
     if (has_two) continue;
     const std::vector<codegen::Ahead>& fetched = ahead.begin()->second;
@@ -229,11 +272,11 @@ TEST(Prefetch, AMapFetchesItsOnlyArray) {
 
 TEST(Prefetch, BothPassesWithMuchWorkFetch) {
   const ir::TargetFacts facts = cpu_facts(CpuLevel::avx512);
-  const Kernel tiled = ir::lower(ir::parse(kSoftmaxGradient), facts);
+  const Kernel tiled = ir::lower(ir::parse(softmax_gradient(false)), facts);
   const auto& chunk = std::get<ir::For>(tiled.body.at(0));
   const std::vector<const ir::For*> loops = loops_of(chunk);
   ASSERT_EQ(loops.size(), 4);
-  const auto ahead = codegen::fetched_ahead(tiled, chunk);
+  const auto ahead = codegen::fetched_ahead(tiled, chunk, 64);
   ASSERT_EQ(ahead.size(), 2);
   ASSERT_EQ(ahead.at(loops[1]).size(), 1);
   EXPECT_EQ(ahead.at(loops[1])[0].buffer.id, 1);  // for the next pass

@@ -1231,7 +1231,9 @@ def argmin(a: array, axis: object | None = None, keepdims: builtins.bool = False
 def argmax(a: array, axis: object | None = None, keepdims: builtins.bool = False, *, stream: object | None = None) -> array: ...
 
 def softmax(a: array, axis: object | None = None, *, precise: builtins.bool = False, stream: object | None = None) -> array:
-    """exp(a) / sum(exp(a)) along the axes, without overflow."""
+    """
+    exp(a) / sum(exp(a)) along the axes, without overflow; halves are computed in float32. It is made by products with the reciprocal of the sum (4 ULP at most); precise=True divides, which is about one rounding less, and takes longer.
+    """
 
 def count_nonzero(a: object, axis: object | None = None, *, keepdims: builtins.bool = False, stream: object | None = None) -> array:
     """The number of elements that are not zero."""
