@@ -119,7 +119,7 @@ class Planner {
   // Rows of what has all the axes: what lacks one is read again for it, from a cache.
   void fetch_rows(const For& loop, BufferRef buffer, const Index& index, int32_t stride,
                   int32_t step, int64_t rows = 1) {
-    if (index.size() < most_terms()) return;
+    if (axis_terms(index) < most_terms()) return;
     const bool alone = passes_.size() == 1, if_apart = alone && rows == 1 && step == kUnit;
     ahead_[&loop].push_back({.buffer = buffer,
                              .index = &index,
@@ -132,19 +132,35 @@ class Planner {
                              .if_apart = if_apart,
                              .streams = if_apart && is_only_stream()});
   }
-  size_t most_terms() const {
-    size_t most = 0;
+  int64_t most_terms() const {
+    int64_t most = 0;
     for (const Pass& pass : passes_)
       for (const UnitAccess& unit : pass.analysis.units())
-        most = std::max(most, unit.index->size());
+        most = std::max(most, axis_terms(*unit.index));
     return most;
+  }
+  // Those that are no offset.
+  int64_t axis_terms(const Index& index) const {
+    return std::ranges::count_if(index, [&](const IndexTerm& term) {
+      const ExprKind kind = kernel_[term.expr].kind;
+      return kind != ExprKind::scalar && kind != ExprKind::constant;
+    });
   }
   // Of two, L1 would have too much to wait for.
   bool is_only_stream() const {
-    const size_t most = most_terms();
-    return std::ranges::count_if(passes_[0].analysis.units(), [&](const UnitAccess& unit) {
-             return unit.loaded && !unit.buffer.local && unit.index->size() == most;
-           }) == 1;
+    const int64_t most = most_terms();
+    const UnitAccess* first = nullptr;
+    for (const UnitAccess& unit : passes_[0].analysis.units()) {
+      if (!unit.loaded || unit.buffer.local || axis_terms(*unit.index) != most) continue;
+      if (first != nullptr && !are_of_one(*first->index, *unit.index)) return false;
+      if (first == nullptr) first = &unit;
+    }
+    return first != nullptr;
+  }
+  // A stride has one number where views of one buffer have it.
+  static bool are_of_one(const Index& a, const Index& b) {
+    const auto has_number = [](const IndexTerm& term) { return term.stride != kUnit; };
+    return std::ranges::any_of(a, has_number) && std::ranges::equal(a, b);
   }
 
   // Not for updates, whose rounds are so short that the processor sees several at once.

@@ -13,7 +13,7 @@ namespace cermet {
 
 namespace {
 
-// So many padded blocks are added where they are used, in one kernel.
+// So many padded blocks are added where they are used, in one kernel, if there is anything between them.
 constexpr size_t kFewBlocks = 8;
 
 bool is_zero_full(const Node& node) {
@@ -44,10 +44,10 @@ struct Block {
   const Dim& begin(int axis) const { return around.low.dim(axis); }
   Dim end(int axis) const { return plus(begin(axis), values.shape().dim(axis)); }
   // They differ in where they lie along the axis alone.
-  bool is_beside(const Block& other, int axis) const {
+  bool is_beside(const Block& other, int axis, const auto& equal) const {
     for (int i = 0; i < values.ndim(); ++i)
-      if (i != axis && !(same_size(around.low.dim(i), other.around.low.dim(i)) &&
-                         same_size(around.high.dim(i), other.around.high.dim(i))))
+      if (i != axis && !(equal(around.low.dim(i), other.around.low.dim(i)) &&
+                         equal(around.high.dim(i), other.around.high.dim(i))))
         return false;
     return true;
   }
@@ -59,7 +59,7 @@ Block joined(const std::vector<Block>& blocks, int axis) {
   Arrays parts;
   Dim end = blocks[0].begin(axis);
   for (const Block& block : blocks) {
-    if (is_less(end, block.begin(axis))) {
+    if (!same_size(end, block.begin(axis))) {
       Shape shape = block.values.shape();
       shape.dim(axis) = minus(block.begin(axis), end);
       parts.push_back(zeros(shape, block.values.dtype()));
@@ -80,7 +80,8 @@ std::vector<Block> joined_along(std::vector<Block> blocks, int axis) {
   std::vector<std::vector<Block>> rows;
   for (Block& block : blocks) {
     const auto row = std::ranges::find_if(rows, [&](const std::vector<Block>& r) {
-      return !is_less(block.begin(axis), r.back().end(axis)) && r.back().is_beside(block, axis);
+      return !is_less(block.begin(axis), r.back().end(axis)) &&
+             r.back().is_beside(block, axis, same_size);
     });
     if (row == rows.end()) rows.push_back({std::move(block)});
     else row->push_back(std::move(block));
@@ -91,12 +92,38 @@ std::vector<Block> joined_along(std::vector<Block> blocks, int axis) {
   return result;
 }
 
+// Of one expression: no guard is left where symbolic sizes happen to be equal.
+bool is_one_size(const Dim& a, const Dim& b) { return a.expr == b.expr && a.value == b.value; }
+
+// All blocks, in the order in which each begins along the axis where another ends; empty: there is none.
+std::vector<Block> chained(std::vector<Block> blocks, int axis) {
+  std::vector<Block> chain{std::move(blocks.back())};
+  blocks.pop_back();
+  while (!blocks.empty()) {
+    const auto follows = [axis](const Block& a, const Block& b) {
+      return is_one_size(a.end(axis), b.begin(axis)) && a.is_beside(b, axis, is_one_size);
+    };
+    const auto next = std::ranges::find_if(
+        blocks, [&](const Block& b) { return follows(chain.back(), b) || follows(b, chain[0]); });
+    if (next == blocks.end()) return {};
+    chain.insert(follows(chain.back(), *next) ? chain.end() : chain.begin(), std::move(*next));
+    blocks.erase(next);
+  }
+  return chain;
+}
+
 array sum_of_padded(const Arrays& padded) {
   Arrays parts = padded;
+  std::vector<Block> blocks;
+  for (const array& a : padded)
+    blocks.push_back({array(a.node()->inputs[0]), std::get<PadParams>(a.node()->params)});
+  // Zero is added to each element once, so that none becomes -0, as if they were padded and added.
+  if (blocks.size() > 1 && blocks.size() <= kFewBlocks) {
+    for (int axis = padded[0].ndim(); axis-- > 0;)
+      if (const std::vector<Block> chain = chained(blocks, axis); !chain.empty())
+        return cermet::add(joined(chain, axis).padded(), full({}, number(0.0), padded[0].dtype()));
+  }
   if (padded.size() > kFewBlocks) {
-    std::vector<Block> blocks;
-    for (const array& a : padded)
-      blocks.push_back({array(a.node()->inputs[0]), std::get<PadParams>(a.node()->params)});
     for (int axis = padded[0].ndim(); axis-- > 0;) blocks = joined_along(std::move(blocks), axis);
     parts.clear();
     for (const Block& block : blocks) parts.push_back(block.padded());

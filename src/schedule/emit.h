@@ -60,7 +60,4 @@ Location locate(const Regions& regions, Id id);
 
 EmittedKernel emit_region(Regions& regions, int region);
 
-// The bits of a number as an element of dtype, zero-extended (complex: the real part).
-uint64_t number_bits(const Number& number, Dtype dtype);
-
 }  // namespace cermet::schedule

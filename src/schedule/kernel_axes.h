@@ -61,11 +61,12 @@ class KernelAxes {
   // Of what was noted: the axes that every access walks as one with the next inner axis, and short ones,
   // which may be walked across.
   Collapse find_collapse(bool may_cross) const;
+  // Element-wise.
+  bool is_map() const;
 
  private:
   using Into = std::map<AxisId, AxisId>;
   int64_t most_elements(AxisId axis) const;
-  bool is_map() const;
   bool is_many() const;
   bool is_short(const Dim& size) const;
   void find_across(Collapse& found) const;

@@ -56,7 +56,10 @@ class RegionCutter {
   void add_to_kernel(Id id, const Use& use);
   void replicate(Id id);
   bool is_recomputed(Id id, const std::vector<int>& candidates);
+  bool is_repeated(Id id, const std::vector<int>& candidates);
   bool is_picked(Id id, const std::vector<int>& candidates);
+  std::vector<Coords> places_of(Id id) const;
+  Dim points_of(const Region& r) const;
   bool is_table(Id id, int into);
   bool is_dear_index(Id id, Id update, const InMemory& in_memory);
   bool is_in_memory(Id id, int maker);

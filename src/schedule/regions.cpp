@@ -298,14 +298,12 @@ bool RegionCutter::pull(Id id, const Use& use) {
 bool RegionCutter::may_write_out(const Region& r, const Coords& at) const {
   const std::vector<AxisId> axes = r_.axes.normalize(r.axes);
   const Coord whole{.terms = {{axes.empty() ? -1 : axes.back(), 1}}};
-  Dim points = 1;
-  for (const AxisId axis : axes) points *= r_.axes.size(axis);
   if (r.update >= 0) {  // at computed places each choice is made point by point
     const auto* update = node(r.update).lowering<UpdateLowering>();
     if (update->slice == nullptr || !update->slice(PlanNodeView(r_.graph, r.update))) return false;
   }
   return r.kernel < 0 && r.contract < 0 && r.row_axes.empty() && r.column_axes.empty() &&
-         r.scan_axes.empty() && equal({at.back()}, {whole}) && points >= kManyPoints;
+         r.scan_axes.empty() && equal({at.back()}, {whole}) && points_of(r) >= kManyPoints;
 }
 
 void RegionCutter::place_anchor(Id id, bool memory) {
@@ -324,7 +322,7 @@ void RegionCutter::place_anchor(Id id, bool memory) {
     merge_candidates(id, candidates);
     const bool picked = !memory && is_picked(id, candidates);
     if (picked) r_.picked.insert(id);
-    if (picked || (!memory && is_recomputed(id, candidates))) {
+    if (picked || (!memory && (is_recomputed(id, candidates) || is_repeated(id, candidates)))) {
       replicate(id);
       return;
     }
@@ -462,6 +460,45 @@ bool RegionCutter::is_recomputed(Id id, const std::vector<int>& candidates) {
   return more_read <= bytes(id) * candidates.size();
 }
 
+// An element-wise region would read elements of it from a few places each: to make it there takes less than to
+// store it, and to read it again.
+bool RegionCutter::is_repeated(Id id, const std::vector<int>& candidates) {
+  constexpr int kMostPlaces = 4, kMostRepeatedOps = 48;
+  constexpr size_t kMostSources = 3;  // each is read at all places
+  if (max_ops_ == 1 || candidates.size() != 1 || node(id).needed || !memory_readers_[id].empty() ||
+      node(id).lowering<MapLowering>() == nullptr)
+    return false;
+  const Region& r = region(candidates[0]);
+  if (r.kernel >= 0 || r.contract >= 0 || r.update >= 0 || !r.row_axes.empty() ||
+      !r.column_axes.empty() || !r.scan_axes.empty())
+    return false;
+  const std::vector<Coords> places = places_of(id);
+  const auto count = static_cast<int>(places.size());
+  if (count < 2 || count > kMostPlaces || !std::ranges::all_of(places, is_affine)) return false;
+  // No element is made more than once at a place.
+  const auto is_made_again = [&](const Use& use) {
+    return use.operand || times_made(r_.axes, r, axes_of(r_.axes.normalize(use.at))) > 1 ||
+           (!use.masked && points_of(r) > shape(id).count());
+  };
+  if (std::ranges::any_of(uses_[id], is_made_again)) return false;
+  const auto in_memory = [&](Id source) { return is_in_memory(source, candidates[0]); };
+  const std::optional<Recipe> recipe = find_recipe(r_.graph, id, in_memory);
+  if (!recipe || recipe->stored > 0 || recipe->ops * (count - 1) > kMostRepeatedOps) return false;
+  return recipe->sources.size() <= kMostSources && r.ops + recipe->ops * count <= max_ops_ &&
+         r.arguments + static_cast<int>(recipe->sources.size()) <= kMaxRegionArguments;
+}
+
+// Where regions want it, each place once.
+std::vector<Coords> RegionCutter::places_of(Id id) const {
+  std::vector<Coords> places;
+  for (const Use& use : uses_[id]) {
+    Coords at = r_.axes.normalize(use.at);
+    if (std::ranges::none_of(places, [&](const Coords& other) { return equal(other, at); }))
+      places.push_back(std::move(at));
+  }
+  return places;
+}
+
 // Elements of it are picked by number, perhaps beside all of them in order: no more are made than it has, and it
 // needs no memory.
 bool RegionCutter::is_picked(Id id, const std::vector<int>& candidates) {
@@ -471,18 +508,18 @@ bool RegionCutter::is_picked(Id id, const std::vector<int>& candidates) {
     return false;
   const Region& r = region(candidates[0]);
   if (r.kernel >= 0 || r.contract >= 0 || r.update >= 0) return false;
-  std::vector<Coords> places;
-  for (const Use& use : uses_[id]) {
-    if (use.masked || use.operand) return false;
-    Coords at = r_.axes.normalize(use.at);
-    if (std::ranges::none_of(places, [&](const Coords& other) { return equal(other, at); }))
-      places.push_back(std::move(at));
-  }
-  Dim points = 1;
-  for (AxisId axis : r_.axes.normalize(r.axes)) points *= r_.axes.size(axis);
+  const auto is_other = [](const Use& use) { return use.masked || use.operand; };
+  if (std::ranges::any_of(uses_[id], is_other)) return false;
+  const std::vector<Coords> places = places_of(id);
   const int ops = static_cast<int>(places.size()) * op_cost(r_.graph, id);
   return !std::ranges::all_of(places, is_affine) && places.size() <= kMostPlaces &&
-         points <= shape(id).count() && r.ops + ops <= max_ops_;
+         points_of(r) <= shape(id).count() && r.ops + ops <= max_ops_;
+}
+
+Dim RegionCutter::points_of(const Region& r) const {
+  Dim points = 1;
+  for (const AxisId axis : r_.axes.normalize(r.axes)) points *= r_.axes.size(axis);
+  return points;
 }
 
 // Dear to make, and the region would make it anew for each point of axes outside its own: it is made

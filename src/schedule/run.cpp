@@ -18,6 +18,7 @@
 #include "runtime/packed_cache.h"
 #include "runtime/poll.h"
 #include "schedule/copy.h"
+#include "schedule/number_bits.h"
 #include "schedule/product_scheme.h"
 
 namespace cermet {

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "runtime/fork.h"
 #include "runtime/log.h"
+#include "schedule/number_bits.h"
 #include "schedule/plan_key.h"
 #include "schedule/symbols.h"
 

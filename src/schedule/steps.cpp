@@ -5,6 +5,7 @@
 #include <ranges>
 
 #include "kernel/text.h"
+#include "schedule/number_bits.h"
 #include "schedule/product_scheme.h"
 #include "schedule/program.h"
 

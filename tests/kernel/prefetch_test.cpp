@@ -270,6 +270,33 @@ TEST(Prefetch, AMapFetchesItsOnlyArray) {
   }
 }
 
+// Views of one buffer, which have the numbers of its strides in common, are one stream; an offset is no axis.
+TEST(Prefetch, HalvesOfRowsAreOneStream) {
+  for (const bool is_one : {false, true}) {
+    const Kernel tiled = ir::lower(ir::parse(R"(kernel "rotated" {
+  param p0 float32 in
+  param p1 float32 in
+  param p2 float32 out
+  param p3 int64 scalar
+  axis a0 "rows"
+  axis a1 "columns"
+  strides 3
+  for stage (a0, a1) {
+    %0 = load(p0[a0*s0 + a1])
+    %1 = load(p1[a0*)" + std::string(is_one ? "s0" : "s2") +
+                                             R"( + a1])
+    store p2[a0*s1 + a1] = sub(%0, %1)
+    store p2[a0*s1 + a1 + p3] = add(%0, %1)
+  }
+})"),
+                                   cpu_facts(CpuLevel::avx512));
+    const auto ahead = codegen::fetched_ahead(tiled, std::get<ir::For>(tiled.body.at(0)), 64);
+    ASSERT_EQ(ahead.size(), 1);
+    ASSERT_EQ(ahead.begin()->second.size(), 2);
+    for (const codegen::Ahead& half : ahead.begin()->second) EXPECT_EQ(half.streams, is_one);
+  }
+}
+
 TEST(Prefetch, BothPassesWithMuchWorkFetch) {
   const ir::TargetFacts facts = cpu_facts(CpuLevel::avx512);
   const Kernel tiled = ir::lower(ir::parse(softmax_gradient(false)), facts);
