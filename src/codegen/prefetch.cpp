@@ -146,16 +146,14 @@ class Planner {
       return kind != ExprKind::scalar && kind != ExprKind::constant;
     });
   }
-  // Of two, L1 would have too much to wait for.
+  // Of two, L1 would have too much to wait for; halves of rows are one.
   bool is_only_stream() const {
     const int64_t most = most_terms();
-    const UnitAccess* first = nullptr;
-    for (const UnitAccess& unit : passes_[0].analysis.units()) {
-      if (!unit.loaded || unit.buffer.local || axis_terms(*unit.index) != most) continue;
-      if (first != nullptr && !are_of_one(*first->index, *unit.index)) return false;
-      if (first == nullptr) first = &unit;
-    }
-    return first != nullptr;
+    std::vector<const Index*> streams;
+    for (const UnitAccess& unit : passes_[0].analysis.units())
+      if (unit.loaded && !unit.buffer.local && axis_terms(*unit.index) == most)
+        streams.push_back(unit.index);
+    return streams.size() == 1 || (streams.size() == 2 && are_of_one(*streams[0], *streams[1]));
   }
   // A stride has one number where views of one buffer have it.
   static bool are_of_one(const Index& a, const Index& b) {
