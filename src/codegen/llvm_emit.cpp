@@ -406,7 +406,7 @@ llvm::Value* Emitter::compute_base(ExprId id) {
     Value* operands[2] = {base(e.operands[0]), base(e.operands[1])};
     return ops_.op(e.code, e.dtype, e.dtype, operands);
   }
-  if (divides_short(id)) return short_numbers(id).first;
+  if (divides_short(id)) return short_first(id);
   Value* value = natural(id);
   return width_of(value) == 1 ? value : b_.CreateExtractElement(value, uint64_t{0});
 }

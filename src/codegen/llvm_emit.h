@@ -165,14 +165,23 @@ class Emitter {
   // Numbers of lanes, divided, and loads at such places (llvm_short.cpp).
   bool divides_short(ir::ExprId id) const;
   const ShortDivisor& short_divisor(ir::ExprId id, int width);
+  std::pair<Value*, Value*> divided(Value* x, const ShortDivisor& divisor);
   const ShortDivision& short_division(ir::ExprId id);
   Value* short_result(ir::ExprId id);
-  std::pair<Value*, Value*> short_numbers(ir::ExprId id);  // of lane 0, i64; the others' difference
+  Value* short_first(ir::ExprId id);   // of lane 0, i64
+  Value* short_others(ir::ExprId id);  // the others' difference
+  std::tuple<ir::ExprId, ir::ExprId, int> division_key(ir::ExprId id) const;
+  const ShortLanes& short_lanes(ir::ExprId id);
   void short_parts(const LaneAnalysis& analysis, ir::ExprId id, Value* factor,
                    std::vector<ShortPart>& parts);
   Value* most_of(ir::ExprId id, int width);
-  const ShortWindow& window(const ir::Expr& load, int64_t elements);
+  const ShortWindow& window(const ir::Expr& load, llvm::Type* type);
+  bool repeats(const ir::Expr& load, llvm::Type* type) const;
+  void repeat(const ir::Expr& load, llvm::Type* type, const LaneAnalysis& analysis,
+              ShortWindow& window);
   Value* load_window(const ir::Expr& load, llvm::Type* type);
+  Value* near_or_far(Value* is_near, const std::function<Value*()>& load_near,
+                     const std::function<Value*()>& load_far);
   int64_t window_lanes(llvm::Type* type) const;
   Value* permute(llvm::Type* type, Value* pointer, Value* numbers);
   // Memory: vectors are of stored values, masks <width x i1> or null for every lane.

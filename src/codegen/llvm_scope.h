@@ -62,6 +62,7 @@ struct Scope {
   std::map<std::pair<ir::ExprId, int>, Divisor> divisors = {};  // by width
   std::map<std::pair<ir::ExprId, int>, ShortDivisor> short_divisors = {};
   std::map<std::tuple<ir::ExprId, ir::ExprId, int>, ShortDivision> short_divisions = {};
+  std::map<std::tuple<ir::ExprId, ir::ExprId, int>, ShortLanes> short_lanes = {};
   std::map<std::pair<const ir::Expr*, int>, ShortWindow> windows = {};
   std::unordered_map<ir::ExprId, Scope*> home = {};
 };

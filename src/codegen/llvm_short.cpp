@@ -4,12 +4,14 @@
 // scalar division and a product of small numbers give them all: for x < 2^7 and d <= 2^6 the quotient
 // x / d is x · (2^16 / d + 1) / 2^16, rounded down. What is loaded there lies close together, too: where it
 // lies within two vectors, and these in one page of memory, of which some element is wanted anyway, both
-// are loaded and permuted. Everything else is a gather.
+// are loaded and permuted. A few elements that repeat are laid out once, over and over, and then read in
+// order. Everything else is a gather.
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/MDBuilder.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/error.h"
 #include "codegen/llvm_emit.h"
@@ -44,6 +46,7 @@ const ShortDivisor& Emitter::short_divisor(ExprId id, int width) {
     llvm::Type* narrow = b_.getInt32Ty();
     made.none = b_.CreateICmpEQ(extent, b_.getInt64(0));
     made.value = b_.CreateSelect(made.none, b_.getInt64(1), extent);
+    made.reciprocal = b_.CreateUDiv(b_.getInt64(~uint64_t{0}), made.value);
     Value* parts =
         b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, made.value, b_.getInt64(kMostParts));
     made.excess = b_.CreateSub(made.value, parts);
@@ -57,58 +60,93 @@ const ShortDivisor& Emitter::short_divisor(ExprId id, int width) {
   return scope->short_divisors[{id, width}] = made;
 }
 
-// What counts lanes: the axis, or a quotient of it.
-std::pair<llvm::Value*, llvm::Value*> Emitter::short_numbers(ExprId id) {
+// What counts lanes, the axis or a quotient of it: in lane 0, and what the others have more.
+llvm::Value* Emitter::short_first(ExprId id) {
+  id = lanes()->analysis->behind(id);
+  if (kernel_[id].kind != ExprKind::op) return axes_[kernel_[id].id].values[0];
+  const ShortDivision& division = short_division(id);
+  return kernel_[id].code == Code::rem ? division.remainder : division.quotient;
+}
+
+llvm::Value* Emitter::short_others(ExprId id) {
   id = lanes()->analysis->behind(id);
   if (kernel_[id].kind == ExprKind::op) {
-    const ShortDivision& division = short_division(id);
-    if (kernel_[id].code == Code::rem) return {division.remainder, division.remainders};
-    return {division.quotient, division.quotients};
+    const ShortLanes& division = short_lanes(id);
+    return kernel_[id].code == Code::rem ? division.remainders : division.quotients;
   }
   std::vector<uint32_t> numbers(static_cast<size_t>(lanes()->width));
   for (size_t k = 0; k < numbers.size(); ++k) numbers[k] = static_cast<uint32_t>(k);
-  return {axes_[kernel_[id].id].values[0], llvm::ConstantDataVector::get(b_.getContext(), numbers)};
+  return llvm::ConstantDataVector::get(b_.getContext(), numbers);
+}
+
+// By the high half of a product, which is at most one too small: below x · (2^64 - 1) / d / 2^64 there are less
+// than d / 2^64 and one of x / d.
+std::pair<llvm::Value*, llvm::Value*> Emitter::divided(Value* x, const ShortDivisor& divisor) {
+  llvm::Type* wide = b_.getInt128Ty();
+  Value* product = b_.CreateMul(b_.CreateZExt(x, wide), b_.CreateZExt(divisor.reciprocal, wide));
+  Value* quotient = b_.CreateTrunc(b_.CreateLShr(product, 64), b_.getInt64Ty());
+  Value* remainder = b_.CreateSub(x, b_.CreateMul(quotient, divisor.value));
+  Value* is_small = b_.CreateICmpUGE(remainder, divisor.value);
+  return {b_.CreateAdd(quotient, b_.CreateZExt(is_small, b_.getInt64Ty())),
+          b_.CreateSelect(is_small, b_.CreateSub(remainder, divisor.value), remainder)};
+}
+
+std::tuple<ExprId, ExprId, int> Emitter::division_key(ExprId id) const {
+  const Expr& e = kernel_[id];
+  return {lanes()->analysis->behind(e.operands[0]), e.operands[1], lanes()->width};
 }
 
 const ShortDivision& Emitter::short_division(ExprId id) {
-  const Expr& e = kernel_[id];
-  const int width = lanes()->width;
-  const std::tuple key{lanes()->analysis->behind(e.operands[0]), e.operands[1], width};
+  const auto key = division_key(id);
   for (Scope* scope = current_; scope != nullptr; scope = scope->parent)
     if (const auto it = scope->short_divisions.find(key); it != scope->short_divisions.end())
       return it->second;
-  const ShortDivisor& divisor = short_divisor(e.operands[1], width);
+  const Expr& e = kernel_[id];
+  const ShortDivisor& divisor = short_divisor(e.operands[1], lanes()->width);
   ShortDivision made;
-  const auto [scope, remainders] = at(home_of(id), [&]() -> Value* {
-    const auto [first, others] = short_numbers(e.operands[0]);
-    Value* dividend = b_.CreateSelect(divisor.none, b_.getInt64(0), first);
-    made.quotient = b_.CreateUDiv(dividend, divisor.value);
-    made.remainder = b_.CreateSub(dividend, b_.CreateMul(made.quotient, divisor.value));
+  const auto [scope, excess] = at(home_of(id), [&]() -> Value* {
+    Value* dividend = b_.CreateSelect(divisor.none, b_.getInt64(0), short_first(e.operands[0]));
+    std::tie(made.quotient, made.remainder) = divided(dividend, divisor);
     // Of a large divisor only the end matters, where the quotient goes up by one.
-    Value* from = b_.CreateBinaryIntrinsic(
+    made.from = b_.CreateBinaryIntrinsic(
         llvm::Intrinsic::smax, b_.CreateSub(made.remainder, divisor.excess), b_.getInt64(0));
-    made.excess = b_.CreateSub(made.remainder, from);
-    Value* start = ops_.splat(b_.CreateTrunc(from, b_.getInt32Ty()), width);
-    Value* places = b_.CreateAdd(start, b_.CreateAnd(others, divisor.mask));
+    return b_.CreateSub(made.remainder, made.from);
+  });
+  made.excess = excess;
+  return scope->short_divisions[key] = made;
+}
+
+const ShortLanes& Emitter::short_lanes(ExprId id) {
+  const auto key = division_key(id);
+  for (Scope* scope = current_; scope != nullptr; scope = scope->parent)
+    if (const auto it = scope->short_lanes.find(key); it != scope->short_lanes.end())
+      return it->second;
+  const Expr& e = kernel_[id];
+  const int width = lanes()->width;
+  const ShortDivisor& divisor = short_divisor(e.operands[1], width);
+  const ShortDivision& division = short_division(id);
+  ShortLanes made;
+  const auto [scope, remainders] = at(home_of(id), [&]() -> Value* {
+    Value* start = ops_.splat(b_.CreateTrunc(division.from, b_.getInt32Ty()), width);
+    Value* places = b_.CreateAdd(start, b_.CreateAnd(short_others(e.operands[0]), divisor.mask));
     made.quotients = b_.CreateLShr(b_.CreateMul(places, divisor.inverse), 16);
     return b_.CreateSub(places, b_.CreateMul(made.quotients, divisor.divisor));
   });
   made.remainders = remainders;
-  return scope->short_divisions[key] = made;
+  return scope->short_lanes[key] = made;
 }
 
 llvm::Value* Emitter::short_result(ExprId id) {
   const ShortDivision& division = short_division(id);
+  const auto [quotients, remainders] = short_lanes(id);
   const int width = lanes()->width;
   llvm::Type* wide = with_width(b_.getInt64Ty(), width);
   if (kernel_[id].code == Code::div)
-    return b_.CreateAdd(b_.CreateZExt(division.quotients, wide),
-                        ops_.splat(division.quotient, width));
-  Value* is_first = b_.CreateICmpEQ(division.quotients,
-                                    llvm::Constant::getNullValue(division.quotients->getType()));
+    return b_.CreateAdd(b_.CreateZExt(quotients, wide), ops_.splat(division.quotient, width));
+  Value* is_first = b_.CreateICmpEQ(quotients, llvm::Constant::getNullValue(quotients->getType()));
   Value* excess = b_.CreateSelect(is_first, ops_.splat(division.excess, width),
                                   llvm::Constant::getNullValue(wide));
-  return b_.CreateAdd(b_.CreateZExt(division.remainders, wide), excess);
+  return b_.CreateAdd(b_.CreateZExt(remainders, wide), excess);
 }
 
 // --- Loads.
@@ -154,14 +192,78 @@ llvm::Value* Emitter::most_of(ExprId id, int width) {
                          b_.getInt64(kFar));
 }
 
-const ShortWindow& Emitter::window(const Expr& load, int64_t elements) {
+// It is indexed by remainders of the axis, and of what else differs between lanes by nothing.
+bool Emitter::repeats(const Expr& load, llvm::Type* type) const {
+  const LaneAnalysis& analysis = *lanes()->analysis;
+  const IndexTerm* varying = nullptr;
+  for (const IndexTerm& term : load.index) {
+    if (analysis.spread(term.expr) != Spread::varying) continue;
+    if (varying != nullptr) return false;
+    varying = &term;
+  }
+  const unsigned bits = type->getScalarSizeInBits();
+  if (varying == nullptr || load.operands[0] != kNone || !ops_.features().avx2 || bits < 32 ||
+      bits * static_cast<unsigned>(lanes()->width) > 8U * ops_.features().vector_bytes)
+    return false;
+  const Expr& e = kernel_[analysis.behind(varying->expr)];
+  return analysis.is_short_division(analysis.behind(varying->expr)) && e.code == Code::rem &&
+         kernel_[analysis.behind(e.operands[0])].kind == ExprKind::axis;
+}
+
+// Before the loop.
+void Emitter::repeat(const Expr& load, llvm::Type* type, const LaneAnalysis& analysis,
+                     ShortWindow& window) {
+  const auto width = static_cast<int>(llvm::cast<llvm::FixedVectorType>(type)->getNumElements());
+  Index around;
+  Value* factor = nullptr;
+  const ShortDivisor* divisor = nullptr;
+  for (const IndexTerm& term : load.index) {
+    if (analysis.spread(term.expr) != Spread::varying) {
+      around.push_back(term);
+      continue;
+    }
+    factor = term.stride == kUnit ? b_.getInt64(1) : stride(term.stride);
+    divisor = &short_divisor(kernel_[analysis.behind(term.expr)].operands[1], width);
+  }
+  window.fits = b_.CreateAnd(
+      b_.CreateNot(divisor->none),
+      b_.CreateICmpULE(divisor->value, b_.getInt64(static_cast<uint64_t>(kMostParts))));
+  const int vectors = static_cast<int>((kMostParts + 2 * width - 2) / width);
+  window.repeated = ops_.slot(type, static_cast<uint64_t>(vectors));
+  Value* first = address(load.buffer, around);
+  llvm::Type* wide = with_width(b_.getInt64Ty(), width);
+  for (int v = 0; v < vectors; ++v) {
+    std::vector<uint32_t> numbers(static_cast<size_t>(width));
+    for (size_t k = 0; k < numbers.size(); ++k)
+      numbers[k] = static_cast<uint32_t>(v * width) + static_cast<uint32_t>(k);
+    Value* places = llvm::ConstantDataVector::get(b_.getContext(), numbers);
+    Value* rounds = b_.CreateLShr(b_.CreateMul(places, divisor->inverse), 16);
+    Value* rest = b_.CreateSub(places, b_.CreateMul(rounds, divisor->divisor));
+    Value* offsets = b_.CreateMul(b_.CreateZExt(rest, wide), ops_.splat(factor, width));
+    Value* pointers = b_.CreateGEP(type->getScalarType(), first, offsets);
+    Value* made =
+        b_.CreateMaskedGather(type, pointers, element_align(type), ops_.splat(window.fits, width),
+                              llvm::Constant::getNullValue(type));
+    b_.CreateAlignedStore(made,
+                          b_.CreateConstGEP1_64(type, window.repeated, static_cast<uint64_t>(v)),
+                          llvm::Align(1));
+  }
+}
+
+const ShortWindow& Emitter::window(const Expr& load, llvm::Type* type) {
+  const int64_t elements = 2 * window_lanes(type);
   const int width = lanes()->width;
   for (Scope* scope = current_; scope != nullptr; scope = scope->parent)
     if (const auto it = scope->windows.find({&load, width}); it != scope->windows.end())
       return it->second;
   const LaneAnalysis& analysis = *lanes()->analysis;
+  const bool is_repeated = repeats(load, type);
   ShortWindow made;
   const auto [scope, fits] = at(outside_lanes(), [&]() -> Value* {
+    if (is_repeated) {
+      repeat(load, type, analysis, made);
+      return made.fits;
+    }
     for (const IndexTerm& term : load.index)
       short_parts(analysis, term.expr, term.stride == kUnit ? b_.getInt64(1) : stride(term.stride),
                   made.parts);
@@ -188,20 +290,31 @@ const ShortWindow& Emitter::window(const Expr& load, int64_t elements) {
 }
 
 llvm::Value* Emitter::load_window(const Expr& e, llvm::Type* type) {
-  const int64_t elements = 2 * window_lanes(type);
-  const ShortWindow& w = window(e, elements);
+  const ShortWindow& w = window(e, type);
   Value* mask = active_mask(e.operands[0]);
   Value* otherwise = e.operands[1] == kNone ? llvm::Constant::getNullValue(type)
                                             : ops_.to_memory(e.dtype, vector(e.operands[1]));
+  const auto load_far_else = [&](Value* is_near, const std::function<Value*()>& load_near) {
+    return near_or_far(is_near, load_near, [&] { return load_far(e, type, mask, otherwise); });
+  };
+  if (w.repeated != nullptr) {
+    Value* remainder = nullptr;
+    for (const IndexTerm& term : e.index)
+      if (lanes()->analysis->spread(term.expr) == Spread::varying)
+        remainder = short_first(term.expr);
+    Value* start = b_.CreateGEP(type->getScalarType(), w.repeated, remainder);
+    return load_far_else(w.fits,
+                         [&] { return b_.CreateAlignedLoad(type, start, element_align(type)); });
+  }
+  const int64_t elements = 2 * window_lanes(type);
   Value* offset = b_.CreateNeg(w.below);
   Value* numbers =
       ops_.splat(b_.CreateTrunc(w.below, b_.getInt32Ty()), static_cast<int>(lanes()->width));
   for (size_t i = 0; i < w.parts.size(); ++i) {
     const ExprId id = w.parts[i].id;
-    const auto [first, others] = short_numbers(id);
     if (kernel_[id].kind == ExprKind::op && kernel_[id].code == Code::rem)
-      offset = b_.CreateSub(offset, b_.CreateMul(first, w.parts[i].factor));
-    numbers = b_.CreateAdd(numbers, b_.CreateMul(others, w.factors[i]));
+      offset = b_.CreateSub(offset, b_.CreateMul(short_first(id), w.parts[i].factor));
+    numbers = b_.CreateAdd(numbers, b_.CreateMul(short_others(id), w.factors[i]));
   }
   Value* start = b_.CreateGEP(type->getScalarType(), address(e.buffer, e.index), offset);
   const uint64_t bytes = static_cast<uint64_t>(elements) * type->getScalarSizeInBits() / 8;
@@ -209,25 +322,30 @@ llvm::Value* Emitter::load_window(const Expr& e, llvm::Type* type) {
       b_.CreateAnd(b_.CreatePtrToInt(start, b_.getInt64Ty()), b_.getInt64(kPageBytes - 1));
   Value* is_near = b_.CreateAnd(w.fits, b_.CreateICmpULE(in_page, b_.getInt64(kPageBytes - bytes)));
   if (e.operands[0] != kNone) is_near = b_.CreateAnd(is_near, ops_.any_lane(mask));
+  return load_far_else(is_near, [&] {
+    Value* loaded = permute(type, start, numbers);
+    return e.operands[0] == kNone ? loaded : b_.CreateSelect(mask, loaded, otherwise);
+  });
+}
 
-  llvm::BasicBlock* window = block("window");
+llvm::Value* Emitter::near_or_far(Value* is_near, const std::function<Value*()>& load_near,
+                                  const std::function<Value*()>& load_far) {
+  llvm::BasicBlock* near = block("near");
   llvm::BasicBlock* far = block("far");
   llvm::BasicBlock* join = block("join");
-  b_.CreateCondBr(is_near, window, far);
-  b_.SetInsertPoint(window);
-  Value* near_value = permute(type, start, numbers);
-  if (e.operands[0] != kNone) near_value = b_.CreateSelect(mask, near_value, otherwise);
-  llvm::BasicBlock* window_end = b_.GetInsertBlock();
+  b_.CreateCondBr(is_near, near, far);
+  b_.SetInsertPoint(near);
+  Value* near_value = load_near();
+  llvm::BasicBlock* near_end = b_.GetInsertBlock();
   b_.CreateBr(join);
   b_.SetInsertPoint(far);
   Value* far_value = nullptr;
-  in_scope({.kind = ScopeKind::conditional},
-           [&](Scope&) { far_value = load_far(e, type, mask, otherwise); });
+  in_scope({.kind = ScopeKind::conditional}, [&](Scope&) { far_value = load_far(); });
   llvm::BasicBlock* far_end = b_.GetInsertBlock();
   b_.CreateBr(join);
   b_.SetInsertPoint(join);
-  llvm::PHINode* phi = b_.CreatePHI(type, 2);
-  phi->addIncoming(near_value, window_end);
+  llvm::PHINode* phi = b_.CreatePHI(near_value->getType(), 2);
+  phi->addIncoming(near_value, near_end);
   phi->addIncoming(far_value, far_end);
   return phi;
 }

@@ -426,3 +426,27 @@ def test_rows_of_large_arrays(dtype):
         if dtype in (mx.float32, mx.bfloat16):  # several vectors at once
             whole = to_numpy(mx.exp(-mx.contiguous(cut)))
             assert np.array_equal(to_numpy(mx.exp(-cut)), whole), width
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "float16"])
+@pytest.mark.parametrize("rows", [1, 37, 5000])
+def test_few_elements_beside_all_rows(rows, dtype):
+    """1 to 70, contiguous, strided, reversed, of an axis that others follow; several at once."""
+    random = np.random.default_rng(rows)
+
+    def drawn(shape):
+        values = random.integers(-9, 9, shape).astype(dtype)
+        return values, mx.array(values, dtype=getattr(mx, dtype))
+
+    for n in (1, 2, 3, 4, 5, 7, 8, 11, 15, 16, 17, 31, 33, 63, 64, 65, 70):
+        (x, a), (w, b), (v, c) = drawn((rows, n)), drawn((n,)), drawn((2 * n,))
+        for f in (
+            lambda x, w, v: x * w,
+            lambda x, w, v, n=n: (x - w) * v[:n] + w,
+            lambda x, w, v: x + v[::2] - w[::-1],
+        ):
+            assert np.array_equal(np.array(f(a, b, c)), f(x, w, v)), n
+    for p, q in ((3, 7), (2, 31), (5, 16), (7, 11), (3, 3)):
+        (x, a), (w, b), (v, c) = drawn((rows, p, q)), drawn((p, 1)), drawn((q,))
+        assert np.array_equal(np.array(a * b + c), x * w + v), (p, q)
+        assert np.array_equal(np.array(a * b[0] - c), x * w[0] - v), (p, q)
