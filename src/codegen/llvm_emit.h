@@ -176,9 +176,9 @@ class Emitter {
                    std::vector<ShortPart>& parts);
   Value* most_of(ir::ExprId id, int width);
   const ShortWindow& window(const ir::Expr& load, llvm::Type* type);
-  bool repeats(const ir::Expr& load, llvm::Type* type) const;
-  void repeat(const ir::Expr& load, llvm::Type* type, const LaneAnalysis& analysis,
-              ShortWindow& window);
+  const ir::IndexTerm* repeated_term(const ir::Expr& load, llvm::Type* type) const;
+  void repeat(const ir::Expr& load, const ir::IndexTerm& term, const ShortDivisor& divisor,
+              llvm::Type* type, ShortWindow& window);
   Value* load_window(const ir::Expr& load, llvm::Type* type);
   Value* near_or_far(Value* is_near, const std::function<Value*()>& load_near,
                      const std::function<Value*()>& load_far);

@@ -192,42 +192,37 @@ llvm::Value* Emitter::most_of(ExprId id, int width) {
                          b_.getInt64(kFar));
 }
 
-// It is indexed by remainders of the axis, and of what else differs between lanes by nothing.
-bool Emitter::repeats(const Expr& load, llvm::Type* type) const {
-  const LaneAnalysis& analysis = *lanes()->analysis;
+// By remainders of the axis and nothing else that differs between lanes: the term; null: it does not repeat.
+const IndexTerm* Emitter::repeated_term(const Expr& load, llvm::Type* type) const {
+  const Lanes& l = *lanes();
   const IndexTerm* varying = nullptr;
   for (const IndexTerm& term : load.index) {
-    if (analysis.spread(term.expr) != Spread::varying) continue;
-    if (varying != nullptr) return false;
+    if (l.analysis->spread(term.expr) != Spread::varying) continue;
+    if (varying != nullptr) return nullptr;
     varying = &term;
   }
   const unsigned bits = type->getScalarSizeInBits();
   if (varying == nullptr || load.operands[0] != kNone || !ops_.features().avx2 || bits < 32 ||
-      bits * static_cast<unsigned>(lanes()->width) > 8U * ops_.features().vector_bytes)
-    return false;
-  const Expr& e = kernel_[analysis.behind(varying->expr)];
-  return analysis.is_short_division(analysis.behind(varying->expr)) && e.code == Code::rem &&
-         kernel_[analysis.behind(e.operands[0])].kind == ExprKind::axis;
+      bits * static_cast<unsigned>(l.width) > 8U * ops_.features().vector_bytes)
+    return nullptr;
+  const ExprId id = l.analysis->behind(varying->expr);
+  const Expr& e = kernel_[id];
+  const bool is_remainder = l.analysis->is_short_division(id) && e.code == Code::rem &&
+                            kernel_[l.analysis->behind(e.operands[0])].kind == ExprKind::axis;
+  return is_remainder ? varying : nullptr;
 }
 
-// Before the loop.
-void Emitter::repeat(const Expr& load, llvm::Type* type, const LaneAnalysis& analysis,
-                     ShortWindow& window) {
+// Before the loop; the divisor is that of the term.
+void Emitter::repeat(const Expr& load, const IndexTerm& term, const ShortDivisor& divisor,
+                     llvm::Type* type, ShortWindow& window) {
   const auto width = static_cast<int>(llvm::cast<llvm::FixedVectorType>(type)->getNumElements());
   Index around;
-  Value* factor = nullptr;
-  const ShortDivisor* divisor = nullptr;
-  for (const IndexTerm& term : load.index) {
-    if (analysis.spread(term.expr) != Spread::varying) {
-      around.push_back(term);
-      continue;
-    }
-    factor = term.stride == kUnit ? b_.getInt64(1) : stride(term.stride);
-    divisor = &short_divisor(kernel_[analysis.behind(term.expr)].operands[1], width);
-  }
-  window.fits = b_.CreateAnd(
-      b_.CreateNot(divisor->none),
-      b_.CreateICmpULE(divisor->value, b_.getInt64(static_cast<uint64_t>(kMostParts))));
+  for (const IndexTerm& other : load.index)
+    if (&other != &term) around.push_back(other);
+  Value* factor = term.stride == kUnit ? b_.getInt64(1) : stride(term.stride);
+  window.fits =
+      b_.CreateAnd(b_.CreateNot(divisor.none),
+                   b_.CreateICmpULE(divisor.value, b_.getInt64(static_cast<uint64_t>(kMostParts))));
   const int vectors = static_cast<int>((kMostParts + 2 * width - 2) / width);
   window.repeated = ops_.slot(type, static_cast<uint64_t>(vectors));
   Value* first = address(load.buffer, around);
@@ -237,16 +232,15 @@ void Emitter::repeat(const Expr& load, llvm::Type* type, const LaneAnalysis& ana
     for (size_t k = 0; k < numbers.size(); ++k)
       numbers[k] = static_cast<uint32_t>(v * width) + static_cast<uint32_t>(k);
     Value* places = llvm::ConstantDataVector::get(b_.getContext(), numbers);
-    Value* rounds = b_.CreateLShr(b_.CreateMul(places, divisor->inverse), 16);
-    Value* rest = b_.CreateSub(places, b_.CreateMul(rounds, divisor->divisor));
+    Value* rounds = b_.CreateLShr(b_.CreateMul(places, divisor.inverse), 16);
+    Value* rest = b_.CreateSub(places, b_.CreateMul(rounds, divisor.divisor));
     Value* offsets = b_.CreateMul(b_.CreateZExt(rest, wide), ops_.splat(factor, width));
     Value* pointers = b_.CreateGEP(type->getScalarType(), first, offsets);
     Value* made =
         b_.CreateMaskedGather(type, pointers, element_align(type), ops_.splat(window.fits, width),
                               llvm::Constant::getNullValue(type));
-    b_.CreateAlignedStore(made,
-                          b_.CreateConstGEP1_64(type, window.repeated, static_cast<uint64_t>(v)),
-                          llvm::Align(1));
+    Value* to = b_.CreateConstGEP1_64(type, window.repeated, static_cast<uint64_t>(v));
+    b_.CreateAlignedStore(made, to, llvm::Align(1));
   }
 }
 
@@ -257,11 +251,12 @@ const ShortWindow& Emitter::window(const Expr& load, llvm::Type* type) {
     if (const auto it = scope->windows.find({&load, width}); it != scope->windows.end())
       return it->second;
   const LaneAnalysis& analysis = *lanes()->analysis;
-  const bool is_repeated = repeats(load, type);
+  const IndexTerm* repeated = repeated_term(load, type);
   ShortWindow made;
   const auto [scope, fits] = at(outside_lanes(), [&]() -> Value* {
-    if (is_repeated) {
-      repeat(load, type, analysis, made);
+    if (repeated != nullptr) {
+      const ExprId divisor = kernel_[analysis.behind(repeated->expr)].operands[1];
+      repeat(load, *repeated, short_divisor(divisor, width), type, made);
       return made.fits;
     }
     for (const IndexTerm& term : load.index)
@@ -298,10 +293,7 @@ llvm::Value* Emitter::load_window(const Expr& e, llvm::Type* type) {
     return near_or_far(is_near, load_near, [&] { return load_far(e, type, mask, otherwise); });
   };
   if (w.repeated != nullptr) {
-    Value* remainder = nullptr;
-    for (const IndexTerm& term : e.index)
-      if (lanes()->analysis->spread(term.expr) == Spread::varying)
-        remainder = short_first(term.expr);
+    Value* remainder = short_first(repeated_term(e, type)->expr);
     Value* start = b_.CreateGEP(type->getScalarType(), w.repeated, remainder);
     return load_far_else(w.fits,
                          [&] { return b_.CreateAlignedLoad(type, start, element_align(type)); });

@@ -106,6 +106,13 @@ class Emitter::Context : public LowerContext {
   ir::ExprId mask_;
 };
 
+// Elements of 8 bytes.
+bool Emitter::has_wide() const {
+  return std::ranges::any_of(region_.members, [&](const Member& member) {
+    return size_of(real_of(node(member.node).node->dtype)) == 8;
+  });
+}
+
 ir::ExprId Emitter::coordinate(const Coord& coord) {
   const Coord c = r_.axes.normalize(coord);
   ir::ExprId sum = c.expr;

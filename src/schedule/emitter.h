@@ -27,7 +27,7 @@ class Emitter {
         region_(regions.regions[region]),
         number_(region),
         builder_("k"),
-        axes_(r_.axes, region_, std::move(collapse), builder_, out_.extents) {
+        axes_(r_.axes, region_, has_wide(), std::move(collapse), builder_, out_.extents) {
     for (const Member& member : region_.members) by_node_.push_back(&member);
     std::ranges::stable_sort(by_node_, {}, &Member::node);
   }
@@ -55,6 +55,7 @@ class Emitter {
   static constexpr size_t kMostArguments = kMaxRegionArguments;
 
   const PlanNode& node(Id id) const { return r_.graph.nodes[id]; }
+  bool has_wide() const;
   EmittedKernel finish();
   ir::ExprId coordinate(const Coord& c);
   Lane value(Id id, const Coords& at, ir::ExprId mask);

@@ -10,7 +10,9 @@ namespace cermet::schedule {
 
 namespace {
 
-// Of rows for which vectors of rows may be better; which are, `tile` knows.
+// Of rows for which vectors of rows may be better; which are, `tile` knows. Of 8 bytes there are half as many
+// lanes of a fold.
+constexpr int64_t kFewWide = 32;
 constexpr int64_t kShortElements[] = {ir::kFewElements, ir::kShortColumns};
 
 bool has(const std::vector<AxisId>& set, AxisId axis) {
@@ -19,8 +21,8 @@ bool has(const std::vector<AxisId>& set, AxisId axis) {
 
 }  // namespace
 
-KernelAxes::KernelAxes(const AxisTable& table, const Region& region, Collapse collapse,
-                       ir::Builder& builder, std::vector<Dim>& extents)
+KernelAxes::KernelAxes(const AxisTable& table, const Region& region, bool has_wide,
+                       Collapse collapse, ir::Builder& builder, std::vector<Dim>& extents)
     : table_(table),
       region_(region),
       into_(std::move(collapse.into)),
@@ -35,18 +37,19 @@ KernelAxes::KernelAxes(const AxisTable& table, const Region& region, Collapse co
     if (!into_.contains(axis)) walked_.push_back(axis);
   for (AxisId axis : walked_) {
     in_kernel_.push_back(
-        builder_.axis(fmt::format("i{}", in_kernel_.size()), true, most_elements(axis)));
+        builder_.axis(fmt::format("i{}", in_kernel_.size()), true, most_elements(axis, has_wide)));
     extents_.push_back(size(axis));
   }
 }
 
 // Of many short rows, and of an axis that vectors run across; 0: of others.
-int64_t KernelAxes::most_elements(AxisId axis) const {
+int64_t KernelAxes::most_elements(AxisId axis, bool has_wide) const {
   if (has(across_, axis)) return kShort;
   if (walked_.size() < 2 || axis != walked_.back()) return 0;
   if (!is_row(axis) && !has(table_.normalize(region_.scan_axes), axis)) return 0;
   const Dim elements = size(axis), rows = size(walked_[walked_.size() - 2]);
   if (rows < kManyRows || !is_many()) return 0;
+  if (has_wide && elements <= kFewWide) return kFewWide;
   for (int64_t most : kShortElements)
     if (elements <= most) return most;
   return 0;

@@ -25,9 +25,9 @@ struct Collapse {
 
 class KernelAxes {
  public:
-  // Adds the axes to the kernel, and their sizes to `extents`.
-  KernelAxes(const AxisTable& table, const Region& region, Collapse collapse, ir::Builder& builder,
-             std::vector<Dim>& extents);
+  // Adds the axes to the kernel, and their sizes to `extents`. has_wide: elements of 8 bytes.
+  KernelAxes(const AxisTable& table, const Region& region, bool has_wide, Collapse collapse,
+             ir::Builder& builder, std::vector<Dim>& extents);
 
   // All of the region, outer to inner.
   const std::vector<AxisId>& all() const { return axes_; }
@@ -66,7 +66,7 @@ class KernelAxes {
 
  private:
   using Into = std::map<AxisId, AxisId>;
-  int64_t most_elements(AxisId axis) const;
+  int64_t most_elements(AxisId axis, bool has_wide) const;
   bool is_many() const;
   bool is_short(const Dim& size) const;
   void find_across(Collapse& found) const;

@@ -5,6 +5,7 @@
 // thread. But for those with `batch` they hold for batches, too.
 #include "schedule/product_table.h"
 
+#include "graph/op.h"
 #include "kernel/micro.h"
 
 namespace cermet::schedule {
@@ -17,6 +18,8 @@ using Sum = ProductRow::Sum;
 using Work = ProductRow::Work;
 using Form = ProductRow::Form;
 using Lies = ProductRow::Lies;
+
+constexpr ProductRow::Range kBelowMany = {0, kManyPoints - 1};
 
 constexpr ProductRow kTable[] = {
     // Tile instructions take 32 of k: with 2 of them this is 1.3 times fma, with 9 0.85 times.
@@ -336,18 +339,21 @@ constexpr ProductRow kTable[] = {
     {.kind = Kind::floating, .few = {5, 8}, .many = {2}, .scheme = Scheme::panel},
     // Single rows. Beside an operand that lies along k a fold of each row takes 0.5 to 1 times a panel; of halves in
     // vectors of 64 bytes 1.1 to 2 times it, but less where rows are few or short. The others are panels, which take
-    // a quarter of the time of a fold or as much, but where rows of B are long streams or few.
+    // a quarter of the time of a fold or as much, but where rows of B are long streams or few. Folds of many short rows
+    // go by vectors of rows: in vectors below 64 bytes a half to a fifteenth of a panel.
     {.kind = Kind::narrow_half,
      .larger_lies = Lies::along_k,
      .few = {1, 1},
      .many = {17},
      .k = {0, 5},
+     .larger = kBelowMany,
      .scheme = Scheme::panel},
     {.kind = Kind::narrow_half,
      .larger_lies = Lies::along_k,
      .few = {1, 1},
      .many = {17, 1024},
      .k = {6, 32},
+     .larger = kBelowMany,
      .scheme = Scheme::panel},
     {.kind = Kind::narrow_half, .larger_lies = Lies::along_k, .few = {1, 1}, .scheme = Scheme::fma},
     {.kind = Kind::half,
@@ -373,12 +379,14 @@ constexpr ProductRow kTable[] = {
      .few = {1, 1},
      .many = {17},
      .k = {0, 5},
+     .larger = kBelowMany,
      .scheme = Scheme::panel},
     {.kind = Kind::narrow,
      .larger_lies = Lies::along_k,
      .few = {1, 1},
      .many = {65, 1024},
      .k = {9, 24},
+     .larger = kBelowMany,
      .scheme = Scheme::panel},
     {.kind = Kind::narrow,
      .larger_lies = Lies::along_k,

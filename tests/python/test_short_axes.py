@@ -450,3 +450,24 @@ def test_few_elements_beside_all_rows(rows, dtype):
         (x, a), (w, b), (v, c) = drawn((rows, p, q)), drawn((p, 1)), drawn((q,))
         assert np.array_equal(np.array(a * b + c), x * w + v), (p, q)
         assert np.array_equal(np.array(a * b[0] - c), x * w[0] - v), (p, q)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "complex128"])
+def test_short_rows_of_wide_elements(dtype):
+    """Up to 32 elements of 8 bytes: vectors of rows, as of twice as many of 4."""
+    random = np.random.default_rng(4)
+    for n in (2, 3, 8, 16, 31, 32, 33, 40):
+        values = random.integers(-9, 9, (3000, n)).astype(dtype)
+        a = mx.array(values, dtype=getattr(mx, dtype))
+        assert np.array_equal(np.array(a.sum(-1)), values.sum(-1)), n
+        assert np.array_equal(
+            np.array((a * a).sum(-1) - a[:, 0]), (values**2).sum(-1) - values[:, 0]
+        )
+        if dtype == "float64":
+            e = np.exp(values - values.max(-1, keepdims=True))
+            want = e / e.sum(-1, keepdims=True)
+            np.testing.assert_allclose(np.array(mx.softmax(a, axis=-1)), want, rtol=1e-14)
+            assert np.array_equal(np.array(mx.argmax(a, axis=-1)), values.argmax(-1))
+    if dtype == "float64":
+        kernel = mx.explain(lambda a: a.sum(-1), mx.ones((3000, 8), dtype=mx.float64)).kernels[0]
+        assert " most 32" in kernel.ir
