@@ -13,14 +13,17 @@ namespace cermet::schedule {
 
 namespace {
 
+// What becomes of the axes meanwhile is undone.
+struct Trial {
+  AxisTable& axes;
+  AxisTable::Mark mark = axes.mark();
+  ~Trial() { axes.roll_back(mark); }
+};
+
 // All places of axes in one pass over the others, so that what they share is read and made once.
 std::optional<EmittedKernel> unrolled_region(Regions& regions, int region, Collapse collapse,
                                              bool are_short, size_t most) {
-  struct Undo {
-    AxisTable& axes;
-    AxisTable::Mark mark;
-    ~Undo() { axes.roll_back(mark); }
-  } undo{regions.axes, regions.axes.mark()};
+  const Trial trial{regions.axes};
   std::vector<AxisId> axes = std::move(collapse.across);
   // With the axes that are walked as part of them.
   for (size_t i = axes.size(); i-- > 0;) {
@@ -32,8 +35,12 @@ std::optional<EmittedKernel> unrolled_region(Regions& regions, int region, Colla
     ++i;
   }
   for (const AxisId axis : axes) regions.axes.fix(axis, 0);
-  return Emitter(regions, region, {.into = std::move(collapse.into)})
-      .emit_unrolled(axes, are_short, most);
+  const size_t entries = regions.axes.mark().entries;
+  auto made = Emitter(regions, region, {.into = std::move(collapse.into)})
+                  .emit_unrolled(axes, are_short, most);
+  // Where axes stand, a reshape may cut others: they are none of those that the kernel has.
+  if (regions.axes.mark().entries != entries) made.reset();
+  return made;
 }
 
 // What a kernel reads and makes at length.
@@ -52,11 +59,10 @@ std::optional<EmittedKernel> joined_parts(Regions& regions, int region, const Co
   const auto [axis, size] = std::move(parts);
   const auto is_part = [&](const auto& axes) { return axes.second == axis; };
   if (!collapse.flat.empty() || std::ranges::any_of(collapse.into, is_part)) return {};
-  const AxisTable::Mark mark = regions.axes.mark();
+  const Trial trial{regions.axes};
   const AxisId outer = regions.axes.split(axis, size).first;
   auto joined = unrolled_region(regions, region, {.into = collapse.into, .across = {outer}}, false,
                                 2 * plain.ir->exprs.size());
-  regions.axes.roll_back(mark);
   if (joined && dear_parts(*joined->ir) >= dear_parts(*plain.ir)) joined.reset();
   return joined;
 }

@@ -2,6 +2,7 @@
 // Writes the values of a region into a kernel, from what it stores back to what it reads.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <map>

@@ -211,3 +211,14 @@ def test_lengths_of_one_trace():
         joined = mx.concatenate([x * shared, y * shared], axis=-1)
         want = np.concatenate([np.array(x) * np.array(shared), np.array(y) * np.array(shared)], -1)
         assert np.array_equal(np.array(joined), want)
+
+
+def test_parts_of_what_is_reshaped():
+    """A reshape cuts the axis of a part, but not the axis of what the parts are joined to."""
+    x = drawn((20, 16, 6))
+    flat = np.array(x).transpose(0, 2, 1).reshape(-1)
+    y = mx.transpose(x, (0, 2, 1)).reshape(-1)
+    assert np.array_equal(np.array(mx.concatenate([y, y])), np.concatenate([flat, flat]))
+    rows, v = mx.broadcast_to(y[None], (7, y.size)), flat[None].repeat(7, 0)
+    joined = mx.concatenate([rows * 2, rows + 1], axis=-1)
+    assert np.array_equal(np.array(joined), np.concatenate([v * 2, v + 1], -1))
