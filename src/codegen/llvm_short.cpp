@@ -79,8 +79,7 @@ llvm::Value* Emitter::short_others(ExprId id) {
   return llvm::ConstantDataVector::get(b_.getContext(), numbers);
 }
 
-// By the high half of a product, which is at most one too small: below x · (2^64 - 1) / d / 2^64 there are less
-// than d / 2^64 and one of x / d.
+// The high half of x · ((2^64 - 1) / d), whose quotient is rounded down, is that of x / d or one less.
 std::pair<llvm::Value*, llvm::Value*> Emitter::divided(Value* x, const ShortDivisor& divisor) {
   llvm::Type* wide = b_.getInt128Ty();
   Value* product = b_.CreateMul(b_.CreateZExt(x, wide), b_.CreateZExt(divisor.reciprocal, wide));

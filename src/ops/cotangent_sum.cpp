@@ -113,12 +113,13 @@ std::vector<Block> chained(std::vector<Block> blocks, int axis) {
 }
 
 array sum_of_padded(const Arrays& padded) {
+  if (padded.size() == 1) return padded[0];
   Arrays parts = padded;
   std::vector<Block> blocks;
   for (const array& a : padded)
     blocks.push_back({array(a.node()->inputs[0]), std::get<PadParams>(a.node()->params)});
   // Zero is added to each element once, so that none becomes -0, as if they were padded and added.
-  if (blocks.size() > 1 && blocks.size() <= kFewBlocks) {
+  if (blocks.size() <= kFewBlocks) {
     for (int axis = padded[0].ndim(); axis-- > 0;)
       if (const std::vector<Block> chain = chained(blocks, axis); !chain.empty())
         return cermet::add(joined(chain, axis).padded(), full({}, number(0.0), padded[0].dtype()));

@@ -164,9 +164,8 @@ constinit const OpRow rows::softmax = {
     .domain = Domain{},
     .max_ulp = 4,
     .doc =
-        "exp(x) / sum(exp(x)) over the axes, without overflow: by products with the reciprocal of "
-        "the sum or, if "
-        "precise, by divisions.",
+        "exp(x) / sum(exp(x)) over the axes, without overflow: by products with the reciprocal "
+        "of the sum or, if precise, by divisions.",
 };
 
 constinit const Pattern softmax_pattern = {
