@@ -135,17 +135,14 @@ int64_t LaneLoop::unit_bytes(size_t unit) const {
 void LaneLoop::past_cache() {
   Value* elements = e_.elements_of(loop_);
   Values large;
-  const std::optional<int64_t> most = e_.most_trips(loop_);
   for (const size_t unit : past_) {
     const int64_t bytes = unit_bytes(unit);
-    Value* in_lines = b_.CreateICmpSGE(count_, i64(kPastRow / bytes));
-    if (!most || *most > kPastRow / bytes) {  // blocks are not rows of their own
-      Value* end = element(e_.dtype_of(analysis_.units()[unit].buffer), pointers_[unit], count_);
-      Value* ends = b_.CreateOr(b_.CreatePtrToInt(pointers_[unit], b_.getInt64Ty()),
-                                b_.CreatePtrToInt(end, b_.getInt64Ty()));
-      Value* rest = b_.CreateAnd(ends, i64(kLineBytes - 1));
-      in_lines = b_.CreateOr(in_lines, b_.CreateICmpEQ(rest, i64(0)));
-    }
+    Value* is_long = b_.CreateICmpSGE(count_, i64(kPastRow / bytes));
+    Value* end = element(e_.dtype_of(analysis_.units()[unit].buffer), pointers_[unit], count_);
+    Value* ends = b_.CreateOr(b_.CreatePtrToInt(pointers_[unit], b_.getInt64Ty()),
+                              b_.CreatePtrToInt(end, b_.getInt64Ty()));
+    Value* rest = b_.CreateAnd(ends, i64(kLineBytes - 1));
+    Value* in_lines = b_.CreateOr(is_long, b_.CreateICmpEQ(rest, i64(0)));
     large.push_back(b_.CreateAnd(b_.CreateICmpSGE(elements, i64(kPastBytes / bytes)), in_lines));
   }
   Value* start = b_.CreatePtrToInt(pointers_[past_[0]], b_.getInt64Ty());

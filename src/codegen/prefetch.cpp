@@ -29,11 +29,12 @@ class Planner {
   }
 
   void plan_chunk(const For& chunk) {
-    for (const Stmt& stmt : chunk.body) {
+    for_each_stmt(chunk.body, [&](const Stmt& stmt) {
       const Micro* micro = std::get_if<Micro>(&stmt);
-      if (micro == nullptr || micro->kind != MicroKind::transpose) continue;
-      tile_ = TransposeMicro::of(*micro).tile;
-    }
+      if (micro == nullptr) return;
+      if (micro->kind == MicroKind::transpose) tile_ = TransposeMicro::of(*micro).tile;
+      if (micro->kind == MicroKind::turn) along_rows_ = TurnMicro::of(*micro).to.local;
+    });
     plan(chunk, {});
   }
 
@@ -183,7 +184,8 @@ class Planner {
     });
   }
 
-  // The next tile has other rows where this loop fills a Local, and other lanes where one is read.
+  // The next tile has other lanes or other rows. Which of them follow one another in arrays that are read across,
+  // by loops that fill Locals, is the other way round.
   void place_tile(const For& row, const For& loop) {
     passes_.clear();
     passes_.push_back({&loop, LaneAnalysis(kernel_, loop)});
@@ -194,7 +196,8 @@ class Planner {
       if (!unit.loaded || unit.buffer.local || !passes_[0].analysis.access(*unit.index).early)
         continue;
       const std::optional<int32_t> stride = row_stride(row.axes[0], 0, *unit.index);
-      if (!fills) ahead_[&loop].push_back({unit.buffer, unit.index, loop.axes[0], kNone, 1, true});
+      if (fills == along_rows_)
+        ahead_[&loop].push_back({unit.buffer, unit.index, loop.axes[0], kNone, 1, true});
       else if (stride)
         ahead_[&loop].push_back({unit.buffer, unit.index, loop.axes[0], *stride, tile_});
     }
@@ -464,7 +467,8 @@ class Planner {
   std::vector<AxisId> around_;   // of the row in hand
   std::set<AxisId> multiplied_;  // of loops that hold a template
   std::map<const For*, std::vector<Ahead>> ahead_;
-  int64_t tile_ = 0;  // rows of a transposing tile
+  int64_t tile_ = 0;         // rows of a transposing tile
+  bool along_rows_ = false;  // the next one lies along the rows that are read across
 };
 
 }  // namespace

@@ -166,11 +166,12 @@ std::string fault_of_panel(const Kernel& kernel, BufferRef b, Dtype dtype) {
 }
 
 std::string fault_of_turn(const Kernel& kernel, const TurnMicro& m) {
-  if (m.to.local || m.from.local) return "what is turned goes from array to array";
-  const Param &to = kernel.params[m.to.id], &from = kernel.params[m.from.id];
-  if (to.access != Access::out || from.access != Access::in)
-    return "what is turned goes from a buffer `in` to one `out`";
-  return to.dtype != from.dtype ? "what is turned keeps its dtype" : "";
+  if (m.from.local || kernel.params[m.from.id].access != Access::in)
+    return "what is turned comes from a buffer `in`";
+  if (!m.to.local && kernel.params[m.to.id].access != Access::out)
+    return "what is turned goes to a local or a buffer `out`";
+  const Dtype to = m.to.local ? kernel.locals[m.to.id].dtype : kernel.params[m.to.id].dtype;
+  return to != kernel.params[m.from.id].dtype ? "what is turned keeps its dtype" : "";
 }
 
 std::string fault_of_rows(const Kernel& kernel, const RowsMicro& m) {

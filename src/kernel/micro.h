@@ -53,7 +53,7 @@ struct TransposeMicro {
   static TransposeMicro of(const Micro& micro);
 };
 
-// Straight from one array into another, a parameter each, of one dtype: for i < rows, j < columns:
+// Straight from an array, a parameter, into another or into a Local, of one dtype: for i < rows, j < columns:
 //   to[to_at + j·to_row + i] = from[from_at + i·from_row + j].
 // Rows make up at least kTurnedRows bytes and columns kTurnedColumns; no other element is written or read,
 // but what begins at next_at may be fetched into the cache.

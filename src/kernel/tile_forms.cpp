@@ -221,91 +221,130 @@ class FormWriter {
     const std::vector<AxisId> outer = without(group.axes, {lane, crossing.axis});
     std::vector<GridDim> dims = each_of(outer);
     const GridDim rows{{crossing.axis}, kTransposeTile}, columns{{lane}, kTransposeTile};
-    const std::optional<Turned> turned = turned_of(group, lane, crossing);
     dims.push_back(rows);
     dims.push_back(columns);
     const std::vector<ExprId> at = open_chunk("transpose", dims);
     bind_each(outer, at);
-    const ExprId row_at = at[outer.size()], column_at = at.back();
-    if (turned) {
-      write_turned(group, lane, crossing, *turned, row_at, column_at);
-    } else {
-      const Bounds row = bounds_of(rows, row_at), column = bounds_of(columns, column_at);
-      write_tile(group, lane, crossing, row, column);
+    ExprId row_at = at[outer.size()], column_at = at.back();
+    const std::vector<int32_t> straight = straight_rows(lane, crossing);
+    std::optional<Target> copy;
+    ExprId pays = kNone;
+    if (!straight.empty()) {
+      copy = copy_target(group, lane, crossing);
+      pays = turning_pays(group, crossing, straight, copy.has_value());
+      const ExprId along = copy ? pays : out_.to().integer(Dtype::boolean, 1);
+      std::tie(row_at, column_at) = along_rows(lane, crossing, along, row_at, column_at);
     }
+    Tile tile{bounds_of(rows, row_at), bounds_of(columns, column_at)};
+    const std::vector<LocalId> transposed = tile_locals(crossing);
+    Tile left = tile;
+    if (!straight.empty())
+      left = write_turns(lane, crossing, straight, pays, tile, transposed, copy);
+    if (copy) tile = left;
+    write_transposed(lane, crossing, left, transposed);
+    read_transposed(group, lane, crossing, transposed, tile);
     out_.close();
   }
 
-  // Of a task that only copies: the distance of rows of what it loads and of what it stores.
-  struct Turned {
-    const Store* store;
-    int32_t from_row, to_row;
+  struct Tile {
+    Bounds row, column;  // of the crossing axis, of the lanes
   };
 
-  // On other targets the threads of a block share a tile.
-  std::optional<Turned> turned_of(const Group& group, AxisId lane, const Crossing& crossing) {
-    if (!is_cpu_ || group.tasks.size() != 1 || crossing.loads.size() != 1) return std::nullopt;
-    const Store* store = std::get_if<Store>(plan_.tasks[group.tasks[0]].line.stmt);
-    const Expr load = source_[crossing.loads[0]];
-    if (store == nullptr || store->mask != kNone || load.operands[0] != kNone) return std::nullopt;
-    if (source_.behind(store->value) != crossing.loads[0]) return std::nullopt;
-    const auto is_plain = [&](BufferRef buffer, Access access) {
-      return !buffer.local && source_.kernel().params[buffer.id].access == access;
-    };
-    if (!is_plain(load.buffer, Access::in) || !is_plain(store->buffer, Access::out))
-      return std::nullopt;
-    const std::optional<int32_t> from_row = row_stride(source_, load.index, crossing.axis, lane);
-    const std::optional<int32_t> to_row = row_stride(source_, store->index, lane, crossing.axis);
-    if (!from_row || !to_row) return std::nullopt;
-    return Turned{store, *from_row, *to_row};
+  std::vector<LocalId> tile_locals(const Crossing& crossing) {
+    std::vector<LocalId> tiles;
+    for (ExprId load : crossing.loads)
+      tiles.push_back(out_.to().local(source_[load].dtype, {kTransposeTile * pitch_of(load), {}},
+                                      LocalScope::thread));
+    return tiles;
   }
 
-  // What is turned is read row by row of tiles, all else written so.
-  void write_turned(const Group& group, AxisId lane, const Crossing& crossing, const Turned& turned,
-                    ExprId row_at, ExprId column_at) {
+  // The distance of rows of each crossing load, if all are read from arrays as they lie; else none. On
+  // other targets the threads of a block share a tile.
+  std::vector<int32_t> straight_rows(AxisId lane, const Crossing& crossing) const {
+    if (!is_cpu_) return {};
+    std::vector<int32_t> rows;
+    for (ExprId id : crossing.loads) {
+      const Expr& load = source_[id];
+      const bool is_plain = load.operands[0] == kNone && !load.buffer.local &&
+                            source_.kernel().params[load.buffer.id].access == Access::in;
+      const std::optional<int32_t> row =
+          is_plain ? row_stride(source_, load.index, crossing.axis, lane) : std::nullopt;
+      if (!row) return {};
+      rows.push_back(*row);
+    }
+    return rows;
+  }
+
+  // Where turned elements go: their place, and the distance of rows.
+  struct Target {
+    BufferRef buffer;
+    const Index* index;
+    int32_t row;
+  };
+
+  // Of a group that only copies.
+  std::optional<Target> copy_target(const Group& group, AxisId lane,
+                                    const Crossing& crossing) const {
+    if (group.tasks.size() != 1 || crossing.loads.size() != 1) return std::nullopt;
+    const Store* store = std::get_if<Store>(plan_.tasks[group.tasks[0]].line.stmt);
+    if (store == nullptr || store->mask != kNone || store->buffer.local) return std::nullopt;
+    if (source_.behind(store->value) != crossing.loads[0]) return std::nullopt;
+    if (source_.kernel().params[store->buffer.id].access != Access::out) return std::nullopt;
+    const std::optional<int32_t> row = row_stride(source_, store->index, lane, crossing.axis);
+    return row ? std::optional(Target{store->buffer, &store->index, *row}) : std::nullopt;
+  }
+
+  // The tile by the rows that are read across, if `along`; else by those that are written.
+  std::pair<ExprId, ExprId> along_rows(AxisId lane, const Crossing& crossing, ExprId along,
+                                       ExprId row_at, ExprId column_at) {
     Builder& to = out_.to();
-    const ExprId pays = turning_pays(group, crossing, turned);
     const auto tiles = [&](AxisId axis) { return out_.ceil_div(to.extent(axis), kTransposeTile); };
     const ExprId tile = to.add(to.mul(row_at, tiles(lane)), column_at);
     const auto choice = [&](Code code, ExprId otherwise) {
       const ExprId other = to.op(code, Dtype::int64, {tile, tiles(crossing.axis)});
-      return out_.let(to.select(pays, other, otherwise));
+      return out_.let(to.select(along, other, otherwise));
     };
-    const Bounds row = bounds_of({{crossing.axis}, kTransposeTile}, choice(Code::rem, row_at));
-    const Bounds column = bounds_of({{lane}, kTransposeTile}, choice(Code::div, column_at));
-    const ExprId turns = write_turn(lane, crossing, turned, pays, row, column);
-    const Bounds row_left = unless(turns, row), column_left = unless(turns, column);
-    write_tile(group, lane, crossing, row_left, column_left);
+    return {choice(Code::rem, row_at), choice(Code::div, column_at)};
   }
 
   // Lines of which a piece is read at a time stay in L1 until all is, or there is more to wait for.
-  ExprId turning_pays(const Group& group, const Crossing& crossing, const Turned& turned) {
+  ExprId turning_pays(const Group& group, const Crossing& crossing,
+                      const std::vector<int32_t>& straight, bool copies) {
     Builder& to = out_.to();
-    const auto size = static_cast<int64_t>(size_of(source_[crossing.loads[0]].dtype));
-    const int64_t lines = kTurnedRows / size;
-    if (lines <= kInOneSet) return to.integer(Dtype::boolean, 1);
-    const ExprId apart = to.rem(to.stride_ref(turned.from_row), out_.integer(kOneSet / size));
-    const ExprId spread = to.compare(Code::ne, apart, out_.integer(0));
-    const ExprId large = to.compare(Code::le, out_.integer(lines * kLargeForLine / size),
-                                    out_.extent_of(group.axes));
-    return out_.let(to.logical_or(spread, large));
+    ExprId pays = to.integer(Dtype::boolean, 1);
+    for (size_t k = 0; k < straight.size(); ++k) {
+      const auto size = static_cast<int64_t>(size_of(source_[crossing.loads[k]].dtype));
+      const int64_t lines = kTurnedRows / size;
+      if (lines <= kInOneSet) continue;
+      const ExprId apart = to.rem(to.stride_ref(straight[k]), out_.integer(kOneSet / size));
+      const ExprId spread = to.compare(Code::ne, apart, out_.integer(0));
+      const ExprId large =
+          to.compare(Code::le, out_.integer((copies ? 1 : 2) * lines * kLargeForLine / size),
+                     out_.extent_of(group.axes));
+      pays = to.logical_and(pays, to.logical_or(spread, large));
+    }
+    return out_.let(pays);
   }
 
   Bounds unless(ExprId flag, const Bounds& bounds) {
     return {bounds.first, out_.let(out_.to().select(flag, bounds.first, bounds.second))};
   }
 
-  // The tile straight from array to array, if it is not too small for that: whether it was. The next one
-  // along the rows that are read, or that below this row of tiles, is fetched meanwhile.
-  ExprId write_turn(AxisId lane, const Crossing& crossing, const Turned& turned, ExprId pays,
-                    const Bounds& row, const Bounds& column) {
+  // The tile straight from the arrays to where it is read or, copied, to another array, if it is not too small
+  // for that: what is left of it. The next one along the rows that are read, or that below this row of tiles, is
+  // fetched meanwhile.
+  Tile write_turns(AxisId lane, const Crossing& crossing, const std::vector<int32_t>& straight,
+                   ExprId pays, const Tile& tile, const std::vector<LocalId>& transposed,
+                   const std::optional<Target>& copy) {
     Builder& to = out_.to();
-    const Expr load = source_[crossing.loads[0]];
-    const auto size = static_cast<int64_t>(size_of(load.dtype));
+    const auto& [row, column] = tile;
     const ExprId height = out_.let(to.sub(row.second, row.first));
     const ExprId width = out_.let(to.sub(column.second, column.first));
+    int64_t least = 8;
+    for (ExprId load : crossing.loads)
+      least = std::min(least, static_cast<int64_t>(size_of(source_[load].dtype)));
     const auto at_least = [&](ExprId count, int64_t bytes) {
-      return to.compare(Code::le, out_.integer(bytes / size), count);
+      return to.compare(Code::le, out_.integer(bytes / least), count);
     };
     const ExprId fits =
         to.logical_and(at_least(width, kTurnedRows), at_least(height, kTurnedColumns));
@@ -320,47 +359,43 @@ class FormWriter {
             sum, term.stride == kUnit ? term.expr : to.mul(term.expr, to.stride_ref(term.stride)));
       return out_.let(sum);
     };
-    const ExprId from_at = place(load.index), from_row = to.stride_ref(turned.from_row);
-    const ExprId below = to.sub(to.mul(from_row, out_.integer(kTransposeTile)), row.first);
     const ExprId is_last = to.compare(Code::le, to.extent(crossing.axis), row.second);
-    const TurnMicro micro{
-        .to = turned.store->buffer,
-        .from = load.buffer,
-        .rows = width,
-        .columns = height,
-        .to_at = place(turned.store->index),
-        .from_at = from_at,
-        .to_row = to.stride_ref(turned.to_row),
-        .from_row = from_row,
-        .next_at = to.add(from_at, to.select(is_last, below, out_.integer(kTransposeTile)))};
-    out_.append(micro.micro());
+    for (size_t k = 0; k < straight.size(); ++k) {
+      const Expr load = source_[crossing.loads[k]];
+      const ExprId from_at = place(load.index), from_row = to.stride_ref(straight[k]);
+      const ExprId below = to.sub(to.mul(from_row, out_.integer(kTransposeTile)), row.first);
+      const TurnMicro micro{
+          .to = copy ? copy->buffer : BufferRef{true, transposed[k]},
+          .from = load.buffer,
+          .rows = width,
+          .columns = height,
+          .to_at = copy ? place(*copy->index) : out_.integer(0),
+          .from_at = from_at,
+          .to_row = copy ? to.stride_ref(copy->row) : out_.integer(pitch_of(crossing.loads[k])),
+          .from_row = from_row,
+          .next_at = to.add(from_at, to.select(is_last, below, out_.integer(kTransposeTile)))};
+      out_.append(micro.micro());
+    }
     out_.close();
-    return turns;
+    return {unless(turns, row), unless(turns, column)};
   }
 
-  void write_tile(const Group& group, AxisId lane, const Crossing& crossing, const Bounds& row,
-                  const Bounds& column) {
-    const GridDim rows{{crossing.axis}, kTransposeTile}, columns{{lane}, kTransposeTile};
+  void write_transposed(AxisId lane, const Crossing& crossing, const Tile& tile,
+                        const std::vector<LocalId>& transposed) {
     Builder& to = out_.to();
-    const auto locals = [&] {
-      std::vector<LocalId> tiles;
-      for (ExprId load : crossing.loads)
-        tiles.push_back(to.local(source_[load].dtype, {kTransposeTile * pitch_of(load), {}},
-                                 LocalScope::thread));
-      return tiles;
-    };
-    const std::vector<LocalId> tiles = locals(), transposed = locals();
+    const auto& [row, column] = tile;
+    const std::vector<LocalId> tiles = tile_locals(crossing);
     const ExprId height = out_.let(to.sub(row.second, row.first));
     const ExprId width = out_.let(to.sub(column.second, column.first));
 
-    const AxisId i = open_tile(ForKind::serial, columns, column);
+    const AxisId i = open_over(ForKind::serial, {lane}, column.first, column.second);
     std::vector<ExprId> bases;
     for (ExprId load : crossing.loads) {
       const ExprId place =
           to.mul(to.sub(to.axis_ref(i), column.first), out_.integer(pitch_of(load)));
       bases.push_back(out_.let(to.sub(place, row.first)));
     }
-    const AxisId j = open_tile(ForKind::lane, rows, row);
+    const AxisId j = open_over(ForKind::lane, {crossing.axis}, row.first, row.second);
     for (size_t k = 0; k < tiles.size(); ++k)
       out_.append(Store{{true, tiles[k]},
                         {{bases[k], kUnit}, {to.axis_ref(j), kUnit}},
@@ -381,12 +416,12 @@ class FormWriter {
                                  .from_at = out_.integer(0)};
       out_.append(micro.micro());
     }
-    read_transposed(group, lane, crossing, transposed, row, column);
   }
 
   void read_transposed(const Group& group, AxisId lane, const Crossing& crossing,
-                       const std::vector<LocalId>& tiles, const Bounds& row, const Bounds& column) {
+                       const std::vector<LocalId>& tiles, const Tile& tile) {
     Builder& to = out_.to();
+    const auto& [row, column] = tile;
     const AxisId j = open_over(ForKind::serial, {crossing.axis}, row.first, row.second);
     std::vector<ExprId> bases;
     for (ExprId load : crossing.loads) {

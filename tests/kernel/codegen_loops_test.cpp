@@ -333,49 +333,6 @@ TEST(CodegenLoops, StridesBroadcastsAndReversals) {
   expect_as_interpreted(kernel, inputs);
 }
 
-// Whole tiles, rests, tiles too small to be turned and, of narrow elements, rows in one set of the cache; padded rows.
-TEST(CodegenLoops, TransposingCopies) {
-  using Sizes = std::vector<int64_t>;
-  for (Dtype d : {Dtype::uint8, Dtype::bfloat16, Dtype::float32, Dtype::int64}) {
-    SCOPED_TRACE(name_of(d));
-    const Kernel kernel = ir::parse(fmt::format(R"(kernel {{
-  param p0 {0} in
-  param p1 {0} out
-  axis a0
-  axis a1
-  axis a2
-  strides 4
-  for stage (a0, a1, a2) {{
-    store p1[a0*s0 + a1*s1 + a2] = load(p0[a0*s2 + a1 + a2*s3])
-  }}
-}})",
-                                                name_of(d)));
-    const Kernel tiled = ir::tile(kernel, {.name = "cpu"});
-    ir::verify(tiled);
-    EXPECT_NE(ir::print(tiled).find("micro turn"), std::string::npos);
-    std::vector<KernelInput> inputs;
-    for (const Sizes& e : {Sizes{2, 64, 64},
-                           {1, 128, 65},
-                           {1, 70, 200},
-                           {2, 16, 66},
-                           {1, 65, 17},
-                           {3, 3, 70},
-                           {1, 130, 5},
-                           {1, 15, 15},
-                           {0, 64, 64}}) {
-      for (const int64_t row : {e[1], e[1] + 3, int64_t{4096}}) {
-        const int64_t to_row = e[2] + (row == e[1] ? 0 : 5);
-        inputs.push_back(random_input(kernel, {e[0] * e[2] * row, e[0] * e[1] * to_row}, e,
-                                      {e[1] * to_row, to_row, e[2] * row, row},
-                                      static_cast<unsigned>(inputs.size()) + 1, true));
-        expect_same(kernel, run_interpreted(tiled, inputs.back()),
-                    run_interpreted(kernel, inputs.back()));
-      }
-    }
-    expect_as_interpreted(tiled, inputs);
-  }
-}
-
 // A loop that ends before it begins runs not at all, by any number of elements.
 TEST(CodegenLoops, EndsBeforeItBegins) {
   for (const char* value : {"add(load(p0[a2]), float32(1))", "sqrt(sqrt(add(load(p0[a2]), p1)))"}) {

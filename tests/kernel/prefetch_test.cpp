@@ -12,6 +12,7 @@
 #include "kernel/passes.h"
 #include "kernel/run.h"
 #include "kernel/tile.h"
+#include "kernel/tile_forms.h"
 
 namespace cermet {
 namespace {
@@ -294,6 +295,33 @@ TEST(Prefetch, HalvesOfRowsAreOneStream) {
     ASSERT_EQ(ahead.size(), 1);
     ASSERT_EQ(ahead.begin()->second.size(), 2);
     for (const codegen::Ahead& half : ahead.begin()->second) EXPECT_EQ(half.streams, is_one);
+  }
+}
+
+// Tiles that are turned into a Local follow one another along the rows that are read across: below what is read as
+// it lies, and beside what tiles too small for that read.
+TEST(Prefetch, TheTileBelow) {
+  const Kernel tiled = ir::lower(ir::parse(R"(kernel "symmetric" {
+  param p0 float32 in
+  param p1 float32 in
+  param p2 float32 out
+  axis a0 "rows"
+  axis a1 "columns"
+  strides 3
+  for stage (a0, a1) {
+    store p2[a0*s0 + a1] = add(load(p0[a0*s1 + a1]), load(p1[a0 + a1*s2]))
+  }
+})"),
+                                 cpu_facts(CpuLevel::avx512));
+  const auto ahead = codegen::fetched_ahead(tiled, std::get<ir::For>(tiled.body.at(0)), 64);
+  ASSERT_EQ(ahead.size(), 2);
+  for (const auto& [loop, fetched] : ahead) {
+    ASSERT_EQ(fetched.size(), 1);
+    const bool is_across = fetched[0].buffer.id == 1;
+    EXPECT_EQ(fetched[0].next_tile, is_across);
+    if (is_across) continue;
+    EXPECT_EQ(fetched[0].next_row, 1);
+    EXPECT_EQ(fetched[0].rows, ir::kTransposeTile);
   }
 }
 

@@ -385,8 +385,11 @@ TEST(Verify, Micros) {
   expect_invalid(micro("pack constants (8, 8) buffers (p0, l0) operands (8, 8, 0, 0, 8)"),
                  "a micro works on locals");
   const std::string turn = " operands (16, 16, 0, 0, 16, extent(a0), 0)";
-  expect_invalid(micro("turn constants () buffers (p1, l0)" + turn), "from array to array");
-  expect_invalid(micro("turn constants () buffers (p0, p0)" + turn), "a buffer `in` to one `out`");
+  verify(micro("turn constants () buffers (l0, p0)" + turn));
+  expect_invalid(micro("turn constants () buffers (p1, l0)" + turn), "comes from a buffer `in`");
+  expect_invalid(micro("turn constants () buffers (p0, p0)" + turn),
+                 "to a local or a buffer `out`");
+  expect_invalid(micro("turn constants () buffers (l1, p0)" + turn), "keeps its dtype");
   const std::string gemm = "gemm constants (6, 8, 1, 8, 8, 0) buffers ";
   const std::string counts = " operands (8, 8, 1, 0, 0, 0, ";
   verify(micro(gemm + "(l0, l0, l0)" + counts + "8, 0)"));

@@ -165,10 +165,11 @@ void emit_micro(Emitter& emitter, const ir::Micro& micro) {
   } else if (micro.kind == ir::MicroKind::turn) {
     const ir::TurnMicro m = ir::TurnMicro::of(micro);
     llvm::Value *to = element(m.to, m.to_at), *to_row = emitter.natural(m.to_row);
-    b.CreateCall(turn_function(target),
-                 {to, element(m.from, m.from_at), element(m.from, m.next_at),
-                  emitter.natural(m.rows), emitter.natural(m.columns), to_row,
-                  emitter.natural(m.from_row), turns_past(emitter, target, to, to_row)});
+    llvm::Value* past = m.to.local ? b.getInt64(0) : turns_past(emitter, target, to, to_row);
+    b.CreateCall(
+        turn_function(target, m.to.local),
+        {to, element(m.from, m.from_at), element(m.from, m.next_at), emitter.natural(m.rows),
+         emitter.natural(m.columns), to_row, emitter.natural(m.from_row), past});
   } else if (micro.kind == ir::MicroKind::rows) {
     const ir::RowsMicro m = ir::RowsMicro::of(micro);
     llvm::Value *array = element(m.array, m.at), *columns = emitter.natural(m.columns);

@@ -31,7 +31,7 @@ llvm::Function* gemm_function(const MicroTarget& target, const ir::GemmMicro& mi
 llvm::Function* transpose_function(const MicroTarget& target, const ir::TransposeMicro& micro);
 // void(to, from, next, rows, columns, to_row, from_row, past); past: not 0 where each row of `to` begins a line
 // and is to be stored past the cache.
-llvm::Function* turn_function(const MicroTarget& target);
+llvm::Function* turn_function(const MicroTarget& target, bool into_local);
 
 // void(local, array, rows, columns, row, left); instead of the last, where rows go out, not 0 where they begin a
 // line and are to be stored past the cache.

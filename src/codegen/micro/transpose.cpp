@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A transpose in registers. A vector takes, into each of its 16-byte parts, a piece of another row;
 // the small transpose inside all parts at once then makes whole vectors of columns. Tiles go from one Local to
-// another, or from array to array.
+// another, or from an array to another or to a Local.
 #include <fmt/format.h>
 #include <llvm/IR/Intrinsics.h>
 
@@ -127,31 +127,27 @@ void emit_transpose(const MicroTarget& target, const ir::TransposeMicro& m, Micr
 // are done again.
 class TurnCode {
  public:
-  TurnCode(const MicroTarget& target, MicroFunction& f)
-      : code_(target, f),
+  TurnCode(const MicroTarget& target, MicroFunction& f, bool into_local)
+      : into_local_(into_local),
+        code_(target, f),
         size_(static_cast<int>(size_of(target.dtype))),
         line_(static_cast<int>(ir::kTurnedRows) / size_),
         f_(f),
         b_(f.builder()) {}
 
   void emit() {
-    Value *rows = f_.argument(3), *columns = f_.argument(4), *past = f_.argument(7);
+    Value *columns = f_.argument(4), *past = f_.argument(7);
     to_row_ = bytes_of(f_.argument(5)), from_row_ = bytes_of(f_.argument(6));
     ahead_ = b_.CreatePtrDiff(b_.getInt8Ty(), f_.argument(2), f_.argument(1));
-    // All columns at a time, so that lines are read once; but of what stays in the cache as few as its sets hold.
+    // All columns at a time, so that lines are read once; but of an array that stays in the cache as few as its
+    // sets hold.
+    if (into_local_) return emit_strip(f_.word(0), columns, nullptr);
     Value* is_past = b_.CreateICmpNE(past, f_.word(0));
     Value* few = least(columns, f_.word(std::min(line_, kFewColumns)));
     Value* width = b_.CreateSelect(is_past, columns, few);
     Value* strips = b_.CreateSDiv(b_.CreateAdd(columns, b_.CreateSub(width, f_.word(1))), width);
     f_.loop(strips, 1, {}, [&](Value* strip, const MicroValues&) -> MicroValues {
-      Value* column = least(b_.CreateMul(strip, width), b_.CreateSub(columns, width));
-      f_.loop(rows, line_, {}, [&](Value* i, const MicroValues&) -> MicroValues {
-        Value* first = least(i, b_.CreateSub(rows, f_.word(line_)));
-        Value* whole = b_.CreateAnd(is_past, b_.CreateICmpEQ(first, i));
-        f_.when(whole, [&] { emit_rows(first, column, width, true); });
-        f_.when(b_.CreateNot(whole), [&] { emit_rows(first, column, width, false); });
-        return {};
-      });
+      emit_strip(least(b_.CreateMul(strip, width), b_.CreateSub(columns, width)), width, is_past);
       return {};
     });
   }
@@ -163,6 +159,22 @@ class TurnCode {
   Value* bytes_of(Value* elements) { return b_.CreateMul(elements, f_.word(size_)); }
   Value* moved(Value* pointer, Value* bytes) {
     return b_.CreateGEP(b_.getInt8Ty(), pointer, bytes);
+  }
+
+  // is_past: null for never.
+  void emit_strip(Value* column, Value* width, Value* is_past) {
+    Value* rows = f_.argument(3);
+    f_.loop(rows, line_, {}, [&](Value* i, const MicroValues&) -> MicroValues {
+      Value* first = least(i, b_.CreateSub(rows, f_.word(line_)));
+      if (is_past == nullptr) {
+        emit_rows(first, column, width, false);
+        return {};
+      }
+      Value* whole = b_.CreateAnd(is_past, b_.CreateICmpEQ(first, i));
+      f_.when(whole, [&] { emit_rows(first, column, width, true); });
+      f_.when(b_.CreateNot(whole), [&] { emit_rows(first, column, width, false); });
+      return {};
+    });
   }
 
   void emit_rows(Value* first, Value* column, Value* columns, bool is_past) {
@@ -213,6 +225,7 @@ class TurnCode {
     else f_.store(value, to);
   }
 
+  const bool into_local_;
   ColumnsCode code_;
   const int size_, line_;
   MicroFunction& f_;
@@ -391,11 +404,12 @@ llvm::Function* transpose_function(const MicroTarget& target, const ir::Transpos
   return f.finish();
 }
 
-llvm::Function* turn_function(const MicroTarget& target) {
-  const std::string name = fmt::format("turn_{}", size_of(target.dtype));
+llvm::Function* turn_function(const MicroTarget& target, bool into_local) {
+  const std::string name =
+      fmt::format("turn_{}{}", size_of(target.dtype), into_local ? "_into_local" : "");
   if (llvm::Function* known = target.module.getFunction(name)) return known;
   MicroFunction f(target, name, 3, 5);
-  TurnCode(target, f).emit();
+  TurnCode(target, f, into_local).emit();
   return f.finish();
 }
 
