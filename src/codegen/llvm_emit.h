@@ -206,7 +206,10 @@ class Emitter {
                   const std::function<void(Value*, Value*)>& body);
   Value* load_pair(const ir::Expr& e, llvm::Type* type);
   Value* load_far(const ir::Expr& e, llvm::Type* type, Value* mask, Value* otherwise);
-  Value* load_strided(const ir::Expr& e, llvm::Type* type);
+  Value* load_each(llvm::Type* type, Value* first, Value* bytes);
+  Value* load_near(llvm::Type* type, Value* first, Value* apart,
+                   const std::function<Value*()>& far);
+  Value* every(llvm::Type* type, Value* first, int apart);
   Value* load_apart(llvm::Type* type, Value* first, Value* bytes);
   bool store_pair(const ir::Stmt& a, const ir::Stmt& b);
   size_t copy_neighbours(std::span<const ir::Stmt> stmts);

@@ -17,6 +17,7 @@ using namespace ir;
 namespace {
 
 constexpr int kMostStraight = 16;  // lanes without a loop: all code is made, and little of it run
+constexpr int kMostApart = 4;      // elements of which all that lies between is read or masked
 
 // The number that an index ends with, and how many terms come before.
 std::pair<size_t, int64_t> ends_with(const Kernel& kernel, const Index& index) {
@@ -105,27 +106,87 @@ llvm::Value* Emitter::load_pair(const Expr& e, llvm::Type* type) {
 // By elements, or gathered where the processor is quick at that.
 llvm::Value* Emitter::load_far(const Expr& e, llvm::Type* type, Value* mask, Value* otherwise) {
   const bool is_gathered = ops_.features().fast_gathers && type->getScalarSizeInBits() >= 32;
+  const auto gathered = [&] {
+    return gather(type, element_pointers(e.buffer, e.index), mask, otherwise);
+  };
   const AccessKind kind = lanes()->analysis->access(e.index).kind;
-  if (!is_gathered && kind == AccessKind::strided && e.operands[0] == kNone)
-    return load_strided(e, type);
-  return gather(type, element_pointers(e.buffer, e.index), mask, otherwise);
+  if (kind != AccessKind::strided || e.operands[0] != kNone) return gathered();
+  Value* first = address(e.buffer, e.index);
+  if (is_gathered)
+    return where_whole([&] { return load_near(type, first, distance(e.index), gathered); },
+                       gathered);
+  Value* bytes = bytes_apart(e.index, type);
+  const auto apart = [&] { return load_apart(type, first, bytes); };
+  return where_whole([&] { return load_near(type, first, distance(e.index), apart); },
+                     [&] { return load_each(type, first, bytes); });
 }
 
-llvm::Value* Emitter::load_strided(const Expr& e, llvm::Type* type) {
-  Value* first = address(e.buffer, e.index);
-  Value* bytes = bytes_apart(e.index, type);
-  return where_whole(
-      [&] { return load_apart(type, first, bytes); },
-      [&] {
-        llvm::Type* element = type->getScalarType();
-        Value* slot = ops_.slot(type);
-        b_.CreateAlignedStore(llvm::Constant::getNullValue(type), slot, llvm::Align(64));
-        ops_.loop(lanes()->count, [&](Value* k) {
-          Value* from = b_.CreateGEP(b_.getInt8Ty(), first, b_.CreateMul(k, bytes));
-          b_.CreateStore(b_.CreateLoad(element, from), b_.CreateGEP(element, slot, k));
-        });
-        return b_.CreateAlignedLoad(type, slot, llvm::Align(64));
-      });
+// Of lanes in range, as many as there are.
+llvm::Value* Emitter::load_each(llvm::Type* type, Value* first, Value* bytes) {
+  llvm::Type* element = type->getScalarType();
+  Value* slot = ops_.slot(type);
+  b_.CreateAlignedStore(llvm::Constant::getNullValue(type), slot, llvm::Align(64));
+  ops_.loop(lanes()->count, [&](Value* k) {
+    Value* from = b_.CreateGEP(b_.getInt8Ty(), first, b_.CreateMul(k, bytes));
+    b_.CreateStore(b_.CreateLoad(element, from), b_.CreateGEP(element, slot, k));
+  });
+  return b_.CreateAlignedLoad(type, slot, llvm::Align(64));
+}
+
+// Elements that turn out to lie two to four apart: out of the vectors from the first one to the last. Others as
+// `far` makes them.
+llvm::Value* Emitter::load_near(llvm::Type* type, Value* first, Value* apart,
+                                const std::function<Value*()>& far) {
+  const int bits = static_cast<int>(type->getScalarSizeInBits());
+  const int bytes = bits / 8 * lanes()->width, most = ops_.features().vector_bytes;
+  const bool are_words = bits >= 32 || ops_.features().avx512 || bytes <= 16;
+  if (most < 32 || bytes > most || !are_words) return far();
+  llvm::BasicBlock* other = block("far");
+  llvm::BasicBlock* join = block("join");
+  llvm::SwitchInst* cases = b_.CreateSwitch(apart, other);
+  llvm::SmallVector<std::pair<Value*, llvm::BasicBlock*>, kMostApart> made;
+  // Alone, a vector from the middle of a line for each four elements takes as long as these.
+  const bool is_alone = lanes()->analysis->strided_loads().size() == 1;
+  const int furthest = is_alone && bits >= 32 ? kMostApart - 1 : kMostApart;
+  for (int d = 2; d <= furthest; ++d) {
+    llvm::BasicBlock* near = block("near");
+    cases->addCase(b_.getInt64(static_cast<uint64_t>(d)), near);
+    b_.SetInsertPoint(near);
+    made.push_back({every(type, first, d), near});
+    b_.CreateBr(join);
+  }
+  b_.SetInsertPoint(other);
+  in_scope({.kind = ScopeKind::conditional}, [&](Scope&) {
+    Value* value = far();
+    made.push_back({value, b_.GetInsertBlock()});
+  });
+  b_.CreateBr(join);
+  b_.SetInsertPoint(join);
+  llvm::PHINode* phi = b_.CreatePHI(type, kMostApart);
+  for (const auto& [value, from] : made) phi->addIncoming(value, from);
+  return phi;
+}
+
+// One of `apart` elements; the last vector ends with the last of them.
+llvm::Value* Emitter::every(llvm::Type* type, Value* first, int apart) {
+  const int width = lanes()->width, last = (width - 1) * apart + 1 - width;
+  Value* picked = nullptr;
+  for (int part = 0, done = 0; part < apart; ++part) {
+    const int start = std::min(part * width, last);
+    Value* pointer =
+        b_.CreateConstGEP1_64(type->getScalarType(), first, static_cast<uint64_t>(start));
+    Value* vector = b_.CreateAlignedLoad(type, pointer, element_align(type));
+    llvm::SmallVector<int, 64> order(static_cast<size_t>(width), llvm::PoisonMaskElem);
+    for (int k = 0; k < width; ++k) {
+      const int within = k * apart - start;
+      if (k < done) order[static_cast<size_t>(k)] = k;
+      else if (within < width) order[static_cast<size_t>(k)] = width + within;
+    }
+    done = (start + width - 1) / apart + 1;
+    picked = picked == nullptr ? b_.CreateShuffleVector(vector, vector, order)
+                               : b_.CreateShuffleVector(picked, vector, order);
+  }
+  return picked;
 }
 
 // Pieces of 16 bytes are put together in registers.
@@ -235,7 +296,6 @@ size_t Emitter::copy_neighbours(std::span<const Stmt> stmts) {
 // scatter takes an element at a time.
 void Emitter::store_strided(const Store& s, Value* value, Value* mask) {
   if (!ops_.features().avx512) return store_far(s, value, mask);
-  constexpr int kMostApart = 4;
   Value* apart = distance(s.index);
   Value* first = address(s.buffer, s.index);
   llvm::BasicBlock* far = block("far");
