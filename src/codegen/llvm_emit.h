@@ -206,15 +206,12 @@ class Emitter {
                   const std::function<void(Value*, Value*)>& body);
   Value* load_pair(const ir::Expr& e, llvm::Type* type);
   Value* load_far(const ir::Expr& e, llvm::Type* type, Value* mask, Value* otherwise);
-  Value* load_each(llvm::Type* type, Value* first, Value* bytes);
   Value* load_near(llvm::Type* type, Value* first, Value* apart,
                    const std::function<Value*()>& far);
-  Value* every(llvm::Type* type, Value* first, int apart);
   Value* load_apart(llvm::Type* type, Value* first, Value* bytes);
   bool store_pair(const ir::Stmt& a, const ir::Stmt& b);
   size_t copy_neighbours(std::span<const ir::Stmt> stmts);
   void store_strided(const ir::Store& store, Value* value, Value* mask);
-  void store_near(Value* pointer, int apart, Value* value, Value* mask);
   void store_far(const ir::Store& store, Value* value, Value* mask);
   void store_apart(Value* value, Value* first, Value* bytes);
   // body(the number of the lane, its elements of vectors) for each lane of the mask, in order.

@@ -35,6 +35,61 @@ bool is_beside(const Kernel& kernel, const Index& a, const Index& b, int64_t ele
          std::equal(a.begin(), a.begin() + static_cast<ptrdiff_t>(terms), b.begin());
 }
 
+// Of lanes in range, as many as there are.
+llvm::Value* load_each(Emitter& e, llvm::Type* type, llvm::Value* first, llvm::Value* bytes) {
+  llvm::IRBuilder<>& b = e.builder();
+  llvm::Type* element = type->getScalarType();
+  llvm::Value* slot = e.ops().slot(type);
+  b.CreateAlignedStore(llvm::Constant::getNullValue(type), slot, llvm::Align(64));
+  e.ops().loop(e.lanes()->count, [&](llvm::Value* k) {
+    llvm::Value* from = b.CreateGEP(b.getInt8Ty(), first, b.CreateMul(k, bytes));
+    b.CreateStore(b.CreateLoad(element, from), b.CreateGEP(element, slot, k));
+  });
+  return b.CreateAlignedLoad(type, slot, llvm::Align(64));
+}
+
+// One of `apart` elements; the last vector ends with the last of them.
+llvm::Value* load_every(Emitter& e, llvm::Type* type, llvm::Value* first, int apart) {
+  llvm::IRBuilder<>& b = e.builder();
+  const int width = e.lanes()->width, last = (width - 1) * apart + 1 - width;
+  llvm::Value* picked = nullptr;
+  for (int part = 0, done = 0; part < apart; ++part) {
+    const int start = std::min(part * width, last);
+    llvm::Value* pointer =
+        b.CreateConstGEP1_64(type->getScalarType(), first, static_cast<uint64_t>(start));
+    llvm::Value* vector = b.CreateAlignedLoad(type, pointer, element_align(type));
+    llvm::SmallVector<int, 64> order(static_cast<size_t>(width), llvm::PoisonMaskElem);
+    for (int k = 0; k < width; ++k) {
+      const int within = k * apart - start;
+      if (k < done) order[static_cast<size_t>(k)] = k;
+      else if (within < width) order[static_cast<size_t>(k)] = width + within;
+    }
+    done = (start + width - 1) / apart + 1;
+    picked = b.CreateShuffleVector(picked == nullptr ? vector : picked, vector, order);
+  }
+  return picked;
+}
+
+void store_near(llvm::IRBuilder<>& b, llvm::Value* pointer, int apart, llvm::Value* value,
+                llvm::Value* mask) {
+  llvm::Type* element = value->getType()->getScalarType();
+  const int width = width_of(value);
+  for (int part = 0; part < apart; ++part) {
+    llvm::SmallVector<int, 64> order;
+    llvm::SmallVector<llvm::Constant*, 64> are_stored;
+    for (int k = part * width; k < (part + 1) * width; ++k) {
+      order.push_back(k / apart);
+      are_stored.push_back(b.getInt1(k % apart == 0));
+    }
+    llvm::Value* stored = llvm::ConstantVector::get(are_stored);
+    if (mask != nullptr) stored = b.CreateAnd(stored, b.CreateShuffleVector(mask, order));
+    llvm::Value* to = b.CreateConstGEP1_64(
+        element, pointer, static_cast<uint64_t>(part) * static_cast<uint64_t>(width));
+    b.CreateMaskedStore(b.CreateShuffleVector(value, order), to, element_align(value->getType()),
+                        stored);
+  }
+}
+
 }  // namespace
 
 // In elements.
@@ -118,19 +173,7 @@ llvm::Value* Emitter::load_far(const Expr& e, llvm::Type* type, Value* mask, Val
   Value* bytes = bytes_apart(e.index, type);
   const auto apart = [&] { return load_apart(type, first, bytes); };
   return where_whole([&] { return load_near(type, first, distance(e.index), apart); },
-                     [&] { return load_each(type, first, bytes); });
-}
-
-// Of lanes in range, as many as there are.
-llvm::Value* Emitter::load_each(llvm::Type* type, Value* first, Value* bytes) {
-  llvm::Type* element = type->getScalarType();
-  Value* slot = ops_.slot(type);
-  b_.CreateAlignedStore(llvm::Constant::getNullValue(type), slot, llvm::Align(64));
-  ops_.loop(lanes()->count, [&](Value* k) {
-    Value* from = b_.CreateGEP(b_.getInt8Ty(), first, b_.CreateMul(k, bytes));
-    b_.CreateStore(b_.CreateLoad(element, from), b_.CreateGEP(element, slot, k));
-  });
-  return b_.CreateAlignedLoad(type, slot, llvm::Align(64));
+                     [&] { return load_each(*this, type, first, bytes); });
 }
 
 // Elements that turn out to lie two to four apart: out of the vectors from the first one to the last. Others as
@@ -152,7 +195,7 @@ llvm::Value* Emitter::load_near(llvm::Type* type, Value* first, Value* apart,
     llvm::BasicBlock* near = block("near");
     cases->addCase(b_.getInt64(static_cast<uint64_t>(d)), near);
     b_.SetInsertPoint(near);
-    made.push_back({every(type, first, d), near});
+    made.push_back({load_every(*this, type, first, d), near});
     b_.CreateBr(join);
   }
   b_.SetInsertPoint(other);
@@ -165,28 +208,6 @@ llvm::Value* Emitter::load_near(llvm::Type* type, Value* first, Value* apart,
   llvm::PHINode* phi = b_.CreatePHI(type, kMostApart);
   for (const auto& [value, from] : made) phi->addIncoming(value, from);
   return phi;
-}
-
-// One of `apart` elements; the last vector ends with the last of them.
-llvm::Value* Emitter::every(llvm::Type* type, Value* first, int apart) {
-  const int width = lanes()->width, last = (width - 1) * apart + 1 - width;
-  Value* picked = nullptr;
-  for (int part = 0, done = 0; part < apart; ++part) {
-    const int start = std::min(part * width, last);
-    Value* pointer =
-        b_.CreateConstGEP1_64(type->getScalarType(), first, static_cast<uint64_t>(start));
-    Value* vector = b_.CreateAlignedLoad(type, pointer, element_align(type));
-    llvm::SmallVector<int, 64> order(static_cast<size_t>(width), llvm::PoisonMaskElem);
-    for (int k = 0; k < width; ++k) {
-      const int within = k * apart - start;
-      if (k < done) order[static_cast<size_t>(k)] = k;
-      else if (within < width) order[static_cast<size_t>(k)] = width + within;
-    }
-    done = (start + width - 1) / apart + 1;
-    picked = picked == nullptr ? b_.CreateShuffleVector(vector, vector, order)
-                               : b_.CreateShuffleVector(picked, vector, order);
-  }
-  return picked;
 }
 
 // Pieces of 16 bytes are put together in registers.
@@ -305,32 +326,13 @@ void Emitter::store_strided(const Store& s, Value* value, Value* mask) {
     llvm::BasicBlock* near = block("near");
     cases->addCase(b_.getInt64(static_cast<uint64_t>(d)), near);
     b_.SetInsertPoint(near);
-    store_near(first, d, value, mask);
+    store_near(b_, first, d, value, mask);
     b_.CreateBr(join);
   }
   b_.SetInsertPoint(far);
   in_scope({.kind = ScopeKind::conditional}, [&](Scope&) { store_far(s, value, mask); });
   b_.CreateBr(join);
   b_.SetInsertPoint(join);
-}
-
-void Emitter::store_near(Value* pointer, int apart, Value* value, Value* mask) {
-  llvm::Type* element = value->getType()->getScalarType();
-  const int width = width_of(value);
-  for (int part = 0; part < apart; ++part) {
-    llvm::SmallVector<int, 64> order;
-    llvm::SmallVector<llvm::Constant*, 64> are_stored;
-    for (int k = part * width; k < (part + 1) * width; ++k) {
-      order.push_back(k / apart);
-      are_stored.push_back(b_.getInt1(k % apart == 0));
-    }
-    Value* stored = llvm::ConstantVector::get(are_stored);
-    if (mask != nullptr) stored = b_.CreateAnd(stored, b_.CreateShuffleVector(mask, order));
-    Value* to = b_.CreateConstGEP1_64(element, pointer,
-                                      static_cast<uint64_t>(part) * static_cast<uint64_t>(width));
-    b_.CreateMaskedStore(b_.CreateShuffleVector(value, order), to, element_align(value->getType()),
-                         stored);
-  }
 }
 
 void Emitter::store_far(const Store& s, Value* value, Value* mask) {
