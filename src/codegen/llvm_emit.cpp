@@ -240,9 +240,12 @@ llvm::Value* Emitter::elements_of(const For& loop) {
     for_each_operand(e, look);
   };
   std::ranges::for_each(ends, look);
-  Value* product = b_.getInt64(1);
-  for (AxisId axis : axes) product = b_.CreateMul(product, extent(axis));
-  return product;
+  const auto product = [&] {
+    Value* elements = b_.getInt64(1);
+    for (AxisId axis : axes) elements = b_.CreateMul(elements, extent(axis));
+    return elements;
+  };
+  return at(root_, product).second;
 }
 
 llvm::Value* Emitter::rows_end(const For& loop) {
@@ -348,6 +351,31 @@ llvm::Value* Emitter::address(BufferRef buffer, const Index& index) {
     pointer = known;
   }
   return pointer;
+}
+
+// Where the axis is a term of its own, this is made further out than where it is a part of one.
+llvm::Value* Emitter::address_at(AxisId axis, ExprId begin, BufferRef buffer, Index index) {
+  const std::function<bool(ExprId)> depends = [&](ExprId id) {
+    const Expr& e = kernel_[id];
+    bool found = e.kind == ExprKind::axis && e.id == axis;
+    for_each_operand(e, [&](ExprId operand) { found = found || depends(operand); });
+    return found;
+  };
+  bool alone = true;
+  Index at_begin = index;
+  for (IndexTerm& term : at_begin) {
+    const Expr& e = kernel_[term.expr];
+    if (e.kind == ExprKind::axis && e.id == axis) term.expr = begin;
+    else alone = alone && !depends(term.expr);
+  }
+  if (alone) return address(buffer, at_begin);
+  Value* made = nullptr;
+  Value* first = natural(begin);
+  in_scope({}, [&](Scope&) {
+    bind_axis(axis, first);
+    made = address(buffer, index);
+  });
+  return made;
 }
 
 // --- Expressions.

@@ -49,6 +49,8 @@ class Emitter {
   llvm::Value* element_zero(ir::BufferRef buffer);
   // The address of an element (of lane 0's).
   llvm::Value* address(ir::BufferRef buffer, const ir::Index& index);
+  // The same where the axis is at `begin`.
+  llvm::Value* address_at(ir::AxisId axis, ir::ExprId begin, ir::BufferRef buffer, ir::Index index);
   llvm::Value* extent(ir::AxisId axis);
   llvm::Value* stride(int32_t number);
   // Iterations of an inner loop in all rounds of the loops around it and in all items; points of the chunk loop.
@@ -87,6 +89,13 @@ class Emitter {
   using LoopBody = std::function<Values(llvm::Value*, const Values&)>;
   Values loop(llvm::Value* begin, llvm::Value* end, int64_t step, const std::set<int>& writes,
               const Values& carried, const LoopBody& body, int64_t work = 0);
+  // Where an expression's value belongs; the function as a whole.
+  Scope* home_of(ir::ExprId id);
+  Scope* root() const { return root_; }
+  Scope* deeper(Scope* a, Scope* b) const;
+  // Runs compute where a value belonging to `home` may stand; gives the scope to remember it in.
+  template <typename F>
+  std::pair<Scope*, llvm::Value*> at(Scope* home, F&& compute);
   void bind_axis(ir::AxisId axis, llvm::Value* value);  // to the innermost scope
   void define(ir::ValueId value, Values values);        // likewise
   void forget(const std::set<int>& written);            // values read from these buffers
@@ -140,13 +149,8 @@ class Emitter {
   Value* word(int number, llvm::Type* type);  // of the record
   Value* thread_local_at(ir::LocalId id);
   Value* size(const ir::Size& size);  // to be called at the entry block's end
-  Scope* home_of(ir::ExprId id);
   Scope* find_home(ir::ExprId id);
-  Scope* deeper(Scope* a, Scope* b) const;
   int depth(const Scope* scope) const;
-  // Runs compute where a value belonging to `home` may stand; gives the scope to remember it in.
-  template <typename F>
-  std::pair<Scope*, Value*> at(Scope* home, F&& compute);
   Value* compute(ir::ExprId id);
   Value* compute_base(ir::ExprId id);
   Value* known(ir::ExprId id) const;
@@ -202,18 +206,14 @@ class Emitter {
   Value* distance(const ir::Index& index);
   Value* bytes_apart(const ir::Index& index, llvm::Type* element);
   Value* where_whole(const std::function<Value*()>& whole, const std::function<Value*()>& part);
-  void for_groups(Value* first, Value* bytes, int width,
-                  const std::function<void(Value*, Value*)>& body);
   Value* load_pair(const ir::Expr& e, llvm::Type* type);
   Value* load_far(const ir::Expr& e, llvm::Type* type, Value* mask, Value* otherwise);
   Value* load_near(llvm::Type* type, Value* first, Value* apart,
                    const std::function<Value*()>& far);
-  Value* load_apart(llvm::Type* type, Value* first, Value* bytes);
   bool store_pair(const ir::Stmt& a, const ir::Stmt& b);
   size_t copy_neighbours(std::span<const ir::Stmt> stmts);
   void store_strided(const ir::Store& store, Value* value, Value* mask);
   void store_far(const ir::Store& store, Value* value, Value* mask);
-  void store_apart(Value* value, Value* first, Value* bytes);
   // body(the number of the lane, its elements of vectors) for each lane of the mask, in order.
   void for_lanes(Value* mask, const Values& vectors,
                  const std::function<void(Value*, const Values&)>& body);

@@ -46,11 +46,14 @@ bool LaneLoop::is_integer_chain() const { return analysis_.usual().integer_chain
 
 void LaneLoop::emit() {
   begin_ = e_.natural(loop_.begin);
-  count_ = difference(e_.natural(loop_.end), begin_);
-  if (!is_zero(begin_)) {  // it may end before that
-    Value* none = i64(0);
-    count_ = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, count_, none);
-  }
+  Value* end = e_.natural(loop_.end);
+  home_ = e_.deeper(e_.home_of(loop_.begin), e_.home_of(loop_.end));
+  count_ = made_once([&] {
+    Value* count = difference(end, begin_);
+    if (is_zero(begin_)) return count;
+    return static_cast<Value*>(  // it may end before that
+        b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, count, i64(0)));
+  });
   if (switched()) find_pointers();
   find_fetched();
   if (!analysis_.folds().empty()) return folds();
@@ -108,11 +111,8 @@ llvm::Value* LaneLoop::element(Dtype dtype, Value* array, Value* k) {
 
 // Element 0 of every contiguous access.
 void LaneLoop::find_pointers() {
-  e_.in_scope({}, [&](Scope&) {
-    e_.bind_axis(loop_.axes[0], begin_);
-    for (const UnitAccess& unit : analysis_.units())
-      pointers_.push_back(e_.address(unit.buffer, *unit.index));
-  });
+  for (const UnitAccess& unit : analysis_.units())
+    pointers_.push_back(e_.address_at(loop_.axes[0], loop_.begin, unit.buffer, *unit.index));
 }
 
 // Result accesses that nothing reads here.
@@ -131,42 +131,62 @@ int64_t LaneLoop::unit_bytes(size_t unit) const {
   return static_cast<int64_t>(size_of(e_.dtype_of(analysis_.units()[unit].buffer)));
 }
 
-// The elements before the first whole line of the first such result, then the others.
+// The elements before the first whole line of the first such result, then the others. Rows of whole lines have
+// none, and there is little time to find that out.
 void LaneLoop::past_cache() {
-  Value* elements = e_.elements_of(loop_);
+  Value *elements = e_.elements_of(loop_), *ends = nullptr;
   Values large;
   for (const size_t unit : past_) {
     const int64_t bytes = unit_bytes(unit);
-    Value* is_long = b_.CreateICmpSGE(count_, i64(kPastRow / bytes));
-    Value* end = element(e_.dtype_of(analysis_.units()[unit].buffer), pointers_[unit], count_);
-    Value* ends = b_.CreateOr(b_.CreatePtrToInt(pointers_[unit], b_.getInt64Ty()),
-                              b_.CreatePtrToInt(end, b_.getInt64Ty()));
-    Value* rest = b_.CreateAnd(ends, i64(kLineBytes - 1));
-    Value* in_lines = b_.CreateOr(is_long, b_.CreateICmpEQ(rest, i64(0)));
-    large.push_back(b_.CreateAnd(b_.CreateICmpSGE(elements, i64(kPastBytes / bytes)), in_lines));
+    large.push_back(made_once([&] { return b_.CreateICmpSGE(elements, i64(kPastBytes / bytes)); }));
+    Value* size = made_once([&] { return b_.CreateMul(count_, i64(bytes)); });
+    for (Value* end : {b_.CreatePtrToInt(pointers_[unit], b_.getInt64Ty()), size})
+      ends = ends == nullptr ? end : b_.CreateOr(ends, end);
   }
-  Value* start = b_.CreatePtrToInt(pointers_[past_[0]], b_.getInt64Ty());
-  Value* before = b_.CreateAnd(b_.CreateNeg(start), i64(kLineBytes - 1));
-  before =
-      b_.CreateLShr(before, i64(std::countr_zero(static_cast<uint64_t>(unit_bytes(past_[0])))));
-  Value* splits = b_.CreateAnd(large[0], b_.CreateICmpSLT(before, count_));
-  before = b_.CreateSelect(splits, before, i64(0));
+  Value* is_whole = b_.CreateICmpEQ(b_.CreateAnd(ends, i64(kLineBytes - 1)), i64(0));
+  Values usual = large;
+  usual.push_back(i64(0));
+  Values found = e_.when(b_.CreateNot(is_whole), usual, [&] { return lines_of(large); });
+  Value* before = found.pop_back_val();
   Value* parts = b_.CreateZExt(b_.CreateICmpEQ(before, i64(0)), b_.getInt64Ty());
   e_.loop(parts, i64(2), 1, analysis_.writes(), {}, [&](Value* part, const Values&) -> Values {
     Value* rest = b_.CreateICmpNE(part, i64(0));
-    Value* from = b_.CreateSelect(rest, before, i64(0));
     begins_line_.clear();
-    for (size_t i = 0; i < past_.size(); ++i) {
-      Value* first =
-          element(e_.dtype_of(analysis_.units()[past_[i]].buffer), pointers_[past_[i]], from);
-      Value* inside = b_.CreateAnd(b_.CreatePtrToInt(first, b_.getInt64Ty()), i64(kLineBytes - 1));
-      Value* fits = b_.CreateAnd(large[i], b_.CreateICmpEQ(inside, i64(0)));
-      begins_line_.push_back(fits);
-    }
-    run_in_parts(from, b_.CreateSelect(rest, count_, before));
+    for (Value* begins : found) begins_line_.push_back(b_.CreateAnd(rest, begins));
+    run_in_parts(b_.CreateSelect(rest, before, i64(0)), b_.CreateSelect(rest, count_, before));
     return {};
   });
   begins_line_.clear();
+}
+
+// Of each such result whether it is stored past the cache from a line's begin on, and how many elements come
+// before that.
+Values LaneLoop::lines_of(const Values& large) {
+  Values fit;
+  for (size_t i = 0; i < past_.size(); ++i) {
+    const int64_t bytes = unit_bytes(past_[i]);
+    Value* is_long = made_once([&] { return b_.CreateICmpSGE(count_, i64(kPastRow / bytes)); });
+    Value* begin = b_.CreatePtrToInt(pointers_[past_[i]], b_.getInt64Ty());
+    Value* ends = b_.CreateOr(begin, b_.CreateAdd(begin, b_.CreateMul(count_, i64(bytes))));
+    Value* rest = b_.CreateAnd(ends, i64(kLineBytes - 1));
+    Value* in_lines = b_.CreateOr(is_long, b_.CreateICmpEQ(rest, i64(0)));
+    fit.push_back(b_.CreateAnd(large[i], in_lines));
+  }
+  const auto bytes_before = [&](size_t unit) {
+    Value* begin = b_.CreatePtrToInt(pointers_[unit], b_.getInt64Ty());
+    return b_.CreateAnd(b_.CreateNeg(begin), i64(kLineBytes - 1));
+  };
+  const auto shift = std::countr_zero(static_cast<uint64_t>(unit_bytes(past_[0])));
+  Value* before = b_.CreateLShr(bytes_before(past_[0]), i64(shift));
+  before = b_.CreateSelect(b_.CreateAnd(fit[0], b_.CreateICmpSLT(before, count_)), before, i64(0));
+  for (size_t i = 0; i < past_.size(); ++i) {
+    Value* from = b_.CreateMul(before, i64(unit_bytes(past_[i])));
+    Value* left = b_.CreateSub(bytes_before(past_[i]), from);
+    Value* begins = b_.CreateICmpEQ(b_.CreateAnd(left, i64(kLineBytes - 1)), i64(0));
+    fit[i] = b_.CreateAnd(fit[i], begins);
+  }
+  fit.push_back(before);
+  return fit;
 }
 
 // Between parts there are polls.
@@ -184,7 +204,7 @@ void LaneLoop::run_in_parts(Value* from, Value* to) {
 // For others, and of what it loads itself what comes soon, where the loads are masked.
 void LaneLoop::find_fetched() {
   const bool waits = !ops_.features().avx512 && !analysis_.folds().empty() && !is_cheap();
-  prefetches_.find_ahead(loop_, begin_, count_, waits);
+  prefetches_.find_ahead(loop_, home_, count_, waits);
   if (!loads_masked()) return;
   for (size_t i = 0; i < pointers_.size(); ++i) {
     const UnitAccess& unit = analysis_.units()[i];

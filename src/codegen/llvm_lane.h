@@ -44,6 +44,11 @@ class LaneLoop {
   Value* i64(int64_t v) { return b_.getInt64(static_cast<uint64_t>(v)); }
   Value* sum(Value* x, Value* y) { return is_zero(x) ? y : is_zero(y) ? x : b_.CreateAdd(x, y); }
   Value* difference(Value* x, Value* y) { return is_zero(y) ? x : b_.CreateSub(x, y); }
+  // What f makes of the loop's bounds and of what is known throughout the function.
+  template <typename F>
+  Value* made_once(F&& f) {
+    return e_.at(home_, f).second;
+  }
   bool switched() const { return analysis_.switchable() && !analysis_.nested(); }
   bool loads_masked() const;
   bool is_integer_chain() const;
@@ -59,6 +64,7 @@ class LaneLoop {
   void find_past();
   int64_t unit_bytes(size_t unit) const;
   void past_cache();
+  Values lines_of(const Values& large);
   void run_in_parts(Value* from, Value* to);
   void find_fetched();
   void fetch_own(Value* k);
@@ -119,8 +125,9 @@ class LaneLoop {
   OpEmitter& ops_;
   const ir::For& loop_;
   const LaneAnalysis& analysis_;
-  const int at_once_;  // vectors
-  const int width_;    // of all of them
+  const int at_once_;      // vectors
+  const int width_;        // of all of them
+  Scope* home_ = nullptr;  // of the bounds
   Value* begin_ = nullptr;
   Value* count_ = nullptr;
   Values pointers_;

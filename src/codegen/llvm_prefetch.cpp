@@ -19,37 +19,48 @@ constexpr int64_t kStreamed = 8192, kFromMemory = 8 << 20;
 
 }  // namespace
 
-void LanePrefetches::find_ahead(const For& loop, Value* begin, Value* count, bool waits) {
+void LanePrefetches::find_ahead(const For& loop, Scope* home, Value* count, bool waits) {
   waits_ = waits;
   for (const Ahead& ahead : e_.ahead(loop)) {
     if (ahead.picked != nullptr) {
-      find_picked(ahead, loop, begin, count);
+      find_picked(ahead, loop, count);
       continue;
     }
     const auto made = [&](const IndexTerm& term) { return e_.is_made(term.expr); };
     if (!std::ranges::all_of(*ahead.index, made)) continue;
-    e_.in_scope({}, [&](Scope&) {
-      e_.bind_axis(ahead.variable, begin);
-      llvm::Type* type = e_.memory_type(ahead.buffer);
-      Value* const here = e_.address(ahead.buffer, *ahead.index);
-      Value* pointer = here;
-      if (ahead.next_row != kNone) pointer = b_.CreateGEP(type, pointer, rows_ahead(ahead));
-      Value* step = ahead.step == kUnit ? nullptr : e_.stride(ahead.step);
-      if (ahead.next_tile) pointer = b_.CreateGEP(type, pointer, scaled(count, step));
-      if (ahead.if_apart || ahead.streams) pointer = stream(ahead, loop, count, here, pointer);
-      if (pointer == nullptr) return;
-      fetched_.push_back({type, pointer, step, ahead.at_once ? kIntoL1 : kIntoL2});
-      if (ahead.part != Ahead::Part::all) halve(ahead, count, here, fetched_.back());
+    llvm::Type* type = e_.memory_type(ahead.buffer);
+    Value* here = e_.address_at(ahead.variable, loop.begin, ahead.buffer, *ahead.index);
+    Apart to{};
+    e_.at(home, [&] {
+      to = apart(ahead, loop, count);
+      return to.usual;
     });
+    Value* step = ahead.step == kUnit ? nullptr : e_.stride(ahead.step);
+    if (to.soon != nullptr)
+      fetched_.push_back({type, b_.CreateGEP(type, here, to.soon), nullptr, kIntoL1});
+    if (to.usual == nullptr) continue;
+    Value* pointer = is_zero(to.usual) ? here : b_.CreateGEP(type, here, to.usual);
+    fetched_.push_back({type, pointer, step, ahead.at_once ? kIntoL1 : kIntoL2, to.halvings});
   }
+}
+
+LanePrefetches::Apart LanePrefetches::apart(const Ahead& ahead, const For& loop, Value* count) {
+  Apart to{i64(0)};
+  if (ahead.next_row != kNone) to.usual = distance(ahead);
+  Value* step = ahead.step == kUnit ? nullptr : e_.stride(ahead.step);
+  if (ahead.next_tile) to.usual = scaled(count, step);
+  if (ahead.if_apart || ahead.streams) stream(ahead, loop, count, to);
+  if (ahead.part != Ahead::Part::all) halve(ahead, count, to);
+  return to;
 }
 
 // Of a row that is picked by number: the next one, or of short rows so many on as lie in a page, up to the last.
 // Of few rows a number takes as long to look up as its row.
-void LanePrefetches::find_picked(const Ahead& ahead, const For& loop, Value* begin, Value* count) {
+void LanePrefetches::find_picked(const Ahead& ahead, const For& loop, Value* count) {
   constexpr int64_t kFewBytes = 4096, kMostShift = 5, kManyBytes = 1 << 17;
   const AxisId axis = ahead.picked->axes[0];
   const int64_t bytes = bytes_of(ahead.buffer);
+  Value* begin = e_.natural(loop.begin);
   e_.in_scope({}, [&](Scope&) {
     e_.bind_axis(ahead.variable, begin);
     Value* here = e_.address(ahead.buffer, *ahead.index);
@@ -123,33 +134,28 @@ void LanePrefetches::fetch(Value* k, int64_t within) {
 
 void LanePrefetches::into_l1(Value* pointer) { prefetch(pointer, kIntoL1); }
 
-llvm::Value* LanePrefetches::stream(const Ahead& ahead, const For& loop, Value* count, Value* here,
-                                    Value* next) {
+void LanePrefetches::stream(const Ahead& ahead, const For& loop, Value* count, Apart& to) {
   const int64_t bytes = bytes_of(ahead.buffer);
-  llvm::Type* type = e_.memory_type(ahead.buffer);
-  Value* follows = b_.getTrue();
+  Value *follows = b_.getTrue(), *next = std::exchange(to.usual, nullptr);
   if (ahead.if_apart) {
     Value* gap = b_.CreateSub(e_.stride(ahead.next_row), count);
     follows = b_.CreateICmpULE(gap, i64(kSoon / bytes));
+    to.usual = b_.CreateSelect(follows, i64(0), next);
   }
   const bool by_lines = e_.ops().features().vector_bytes == kLineBytes;
-  if (ahead.streams && (by_lines || ahead.if_apart)) {
-    Value* flows = b_.CreateICmpSGE(e_.elements_of(loop), i64(kFromMemory / bytes));
-    Value* soon = b_.CreateGEP(type, here, i64(kStreamed / bytes));
-    soon = b_.CreateSelect(b_.CreateAnd(flows, follows), soon, here);
-    fetched_.push_back({type, soon, nullptr, kIntoL1});
-  }
-  return ahead.if_apart ? b_.CreateSelect(follows, here, next) : nullptr;
+  if (!ahead.streams || !(by_lines || ahead.if_apart)) return;
+  Value* flows = b_.CreateICmpSGE(e_.elements_of(loop), i64(kFromMemory / bytes));
+  to.soon = b_.CreateSelect(b_.CreateAnd(flows, follows), i64(kStreamed / bytes), i64(0));
 }
 
 // Half a row over the whole loop. What helps asks for its own row again where rows are short.
-void LanePrefetches::halve(const Ahead& ahead, Value* count, Value* here, Fetched& f) {
+void LanePrefetches::halve(const Ahead& ahead, Value* count, Apart& to) {
   Value* is_long = b_.CreateICmpSGE(count, i64(kHalvedRow / bytes_of(ahead.buffer)));
-  Value* half = f.pointer;
+  Value* half = to.usual;
   if (ahead.part == Ahead::Part::second_half)
-    half = b_.CreateGEP(f.type, f.pointer, b_.CreateLShr(count, i64(1)));
-  f.pointer = b_.CreateSelect(is_long, half, ahead.helps ? here : f.pointer);
-  f.halvings = ahead.helps ? i64(1) : b_.CreateZExt(is_long, b_.getInt64Ty());
+    half = b_.CreateAdd(half, b_.CreateLShr(count, i64(1)));
+  to.usual = b_.CreateSelect(is_long, half, ahead.helps ? i64(0) : to.usual);
+  to.halvings = ahead.helps ? i64(1) : b_.CreateZExt(is_long, b_.getInt64Ty());
 }
 
 llvm::Value* LanePrefetches::scaled(Value* elements, Value* step) {
@@ -157,12 +163,6 @@ llvm::Value* LanePrefetches::scaled(Value* elements, Value* step) {
 }
 
 // Elements from a row to the one that is fetched. Of rows up to kShortRow bytes, half to once kFewBytes.
-llvm::Value* LanePrefetches::rows_ahead(const Ahead& ahead) {
-  Value*& known = distances_[{ahead.next_row, ahead.rows, ahead.few_lines, bytes_of(ahead.buffer)}];
-  if (known == nullptr) known = distance(ahead);
-  return known;
-}
-
 llvm::Value* LanePrefetches::distance(const Ahead& ahead) {
   Value* stride = e_.stride(ahead.next_row);
   // Of the row itself what comes soon.

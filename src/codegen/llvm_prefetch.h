@@ -3,7 +3,6 @@
 #pragma once
 
 #include <map>
-#include <tuple>
 #include <vector>
 
 #include "codegen/llvm_emit.h"
@@ -14,9 +13,9 @@ class LanePrefetches {
  public:
   explicit LanePrefetches(Emitter& emitter) : e_(emitter), b_(emitter.builder()) {}
 
-  // What is planned for the loop over `count` elements from `begin` on. waits: its steps are so long that the
-  // processor sees few of its loads at a time.
-  void find_ahead(const ir::For& loop, llvm::Value* begin, llvm::Value* count, bool waits);
+  // What is planned for the loop over `count` elements, which is known from `home` on. waits: its steps are so long
+  // that the processor sees few of its loads at a time.
+  void find_ahead(const ir::For& loop, Scope* home, llvm::Value* count, bool waits);
   // Of what the loop loads from `first` on what comes soon: not every processor sees where masked loads lead.
   void add_stream(ir::BufferRef buffer, llvm::Value* first);
   // At the loop's element k, counted from its begin; `within` a round: of a line once.
@@ -45,14 +44,19 @@ class LanePrefetches {
   int64_t bytes_of(ir::BufferRef buffer) const {
     return static_cast<int64_t>(size_of(e_.dtype_of(buffer)));
   }
-  void find_picked(const Ahead& ahead, const ir::For& loop, Value* begin, Value* count);
+  void find_picked(const Ahead& ahead, const ir::For& loop, Value* count);
   Value* address_in(const Round& round, ir::BufferRef buffer, const ir::Index& index);
   Value* value_in(const Round& round, ir::ExprId id);
-  // Of a stream; gives what is to come into L2 from `next` on, if anything.
-  Value* stream(const Ahead& ahead, const ir::For& loop, Value* count, Value* here, Value* next);
-  void halve(const Ahead& ahead, Value* count, Value* here, Fetched& f);
+  // Elements from the loop's first one to what is fetched.
+  struct Apart {
+    Value* usual;           // null: nothing
+    Value* soon = nullptr;  // of a stream, into L1; null: none
+    Value* halvings = nullptr;
+  };
+  Apart apart(const Ahead& ahead, const ir::For& loop, Value* count);
+  void stream(const Ahead& ahead, const ir::For& loop, Value* count, Apart& to);
+  void halve(const Ahead& ahead, Value* count, Apart& to);
   Value* scaled(Value* elements, Value* step);
-  Value* rows_ahead(const Ahead& ahead);
   Value* distance(const Ahead& ahead);
   void prefetch(Value* pointer, unsigned locality);
 
@@ -60,8 +64,6 @@ class LanePrefetches {
   llvm::IRBuilder<>& b_;
   bool waits_ = false;
   std::vector<Fetched> fetched_;
-  // Elements to the row that is fetched: of the stride's number, rows, few lines, bytes of an element.
-  std::map<std::tuple<int32_t, int64_t, bool, int64_t>, Value*> distances_;
 };
 
 }  // namespace cermet::codegen

@@ -35,6 +35,17 @@ bool is_beside(const Kernel& kernel, const Index& a, const Index& b, int64_t ele
          std::equal(a.begin(), a.begin() + static_cast<ptrdiff_t>(terms), b.begin());
 }
 
+// body(a pointer to the first of `count` elements, their first lane) for all lanes: once, or in a loop.
+template <typename F>
+void for_groups(Emitter& e, llvm::Value* first, llvm::Value* bytes, int width, F&& body) {
+  llvm::IRBuilder<>& b = e.builder();
+  if (width <= kMostStraight) return body(first, b.getInt64(0));
+  e.ops().loop(b.getInt64(static_cast<uint64_t>(width / kMostStraight)), [&](llvm::Value* k) {
+    llvm::Value* lane = b.CreateMul(k, b.getInt64(kMostStraight));
+    body(b.CreateGEP(b.getInt8Ty(), first, b.CreateMul(lane, bytes)), lane);
+  });
+}
+
 // Of lanes in range, as many as there are.
 llvm::Value* load_each(Emitter& e, llvm::Type* type, llvm::Value* first, llvm::Value* bytes) {
   llvm::IRBuilder<>& b = e.builder();
@@ -90,6 +101,59 @@ void store_near(llvm::IRBuilder<>& b, llvm::Value* pointer, int apart, llvm::Val
   }
 }
 
+// Pieces of 16 bytes are put together in registers.
+llvm::Value* load_apart(Emitter& e, llvm::Type* type, llvm::Value* first, llvm::Value* bytes) {
+  llvm::IRBuilder<>& b = e.builder();
+  llvm::Type* element = type->getScalarType();
+  const int width = e.lanes()->width, count = std::min(width, kMostStraight);
+  const int each = std::min(count, 128 / static_cast<int>(element->getScalarSizeInBits()));
+  llvm::Value* slot = width > count ? e.ops().slot(type) : nullptr;
+  Values whole;
+  for_groups(e, first, bytes, width, [&](llvm::Value* pointer, llvm::Value* lane) {
+    RowPointers rows(b, bytes);
+    const auto pointers = rows.every(pointer, count);
+    Values pieces;
+    for (int i = 0; i < count; ++i) {
+      if (i % each == 0) pieces.push_back(llvm::PoisonValue::get(with_width(element, each)));
+      llvm::Value* loaded = b.CreateLoad(element, rows.at(pointers, i));
+      pieces.back() = b.CreateInsertElement(pieces.back(), loaded, static_cast<uint64_t>(i % each));
+    }
+    while (pieces.size() > 1) {
+      Values joined;
+      for (size_t i = 0; i < pieces.size(); i += 2) {
+        llvm::SmallVector<int, 32> order(static_cast<size_t>(2 * width_of(pieces[i])));
+        std::iota(order.begin(), order.end(), 0);
+        joined.push_back(b.CreateShuffleVector(pieces[i], pieces[i + 1], order));
+      }
+      pieces = joined;
+    }
+    if (slot != nullptr)
+      b.CreateAlignedStore(pieces[0], b.CreateGEP(element, slot, lane), element_align(type));
+    whole.push_back(pieces[0]);
+  });
+  return slot == nullptr ? whole[0] : b.CreateAlignedLoad(type, slot, llvm::Align(64));
+}
+
+void store_apart(Emitter& e, llvm::Value* value, llvm::Value* first, llvm::Value* bytes) {
+  llvm::IRBuilder<>& b = e.builder();
+  llvm::Type* type = value->getType();
+  const int width = width_of(value), count = std::min(width, kMostStraight);
+  llvm::Value* slot = width > count ? e.ops().slot(type) : nullptr;
+  if (slot != nullptr) b.CreateAlignedStore(value, slot, llvm::Align(64));
+  for_groups(e, first, bytes, width, [&](llvm::Value* pointer, llvm::Value* lane) {
+    llvm::Value* group = value;
+    if (slot != nullptr) {
+      llvm::Type* part = with_width(type->getScalarType(), count);
+      llvm::Value* from = b.CreateGEP(type->getScalarType(), slot, lane);
+      group = b.CreateAlignedLoad(part, from, element_align(type));
+    }
+    RowPointers rows(b, bytes);
+    const auto pointers = rows.every(pointer, count);
+    for (int i = 0; i < count; ++i)
+      b.CreateStore(b.CreateExtractElement(group, static_cast<uint64_t>(i)), rows.at(pointers, i));
+  });
+}
+
 }  // namespace
 
 // In elements.
@@ -134,16 +198,6 @@ llvm::Value* Emitter::where_whole(const std::function<Value*()>& whole,
   return phi;
 }
 
-// body(a pointer to the first of `count` elements, their first lane) for all lanes: once, or in a loop.
-void Emitter::for_groups(Value* first, Value* bytes, int width,
-                         const std::function<void(Value*, Value*)>& body) {
-  if (width <= kMostStraight) return body(first, b_.getInt64(0));
-  ops_.loop(b_.getInt64(static_cast<uint64_t>(width / kMostStraight)), [&](Value* k) {
-    Value* lane = b_.CreateMul(k, b_.getInt64(kMostStraight));
-    body(b_.CreateGEP(b_.getInt8Ty(), first, b_.CreateMul(lane, bytes)), lane);
-  });
-}
-
 // --- Loads.
 
 // Every other element: two vectors that reach from the first one to the last.
@@ -171,7 +225,7 @@ llvm::Value* Emitter::load_far(const Expr& e, llvm::Type* type, Value* mask, Val
     return where_whole([&] { return load_near(type, first, distance(e.index), gathered); },
                        gathered);
   Value* bytes = bytes_apart(e.index, type);
-  const auto apart = [&] { return load_apart(type, first, bytes); };
+  const auto apart = [&] { return load_apart(*this, type, first, bytes); };
   return where_whole([&] { return load_near(type, first, distance(e.index), apart); },
                      [&] { return load_each(*this, type, first, bytes); });
 }
@@ -208,39 +262,6 @@ llvm::Value* Emitter::load_near(llvm::Type* type, Value* first, Value* apart,
   llvm::PHINode* phi = b_.CreatePHI(type, kMostApart);
   for (const auto& [value, from] : made) phi->addIncoming(value, from);
   return phi;
-}
-
-// Pieces of 16 bytes are put together in registers.
-llvm::Value* Emitter::load_apart(llvm::Type* type, Value* first, Value* bytes) {
-  llvm::Type* element = type->getScalarType();
-  const int width = lanes()->width, count = std::min(width, kMostStraight);
-  const int each = std::min(count, 128 / static_cast<int>(element->getScalarSizeInBits()));
-  Value* slot = width > count ? ops_.slot(type) : nullptr;
-  Values whole;
-  for_groups(first, bytes, width, [&](Value* pointer, Value* lane) {
-    RowPointers rows(b_, bytes);
-    const auto pointers = rows.every(pointer, count);
-    Values pieces;
-    for (int i = 0; i < count; ++i) {
-      if (i % each == 0) pieces.push_back(llvm::PoisonValue::get(with_width(element, each)));
-      Value* loaded = b_.CreateLoad(element, rows.at(pointers, i));
-      pieces.back() =
-          b_.CreateInsertElement(pieces.back(), loaded, static_cast<uint64_t>(i % each));
-    }
-    while (pieces.size() > 1) {
-      Values joined;
-      for (size_t i = 0; i < pieces.size(); i += 2) {
-        llvm::SmallVector<int, 32> order(static_cast<size_t>(2 * width_of(pieces[i])));
-        std::iota(order.begin(), order.end(), 0);
-        joined.push_back(b_.CreateShuffleVector(pieces[i], pieces[i + 1], order));
-      }
-      pieces = joined;
-    }
-    if (slot != nullptr)
-      b_.CreateAlignedStore(pieces[0], b_.CreateGEP(element, slot, lane), element_align(type));
-    whole.push_back(pieces[0]);
-  });
-  return slot == nullptr ? whole[0] : b_.CreateAlignedLoad(type, slot, llvm::Align(64));
 }
 
 // A store to every other element and the next statement, one to those between: whole vectors. Both values
@@ -343,7 +364,7 @@ void Emitter::store_far(const Store& s, Value* value, Value* mask) {
   Value* bytes = bytes_apart(s.index, element);
   where_whole(
       [&]() -> Value* {
-        store_apart(value, first, bytes);
+        store_apart(*this, value, first, bytes);
         return nullptr;
       },
       [&]() -> Value* {
@@ -355,26 +376,6 @@ void Emitter::store_far(const Store& s, Value* value, Value* mask) {
         });
         return nullptr;
       });
-}
-
-void Emitter::store_apart(Value* value, Value* first, Value* bytes) {
-  llvm::Type* type = value->getType();
-  const int width = width_of(value), count = std::min(width, kMostStraight);
-  Value* slot = width > count ? ops_.slot(type) : nullptr;
-  if (slot != nullptr) b_.CreateAlignedStore(value, slot, llvm::Align(64));
-  for_groups(first, bytes, width, [&](Value* pointer, Value* lane) {
-    Value* group = value;
-    if (slot != nullptr) {
-      llvm::Type* part = with_width(type->getScalarType(), count);
-      Value* from = b_.CreateGEP(type->getScalarType(), slot, lane);
-      group = b_.CreateAlignedLoad(part, from, element_align(type));
-    }
-    RowPointers rows(b_, bytes);
-    const auto pointers = rows.every(pointer, count);
-    for (int i = 0; i < count; ++i)
-      b_.CreateStore(b_.CreateExtractElement(group, static_cast<uint64_t>(i)),
-                     rows.at(pointers, i));
-  });
 }
 
 }  // namespace cermet::codegen
