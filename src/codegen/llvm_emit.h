@@ -191,6 +191,8 @@ class Emitter {
   // Memory: vectors are of stored values, masks <width x i1> or null for every lane.
   Value* unit_pointer(ir::BufferRef buffer, const ir::Index& index);
   void store_vector(Value* value, Value* pointer, Value* past);
+  void choose(Value* condition, const std::function<void()>& then,
+              const std::function<void()>& otherwise);
   bool is_whole(ir::ExprId mask) const;
   Value* active_mask(ir::ExprId mask);  // with the lanes in range; null: all
   Value* load_scalar(const ir::Expr& expr);
@@ -208,8 +210,6 @@ class Emitter {
   Value* where_whole(const std::function<Value*()>& whole, const std::function<Value*()>& part);
   Value* load_pair(const ir::Expr& e, llvm::Type* type);
   Value* load_far(const ir::Expr& e, llvm::Type* type, Value* mask, Value* otherwise);
-  Value* load_near(llvm::Type* type, Value* first, Value* apart,
-                   const std::function<Value*()>& far);
   bool store_pair(const ir::Stmt& a, const ir::Stmt& b);
   size_t copy_neighbours(std::span<const ir::Stmt> stmts);
   void store_strided(const ir::Store& store, Value* value, Value* mask);

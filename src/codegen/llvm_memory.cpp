@@ -336,20 +336,25 @@ void Emitter::scatter(const Store& s, Value* value, Value* mask) {
 
 // A whole vector; below the offset `past`, if there is one, past the cache.
 void Emitter::store_vector(Value* value, Value* pointer, Value* past) {
-  const llvm::Align align = element_align(value->getType());
-  if (past == nullptr) {
-    b_.CreateAlignedStore(value, pointer, align);
-    return;
-  }
-  llvm::BasicBlock* line = block("line");
-  llvm::BasicBlock* cached = block("cached");
+  choose(
+      past == nullptr ? nullptr : b_.CreateICmpSLT(lanes()->offset, past),
+      [&] { store_past(value, pointer); },
+      [&] { b_.CreateAlignedStore(value, pointer, element_align(value->getType())); });
+}
+
+// One where the condition holds (null: never), else the other.
+void Emitter::choose(Value* condition, const std::function<void()>& then,
+                     const std::function<void()>& otherwise) {
+  if (condition == nullptr) return otherwise();
+  llvm::BasicBlock* yes = block("then");
+  llvm::BasicBlock* no = block("else");
   llvm::BasicBlock* join = block("join");
-  b_.CreateCondBr(b_.CreateICmpSLT(lanes()->offset, past), line, cached);
-  b_.SetInsertPoint(line);
-  store_past(value, pointer);
+  b_.CreateCondBr(condition, yes, no);
+  b_.SetInsertPoint(yes);
+  then();
   b_.CreateBr(join);
-  b_.SetInsertPoint(cached);
-  b_.CreateAlignedStore(value, pointer, align);
+  b_.SetInsertPoint(no);
+  otherwise();
   b_.CreateBr(join);
   b_.SetInsertPoint(join);
 }

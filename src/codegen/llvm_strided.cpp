@@ -154,6 +154,57 @@ void store_apart(Emitter& e, llvm::Value* value, llvm::Value* first, llvm::Value
   });
 }
 
+// Elements that turn out to lie two to four apart: out of the vectors from the first one to the last. Others as
+// `far` makes them.
+llvm::Value* load_near(Emitter& e, llvm::Type* type, llvm::Value* first, llvm::Value* apart,
+                       const std::function<llvm::Value*()>& far) {
+  llvm::IRBuilder<>& b = e.builder();
+  const int bits = static_cast<int>(type->getScalarSizeInBits());
+  const int bytes = bits / 8 * e.lanes()->width, most = e.ops().features().vector_bytes;
+  const bool are_words = bits >= 32 || e.ops().features().avx512 || bytes <= 16;
+  if (most < 32 || bytes > most || !are_words) return far();
+  llvm::BasicBlock* other = e.block("far");
+  llvm::BasicBlock* join = e.block("join");
+  llvm::SwitchInst* cases = b.CreateSwitch(apart, other);
+  llvm::SmallVector<std::pair<llvm::Value*, llvm::BasicBlock*>, kMostApart> made;
+  // Alone, a vector from the middle of a line for each four elements takes as long as these.
+  const bool is_alone = e.lanes()->analysis->strided_loads().size() == 1;
+  const int furthest = is_alone && bits >= 32 ? kMostApart - 1 : kMostApart;
+  for (int d = 2; d <= furthest; ++d) {
+    llvm::BasicBlock* near = e.block("near");
+    cases->addCase(b.getInt64(static_cast<uint64_t>(d)), near);
+    b.SetInsertPoint(near);
+    made.push_back({load_every(e, type, first, d), near});
+    b.CreateBr(join);
+  }
+  b.SetInsertPoint(other);
+  e.in_scope({.kind = ScopeKind::conditional}, [&](Scope&) {
+    llvm::Value* value = far();
+    made.push_back({value, b.GetInsertBlock()});
+  });
+  b.CreateBr(join);
+  b.SetInsertPoint(join);
+  llvm::PHINode* phi = b.CreatePHI(type, kMostApart);
+  for (const auto& [value, from] : made) phi->addIncoming(value, from);
+  return phi;
+}
+
+// Whether both vectors are whole lines of a large result; null: never.
+llvm::Value* pair_goes_past(Emitter& e, BufferRef buffer, llvm::Value* pointer) {
+  llvm::IRBuilder<>& b = e.builder();
+  const auto bytes = 2 * static_cast<int64_t>(size_of(e.dtype_of(buffer)));
+  const bool can = e.ops().features().x86 && !buffer.local;
+  if (!can || e.lanes()->width * bytes % static_cast<int64_t>(kLineBytes) != 0) return nullptr;
+  llvm::Value* elements = e.elements_of(e.lanes()->analysis->loop());
+  llvm::Value* is_large =
+      e.at(e.root(), [&] {
+         return b.CreateICmpSGE(elements, b.getInt64(static_cast<uint64_t>(kPastBytes / bytes)));
+       }).second;
+  llvm::Value* place =
+      b.CreateAnd(b.CreatePtrToInt(pointer, b.getInt64Ty()), b.getInt64(kLineBytes - 1));
+  return b.CreateAnd(is_large, b.CreateICmpEQ(place, b.getInt64(0)));
+}
+
 }  // namespace
 
 // In elements.
@@ -222,46 +273,12 @@ llvm::Value* Emitter::load_far(const Expr& e, llvm::Type* type, Value* mask, Val
   if (kind != AccessKind::strided || e.operands[0] != kNone) return gathered();
   Value* first = address(e.buffer, e.index);
   if (is_gathered)
-    return where_whole([&] { return load_near(type, first, distance(e.index), gathered); },
+    return where_whole([&] { return load_near(*this, type, first, distance(e.index), gathered); },
                        gathered);
   Value* bytes = bytes_apart(e.index, type);
   const auto apart = [&] { return load_apart(*this, type, first, bytes); };
-  return where_whole([&] { return load_near(type, first, distance(e.index), apart); },
+  return where_whole([&] { return load_near(*this, type, first, distance(e.index), apart); },
                      [&] { return load_each(*this, type, first, bytes); });
-}
-
-// Elements that turn out to lie two to four apart: out of the vectors from the first one to the last. Others as
-// `far` makes them.
-llvm::Value* Emitter::load_near(llvm::Type* type, Value* first, Value* apart,
-                                const std::function<Value*()>& far) {
-  const int bits = static_cast<int>(type->getScalarSizeInBits());
-  const int bytes = bits / 8 * lanes()->width, most = ops_.features().vector_bytes;
-  const bool are_words = bits >= 32 || ops_.features().avx512 || bytes <= 16;
-  if (most < 32 || bytes > most || !are_words) return far();
-  llvm::BasicBlock* other = block("far");
-  llvm::BasicBlock* join = block("join");
-  llvm::SwitchInst* cases = b_.CreateSwitch(apart, other);
-  llvm::SmallVector<std::pair<Value*, llvm::BasicBlock*>, kMostApart> made;
-  // Alone, a vector from the middle of a line for each four elements takes as long as these.
-  const bool is_alone = lanes()->analysis->strided_loads().size() == 1;
-  const int furthest = is_alone && bits >= 32 ? kMostApart - 1 : kMostApart;
-  for (int d = 2; d <= furthest; ++d) {
-    llvm::BasicBlock* near = block("near");
-    cases->addCase(b_.getInt64(static_cast<uint64_t>(d)), near);
-    b_.SetInsertPoint(near);
-    made.push_back({load_every(*this, type, first, d), near});
-    b_.CreateBr(join);
-  }
-  b_.SetInsertPoint(other);
-  in_scope({.kind = ScopeKind::conditional}, [&](Scope&) {
-    Value* value = far();
-    made.push_back({value, b_.GetInsertBlock()});
-  });
-  b_.CreateBr(join);
-  b_.SetInsertPoint(join);
-  llvm::PHINode* phi = b_.CreatePHI(type, kMostApart);
-  for (const auto& [value, from] : made) phi->addIncoming(value, from);
-  return phi;
 }
 
 // A store to every other element and the next statement, one to those between: whole vectors. Both values
@@ -279,17 +296,28 @@ bool Emitter::store_pair(const Stmt& a, const Stmt& b) {
   Value* parts[] = {ops_.to_memory(dtype, vector(re->value)),
                     ops_.to_memory(dtype, vector(im->value))};
   Value* pointer = address(re->buffer, re->index);
-  llvm::Type* type = parts[0]->getType();
+  Value* halves[2];
   for (int half = 0; half < 2; ++half) {
     llvm::SmallVector<int, 32> order;
     for (int k = 0; k < l->width; ++k)
       order.push_back((half * l->width + k) / 2 + k % 2 * l->width);
-    Value* to =
-        b_.CreateConstGEP1_64(type->getScalarType(), pointer,
-                              static_cast<uint64_t>(half) * static_cast<uint64_t>(l->width));
-    b_.CreateAlignedStore(b_.CreateShuffleVector(parts[0], parts[1], order), to,
-                          element_align(type));
+    halves[half] = b_.CreateShuffleVector(parts[0], parts[1], order);
   }
+  const auto store_halves = [&](auto&& store) {
+    for (int half = 0; half < 2; ++half) {
+      const uint64_t at = static_cast<uint64_t>(half) * static_cast<uint64_t>(l->width);
+      store(halves[half],
+            b_.CreateConstGEP1_64(halves[0]->getType()->getScalarType(), pointer, at));
+    }
+  };
+  choose(
+      pair_goes_past(*this, re->buffer, pointer),
+      [&] { store_halves([&](Value* value, Value* to) { store_past(value, to); }); },
+      [&] {
+        store_halves([&](Value* value, Value* to) {
+          b_.CreateAlignedStore(value, to, element_align(value->getType()));
+        });
+      });
   forget({buffer_number(kernel_, re->buffer)});
   return true;
 }

@@ -194,6 +194,21 @@ def test_large_transposes(dtype, shape):
     same(mx.contiguous(a[::-1].T), np.ascontiguousarray(x[::-1].T))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_large_results_of_pairs(dtype):
+    """Two results by turns, from a line's begin on or not, in long rows and in short ones."""
+    rng = np.random.default_rng(3)
+    for shape in [(2**25 // np.dtype(dtype).itemsize // 2 + 5,), (33, 2**18 + 1), (2**18 + 3, 33)]:
+        x, y = (rng.integers(-99, 99, shape, dtype=np.int8).astype(dtype) for _ in range(2))
+        a, b = mx.array(x), mx.array(y)
+        same(mx.stack([a, b * 2], -1), np.stack([x, y * 2], -1))
+    if dtype != "float16":
+        z = x + 1j * y
+        c = mx.array(z)
+        same(c * (2 - 1j), z * (2 - 1j))
+        same(mx.concatenate([c[:3], c + c]), np.concatenate([z[:3], z + z]))
+
+
 @pytest.mark.parametrize("features", ["generic", "avx2"])
 def test_on_lesser_processors(features):
     code = f"""
@@ -208,6 +223,7 @@ for dtype in ("int8", "float16", "float32", "float64"):
         t.test_transposes(dtype, shape)
 t.test_large_transposes("float32", (2064, 4100))
 t.test_large_transposes("float16", (4096, 4096))
+t.test_large_results_of_pairs("float32")
 """
     values = {**os.environ, "CERMET_CPU_FEATURES": features}
     subprocess.run([sys.executable, "-c", code], env=values, check=True)
