@@ -22,7 +22,7 @@ struct CpuFeatures {
   bool bf16 = false;          // conversion to bfloat16
   bool vnni = false;          // dot instructions for bytes and int16
   bool tiles = false;         // AMX for bfloat16 and int8
-  bool fast_gathers = false;  // beside loads of single elements
+  bool fast_gathers = false;  // and scatters, beside accesses to single elements
   bool x86 = true;
 };
 CpuFeatures features_of(CpuLevel level);

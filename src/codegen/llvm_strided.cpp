@@ -386,8 +386,9 @@ void Emitter::store_strided(const Store& s, Value* value, Value* mask) {
 
 void Emitter::store_far(const Store& s, Value* value, Value* mask) {
   llvm::Type* element = value->getType()->getScalarType();
-  const bool has_scatter = ops_.features().avx512 && element->getScalarSizeInBits() >= 32;
-  if (s.mask != kNone || has_scatter) return scatter(s, value, mask);
+  const bool is_scattered = ops_.features().avx512 && ops_.features().fast_gathers &&
+                            element->getScalarSizeInBits() >= 32;
+  if (s.mask != kNone || is_scattered) return scatter(s, value, mask);
   Value* first = address(s.buffer, s.index);
   Value* bytes = bytes_apart(s.index, element);
   where_whole(
