@@ -26,7 +26,7 @@ using namespace ir;
 
 namespace {
 
-constexpr int kTwiceCost = 16;  // ops and accesses of a body that is made twice
+constexpr int kTwiceCost = 16, kTwiceRowCost = 48;  // ops and accesses of a body that is made twice
 // Bytes: of shorter loops too many lines would be written in parts, which takes longer than to fetch them.
 constexpr int64_t kPastRow = 1024;
 constexpr int kPastCost = 11;  // ops, for each line moved, of a loop that waits for memory
@@ -294,10 +294,13 @@ bool LaneLoop::is_whole(Value* to) const {
   return to == count_ && count != nullptr && count->getSExtValue() % width_ == 0;
 }
 
-// A second body is cheaper than leading the first one elsewhere.
+// A second body is cheaper than leading the first one elsewhere, which takes some hundred cycles: of each row.
 bool LaneLoop::twice() const {
   if (analysis_.has_pairs()) return true;  // these are quick without masks only
-  return ops_.features().avx512 && analysis_.folds().empty() && analysis_.cost() <= kTwiceCost;
+  const auto is_loop = [&](const Stmt& stmt) { return std::get_if<For>(&stmt) == &loop_; };
+  const bool is_row = std::ranges::none_of(e_.chunk().body, is_loop);
+  return ops_.features().avx512 && analysis_.folds().empty() &&
+         analysis_.cost() <= (is_row ? kTwiceRowCost : kTwiceCost);
 }
 
 // For each access through a pointer: up to where whole lines are stored past the cache; null: nowhere.
