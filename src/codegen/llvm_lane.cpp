@@ -297,10 +297,11 @@ bool LaneLoop::is_whole(Value* to) const {
 // A second body is cheaper than leading the first one elsewhere, which takes some hundred cycles: of each row.
 bool LaneLoop::twice() const {
   if (analysis_.has_pairs()) return true;  // these are quick without masks only
+  if (!analysis_.folds().empty()) return false;
   const auto is_loop = [&](const Stmt& stmt) { return std::get_if<For>(&stmt) == &loop_; };
-  const bool is_row = std::ranges::none_of(e_.chunk().body, is_loop);
-  return ops_.features().avx512 && analysis_.folds().empty() &&
-         analysis_.cost() <= (is_row ? kTwiceRowCost : kTwiceCost);
+  if (std::ranges::none_of(e_.chunk().body, is_loop))
+    return ops_.features().avx2 && analysis_.cost() <= kTwiceRowCost;
+  return ops_.features().avx512 && analysis_.cost() <= kTwiceCost;
 }
 
 // For each access through a pointer: up to where whole lines are stored past the cache; null: nowhere.
