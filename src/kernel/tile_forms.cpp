@@ -98,8 +98,11 @@ class FormWriter {
       return out_.close();
     }
     const AxisId lane = lane_axis(source_, plan_, group, group.axes);
-    if (const AxisId rows = rows_beside_short(group, lane); rows != kNone)
+    if (const AxisId rows = rows_beside_short(group, lane); rows != kNone) {
+      ShortRowWriter short_rows(source_, plan_, out_, tasks_);
+      if (is_cpu_ && short_rows.fits(group)) return short_rows.write(group, "map" + suffix_);
       return write_across(group, rows);
+    }
     tasks_.begin(group, axis_bit(lane));
     const Crossing crossing = crossing_of(source_, plan_, group, lane);
     if (crossing.axis != kNone) return write_transpose(group, lane, crossing);

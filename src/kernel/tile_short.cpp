@@ -58,17 +58,19 @@ bool ShortRowWriter::is_dear(const Task& task) const {
 }
 
 bool ShortRowWriter::fits(const Group& group) {
-  if (plan_.groups.size() != 1 || group.kind != GroupKind::row || !group.columns.empty() ||
-      group.rows.size() != 1 || group.axes.size() < 2 || group.axes.back() != group.rows[0])
+  const bool is_map = group.kind == GroupKind::map;
+  if (plan_.groups.size() != 1 || group.axes.size() < 2) return false;
+  if (!is_map && (group.kind != GroupKind::row || !group.columns.empty() ||
+                  group.rows != std::vector<AxisId>{group.axes.back()}))
     return false;
-  elements_ = group.rows[0];
+  elements_ = group.axes.back();
   rows_ = group.axes[group.axes.size() - 2];
   const int64_t most = source_.kernel().axes[elements_].most;
   if (most == 0 || most > kShortColumns) return false;
   const auto is_inout = [](const Param& p) { return p.access == Access::inout; };
   if (std::ranges::any_of(source_.kernel().params, is_inout)) return false;
   const Tasks tasks = tasks_.tasks_of(group);
-  if (most > kFewElements &&
+  if (!is_map && most > kFewElements &&
       std::ranges::none_of(tasks, [&](const Task* t) { return is_dear(*t); }))
     return false;
   return std::ranges::all_of(tasks, [&](const Task* t) { return add_task(*t); });

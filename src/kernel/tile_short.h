@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Rows of few elements, known to be few (Axis::most): lanes run across rows. An item is a block of rows; what
-// is loaded along them comes as columns (RowsMicro), each pass steps over the columns serially, and what is
-// stored along them goes back by rows. A lane past the last row does again what the last one does, so that
+// Rows of few elements, known to be few (Axis::most), folded or not: lanes run across rows. An item is a block of
+// rows; what is loaded along them comes as columns (RowsMicro), each pass steps over the columns serially, and what
+// is stored along them goes back by rows. A lane past the last row does again what the last one does, so that
 // blocks are whole vectors; what it makes is stored in Locals alone.
 #pragma once
 

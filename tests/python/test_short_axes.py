@@ -301,6 +301,10 @@ ROW_CASES = {
         lambda x: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5),
     ),
     "cumsum": (lambda x: mx.cumsum(x, -1), lambda x: x.cumsum(-1)),
+    "elements": (
+        lambda x: mx.tanh(x * x[..., :1]) + mx.arange(x.shape[-1]),
+        lambda x: np.tanh(x * x[..., :1]) + np.arange(x.shape[-1]),
+    ),
     "shifted": (
         lambda x: mx.sqrt(mx.sum(mx.square(x - mx.mean(x, -1, keepdims=True)), -1)),
         lambda x: np.sqrt(np.square(x - x.mean(-1, keepdims=True)).sum(-1)),
