@@ -184,8 +184,8 @@ class Planner {
     });
   }
 
-  // The next tile has other lanes or other rows. Which of them follow one another in arrays that are read across,
-  // by loops that fill Locals, is the other way round.
+  // Tiles follow one another along the rows that are written or, `along_rows_`, those that are read across. So the
+  // next one has other rows where this loop fills a Local, and other lanes where one is read; or the reverse.
   void place_tile(const For& row, const For& loop) {
     passes_.clear();
     passes_.push_back({&loop, LaneAnalysis(kernel_, loop)});

@@ -30,7 +30,8 @@ std::vector<GridDim> each_of(const std::vector<AxisId>& axes) {
 
 constexpr int64_t kOneSet = 4096;  // rows at a multiple of so many bytes fall into one set of L1
 constexpr int64_t kInOneSet = 8;   // lines that it holds
-// A result of so many bytes for each of the lines waits longer for memory than for reading them again.
+// A result of so many bytes for each of the lines waits longer for memory than for reading them again; twice as
+// many where it is computed, as tiles are then read by whole lines otherwise.
 constexpr int64_t kLargeForLine = 1 << 20;
 
 class FormWriter {

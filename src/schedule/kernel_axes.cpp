@@ -44,7 +44,7 @@ KernelAxes::KernelAxes(const AxisTable& table, const Region& region, bool has_wi
 
 // Of many short rows, and of an axis that vectors run across; 0: of others.
 int64_t KernelAxes::most_elements(AxisId axis, bool has_wide) const {
-  if (has(across_, axis)) return kShort;
+  if (has(across_, axis)) return size(axis) < kShort ? kShort : kMostColumns;
   if (walked_.size() < 2 || axis != walked_.back()) return 0;
   if (!is_row(axis) && !has(table_.normalize(region_.scan_axes), axis)) return 0;
   const Dim elements = size(axis), rows = size(walked_[walked_.size() - 2]);

@@ -267,6 +267,23 @@ def test_long_columns_are_made_by_loops_for_each():
     assert np.array_equal(np.array(many), np.array(few))
 
 
+@pytest.mark.parametrize("places", [2, 3, 7])
+def test_columns_of_many_choices_are_all_made(places):
+    """More columns than an axis without choices may have, by loops: each is made."""
+
+    def columns(xs):
+        shape = xs[0].size, places
+        parts = [mx.broadcast_to(x[:, None] * (i + 1.0), shape) for i, x in enumerate(xs)]
+        y, shift = mx.concatenate(parts, -1), mx.arange(8 * places) * 0.01
+        for i in range(14):
+            y = y * (1 + 1 / (i + 2)) + mx.sin(y + shift)
+        return y
+
+    xs = [make_array(seed, (POINTS,), mx.float32) for seed in range(8)]
+    blocks = [columns([x[i : i + 500] for x in xs]) for i in range(0, POINTS, 500)]
+    assert np.array_equal(np.array(columns(xs)), np.array(mx.concatenate(blocks)))
+
+
 @pytest.mark.parametrize("features", ["generic", "avx2"])
 def test_on_lesser_processors(features):
     code = f"""

@@ -30,7 +30,7 @@ llvm::Function* gemm_function(const MicroTarget& target, const ir::GemmMicro& mi
 // void(to, from, rows, columns)
 llvm::Function* transpose_function(const MicroTarget& target, const ir::TransposeMicro& micro);
 // void(to, from, next, rows, columns, to_row, from_row, past); past: not 0 where each row of `to` begins a line
-// and is to be stored past the cache.
+// and is to be stored past the cache; 0 into a Local.
 llvm::Function* turn_function(const MicroTarget& target, bool into_local);
 
 // void(local, array, rows, columns, row, left); instead of the last, where rows go out, not 0 where they begin a
