@@ -82,7 +82,8 @@ class RegionCutter {
   bool fits_operand(Id id, int into);
   bool is_wide(const Region& r, const Coords& at) const;
   int large_inputs(const PlanNode& n) const;
-  bool store_fits(int into, const Coords& at);
+  std::optional<std::vector<AxisId>> rows_beside(Id id, int into, const Coords& at);
+  bool brings_rows(Id id, const Region& r, const std::vector<AxisId>& rest);
   int written_out(Id id, int into, const Coords& at);
   Refusal add_member(Id id, const Use& use);
   Refusal add_scan(Id id, int into, const Coords& at);

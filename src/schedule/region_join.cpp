@@ -29,12 +29,17 @@ RegionCutter::Refusal RegionCutter::try_join(Id id, int into, bool memory) {
   const int written = use->masked ? written_out(id, into, at) : 0;
   if (region(into).written_out + written > kMostWrittenOut) return Border::op_limit;
   const auto mark = r_.axes.mark();
+  const auto rows = stored ? rows_beside(id, into, at) : std::nullopt;
   const bool alone = std::ranges::any_of(
       uses_[id], [&](const Use& other) { return r_.find(other.region) == into && other.alone; });
   const Refusal refusal = add_member(id, {into, at, use->masked, use->operand, alone});
-  if (refusal) r_.axes.roll_back(mark);
-  else region(into).written_out += written;
-  return refusal;
+  if (refusal) {
+    r_.axes.roll_back(mark);
+    return refusal;
+  }
+  region(into).written_out += written;
+  if (rows && region(into).row_axes.empty()) region(into).row_axes = *rows;
+  return std::nullopt;
 }
 
 // Instructions that a long op adds to what is written out: too many where it is once for each of several places.
@@ -76,7 +81,7 @@ RegionCutter::Refusal RegionCutter::use_refused(Id id, int into, const Use& use,
   if (map && is_wide(region(into), at) && large_inputs(n) >= 2) return Border::argument_limit;
   if (use.masked && (stored || !map)) return Border::layout;
   if ((stored || !map) && !covers_once(r_.axes, at, shape(id))) return Border::recompute_cost;
-  if (stored && !store_fits(into, at)) return Border::size_class;
+  if (stored && !rows_beside(id, into, at)) return Border::size_class;
   return std::nullopt;
 }
 
@@ -107,15 +112,25 @@ int RegionCutter::large_inputs(const PlanNode& n) const {
   }));
 }
 
-// A store must happen once for each element: over all axes, all but the row axes, or after the columns.
-// An update is all that its kernel stores.
-bool RegionCutter::store_fits(int into, const Coords& at) {
-  const Region& r = r_.regions[into];
-  if (r.update >= 0) return false;
-  const std::vector<AxisId> axes = r_.axes.normalize(r.axes), used = axes_of(at);
-  const std::vector<AxisId> rest = without(axes, used);
-  return rest.empty() || same_set(rest, r_.axes.normalize(r.row_axes)) ||
-         same_set(rest, r_.axes.normalize(r.column_axes));
+// The row axes of a region that stores the value, too. A store must happen once for each element: over all
+// axes, all but the row axes, or after the columns; where there are no rows yet, a fold that the value is
+// made of is about to bring them. An update is all that its kernel stores.
+std::optional<std::vector<AxisId>> RegionCutter::rows_beside(Id id, int into, const Coords& at) {
+  const Region& r = region(into);
+  if (r.update >= 0) return std::nullopt;
+  const std::vector<AxisId> rest = without(r_.axes.normalize(r.axes), axes_of(at));
+  std::vector<AxisId> row = r_.axes.normalize(r.row_axes);
+  const std::vector<AxisId> column = r_.axes.normalize(r.column_axes);
+  if (rest.empty() || same_set(rest, row) || same_set(rest, column)) return row;
+  return brings_rows(id, r, rest) ? std::optional(rest) : std::nullopt;
+}
+
+// The value, for each place of the region's other axes, is made of a fold over these, which are to be its rows.
+bool RegionCutter::brings_rows(Id id, const Region& r, const std::vector<AxisId>& rest) {
+  if (!r.row_axes.empty() || !r.column_axes.empty() || !r.scan_axes.empty()) return false;
+  if (rest.empty() || r.contract >= 0 || r.update >= 0 || r.is_written_out()) return false;
+  return ends_with(r_.axes.normalize(r.axes), rest) &&
+         folds_over(r_.graph, id, sizes_of(r_.axes, rest), kMaxFoldDistance);
 }
 
 RegionCutter::Refusal RegionCutter::add_member(Id id, const Use& use) {
@@ -309,7 +324,13 @@ bool RegionCutter::try_merge(Id id, int a, int b) {
   if (!ua->masked && !ub->masked && unify_coords(r_.axes, ua->at, ub->at) &&
       unify_rest(r_.axes, ra, rb)) {
     const Region former_a = ra, former_b = rb;
-    if (!fold_by_columns(id, a, b)) fold_by_columns(id, b, a);
+    if (!fold_by_columns(id, a, b) && !fold_by_columns(id, b, a)) {
+      for (const auto& [rows, places] : {std::pair{a, b}, std::pair{b, a}}) {
+        const auto rest =
+            without(r_.axes.normalize(region(rows).axes), r_.axes.normalize(region(places).axes));
+        if (brings_rows(id, region(rows), rest)) region(rows).row_axes = rest;
+      }
+    }
     if (spaces_fit(r_.axes, ra, rb)) {
       merge(a, b);
       return true;
