@@ -56,6 +56,7 @@ class RegionCutter {
   void add_to_kernel(Id id, const Use& use);
   void replicate(Id id);
   bool is_recomputed(Id id, const std::vector<int>& candidates);
+  bool saves_launch(Id id, const std::vector<int>& candidates);
   bool is_repeated(Id id, const std::vector<int>& candidates);
   bool is_picked(Id id, const std::vector<int>& candidates);
   std::vector<Coords> places_of(Id id) const;

@@ -337,6 +337,10 @@ void RegionCutter::place_anchor(Id id, bool memory) {
       if (memory || others) store(id, candidate, true);
       return;
     }
+    if (!memory && saves_launch(id, candidates)) {
+      replicate(id);
+      return;
+    }
     border = *refused;
   }
   const int own = start_region(id, border);
@@ -427,6 +431,7 @@ void RegionCutter::replicate(Id id) {
     add_member(id, use);
     there.push_back(std::move(use));
   }
+  if (made.size() > 1) r_.repeated.insert(id);
 }
 
 // A large value that several regions would read, of the kind that is made again from values they have
@@ -458,6 +463,27 @@ bool RegionCutter::is_recomputed(Id id, const std::vector<int>& candidates) {
     }
   }
   return more_read <= bytes(id) * candidates.size();
+}
+
+// A small value that no region takes: to make it again wherever it is wanted takes less than a launch of its own.
+bool RegionCutter::saves_launch(Id id, const std::vector<int>& candidates) {
+  constexpr int64_t kLaunchCost = 1 << 20;  // instructions for one element each, by vectors
+  if (max_ops_ == 1 || node(id).lowering<MapLowering>() == nullptr || !memory_readers_[id].empty())
+    return false;
+  const auto in_memory = [&](Id source) { return is_in_memory(source, candidates[0]); };
+  const std::optional<Recipe> recipe = find_recipe(r_.graph, id, in_memory);
+  if (!recipe || recipe->stored > 0 || recipe->ops > kMaxOperandOps) return false;
+  Dim cost = 0;
+  for (const Use& use : uses_[id]) {
+    const Region& r = region(r_.find(use.region));
+    const Coords at = r_.axes.normalize(use.at);
+    if (use.operand || use.masked || !is_affine(at) || r.kernel >= 0 || r.update >= 0) return false;
+    if (r.ops + recipe->ops > max_ops_ ||
+        r.arguments + static_cast<int>(recipe->sources.size()) > kMaxRegionArguments)
+      return false;
+    cost += times_made(r_.axes, r, axes_of(at)) * shape(id).count() * recipe->ops;
+  }
+  return cost <= kLaunchCost;
 }
 
 // An element-wise region would read elements of it from a few places each: to make it there takes less than to

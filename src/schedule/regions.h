@@ -67,6 +67,7 @@ struct Regions {
   std::set<std::pair<Id, int>> loads;  // movement that a region reads from memory, not through
   std::vector<int> order;              // live regions, each after those it reads
   std::set<Id> picked;                 // maps that are made where elements of them are picked
+  std::set<Id> repeated;               // made by each of several regions that want them
   std::set<Id> wide;                   // half-typed nodes that lie as float32: see single_ops.h
 
   int find(int region) const;

@@ -15,6 +15,11 @@ bool is_stored(const Region& region, Id id) {
   return std::find(region.stored.begin(), region.stored.end(), id) != region.stored.end();
 }
 
+// By each part that wants it: other regions may make it, too.
+bool is_made_anew(const Regions& regions, Id id) {
+  return regions.graph.nodes[id].inputs.empty() || regions.repeated.contains(id);
+}
+
 class Splitter {
  public:
   Splitter(const Regions& regions, int number) : r_(regions), region_(regions.regions[number]) {}
@@ -24,7 +29,7 @@ class Splitter {
     std::vector<Region> parts;
     for (size_t i = region_.members.size(); i-- > 0;) {
       const Member& member = region_.members[i];
-      if (is_constant(member) && !is_stored(region_, member.node)) continue;
+      if (is_made_anew(r_, member.node) && !is_stored(region_, member.node)) continue;
       if (!stands_alone(member)) return {};
       parts.push_back(part_of(member));
     }
@@ -33,7 +38,6 @@ class Splitter {
 
  private:
   const PlanNode& node(Id id) const { return r_.graph.nodes[id]; }
-  bool is_constant(const Member& member) const { return node(member.node).inputs.empty(); }
 
   bool stands_alone(const Member& member) const {
     const PlanNode& n = node(member.node);
@@ -74,7 +78,7 @@ class Splitter {
     folded(region_.column_axes, part.column_axes);
     part.members.push_back(member);
     for (const Member& other : region_.members)
-      if (is_constant(other) && other.node != member.node) part.members.push_back(other);
+      if (is_made_anew(r_, other.node) && other.node != member.node) part.members.push_back(other);
     part.stored.push_back(member.node);
     part.after = region_.after;
     return part;
@@ -94,7 +98,7 @@ std::vector<Id> interior_of(const Regions& regions, int region) {
   const Region& whole = regions.regions[region];
   std::vector<Id> interior;
   for (const Member& member : whole.members) {
-    if (!is_stored(whole, member.node) && !regions.graph.nodes[member.node].inputs.empty())
+    if (!is_stored(whole, member.node) && !is_made_anew(regions, member.node))
       interior.push_back(member.node);
   }
   return interior;

@@ -114,3 +114,18 @@ def test_gradients_take_as_many_kernels_compiled(norm):
     slope = (formula(base + step, w, v) - formula(base - step, w, v)) / 2e-5
     assert np.sum(np.array(eager[1][0], np.float64) * direction) == pytest.approx(slope, rel=1e-4)
     assert kernels_of(f, x, w, v) == kernels_of(mx.compile(f), x, w, v) == 6
+
+
+def test_small_values_are_made_where_they_are_wanted():
+    """A few ops on a few elements take no kernel of their own beside the two that want them."""
+    rng = np.random.default_rng(4)
+    x, y, w = (rng.normal(size=s).astype(np.float32) for s in [(384, 64), (100, 64), (64,)])
+
+    def f(x, y, w, xp):
+        scale = w * w + 1
+        return xp.sum(x * scale, axis=1), xp.max(y - scale, axis=0)
+
+    arrays = [mx.array(a) for a in (x, y, w)]
+    for g in (lambda *a: f(*a, mx), mx.compile(lambda *a: f(*a, mx))):
+        check(g(*arrays), f(*(a.astype(np.float64) for a in (x, y, w)), np))
+        assert kernels_of(g, *arrays) == 2
