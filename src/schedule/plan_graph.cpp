@@ -105,15 +105,15 @@ class Maker {
     return push({.node = back.node(), .inputs = {push({.node = there.node(), .inputs = {id}})}});
   }
 
-  // No two of its elements are neighbours in memory, as those of a matrix's column.
+  // Neighbours in its order are none in memory, as in a matrix's column, or in a transposed matrix.
   static bool lies_apart(const Node& node) {
     if (!node.is_ready()) return false;
     bool apart = false;
     for (int axis = 0; axis < node.shape.ndim(); ++axis) {
       const Dim& stride = node.layout.strides[static_cast<size_t>(axis)];
       if (node.shape[axis] == 1) continue;
-      if (stride == 0 || stride == 1 || stride == -1) return false;
-      apart = true;
+      if (stride == 0) return false;
+      apart = stride != 1 && stride != -1;
     }
     return apart;
   }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "schedule/recompute.h"
 #include "schedule/region_spaces.h"
 #include "schedule/regions.h"
 
@@ -42,8 +43,6 @@ class RegionCutter {
   void wait_for(Id id, int waiter);
   int64_t places_in(Id id, int reader);
   void read_from_memory(Id id, int reader);
-  bool is_picked_in_order(Id id);
-  bool is_read_apart_again(Id id, const Use& use);
   bool shows_leaf(Id id);
   bool pull(Id id, const Use& use);
   bool may_write_out(const Region& r, const Coords& at) const;
@@ -73,6 +72,16 @@ class RegionCutter {
   bool readers_outside(Id id, int inside);
   void deepen(int region, int depth);
   bool depends(int a, int b);
+
+  // --- what movement shows regions ---
+  Dim step_along(Id id, const Coords& at, AxisId axis) const;
+  bool is_picked_in_order(Id id);
+  bool is_read_apart_again(Id id, const Use& use);
+  bool is_read_across(Id id, const Use& use);
+  bool turn(Id id, const Use& use);
+  bool stores_folded(const Region& r, const std::vector<AxisId>& folded) const;
+  bool is_read_in_order(int reader, Id before);
+  void note_order(Id id, const Use& use);
 
   // --- joining a region ---
   // What joins says why not, if so: the region is then as it was.

@@ -22,8 +22,8 @@ constexpr int kTableCost = 24;             // instructions of an element: more t
 constexpr int kIndexCost = 2;              // instructions of an index: more than a cast ...
 constexpr int64_t kIndicesCost = 1 << 17;  // ... and of all
 constexpr int64_t kFewLanes = 16;
-constexpr int64_t kManyLanes = 16, kManyTimes = 8;  // of elements that lie apart
-constexpr int64_t kTableSaves = 1 << 20;            // instructions: some times what a stage costs
+constexpr int64_t kManyIndices = 16;      // for each element of a table
+constexpr int64_t kTableSaves = 1 << 20;  // instructions: some times what a stage costs
 
 }  // namespace
 
@@ -94,6 +94,8 @@ void RegionCutter::place(Id id) {
     std::vector<int> readers = candidates_of(id);
     if (shape(id).count() > 1) merge_candidates(id, readers);  // read once for all
     for (int reader : readers) region(reader).arguments++;
+    for (const Use& use : uses_[id])
+      if (!is_read_across(id, use) || !turn(id, use)) note_order(id, use);
   } else if (n.lowering<MoveLowering>() != nullptr) {
     place_move(id, memory);
   } else {
@@ -112,8 +114,10 @@ void RegionCutter::place_move(Id id, bool memory) {
   if (!n.border) {
     for (const Use& use : uses_[id]) {
       const bool again = is_read_apart_again(id, use);
-      if (!again && pull(id, use)) continue;
-      copied = copied || again;
+      const bool across = !again && is_read_across(id, use) && !turn(id, use);
+      if (!again && !across && pull(id, use)) continue;
+      if (across) region(r_.find(use.region)).in_order = shape(id).count();
+      copied = copied || again || across;
       memory = true;
       read_from_memory(id, r_.find(use.region));
     }
@@ -153,81 +157,6 @@ void RegionCutter::read_from_memory(Id id, int reader) {
   in_memory_[id] = true;
   memory_readers_[id].push_back(reader);
   r_.loads.emplace(id, reader);
-}
-
-// What it reorders is made for it alone, of elements that are picked one by one along the innermost axis of
-// another array. Where its own innermost axis is that by which they are picked, they lie near each other
-// in its order, else they are rows apart.
-bool RegionCutter::is_picked_in_order(Id id) {
-  const auto is_for_one = [&](Id from) {
-    const PlanNode& n = node(from);
-    return n.lowering<MoveLowering>() != nullptr && n.kernel < 0 && !n.needed && !n.border &&
-           !in_memory_[from] && uses_[from].empty();
-  };
-  Id from = node(id).inputs[0];
-  while (is_for_one(from) && view_if_possible(from)) from = node(from).inputs[0];
-  const Shape &own = shape(id), &made = shape(from);
-  if (!is_for_one(from) || node(from).inputs.size() < 2 || own.count() != made.count() ||
-      is_contiguous(own, layouts_[id]))
-    return false;
-  int last = own.ndim() - 1;
-  while (last > 0 && own[last] == 1) --last;
-  const Strides strides = Layout::contiguous(made).strides;
-  Coords at(strides.size());
-  for (size_t d = 0; d < strides.size(); d++)
-    if (strides[d] == layouts_[id].strides[last] && made[static_cast<int>(d)] > 1)
-      at[d].terms.push_back({0, 1});
-  bool picks = false, by_last = false;
-  const PlanNodeView view(r_.graph, from);
-  AnalysisContext context(view, [&](int k, const Coords& in, bool) {
-    if (k == 0) picks = in.size() > 1 && in.back().expr != ir::kNone;
-    else by_last = by_last || !axes_of(in).empty();
-  });
-  node(from).lowering<MoveLowering>()->pull(context, view, at);
-  return picks && by_last;
-}
-
-// The region's lanes would read elements that lie apart in memory, as of a matrix's column, or one element for a
-// few of them, and these again and again: a copy in order is made first. (Where another of its axes goes
-// along memory, it reads turned tiles.)
-bool RegionCutter::is_read_apart_again(Id id, const Use& use) {
-  bool is_near = false, is_spread = false;
-  for (int d = 0; d < shape(id).ndim(); d++) {
-    const Dim& stride = layouts_[id].strides[static_cast<size_t>(d)];
-    is_near = is_near || stride == 1 || stride == -1;
-    is_spread = is_spread || stride == 0;
-  }
-  if (is_near && !is_spread) return false;
-  const Region& r = region(r_.find(use.region));
-  const std::vector<AxisId> axes = r_.axes.normalize(r.axes);
-  if (max_ops_ == 1 || r.kernel >= 0 || r.contract >= 0 || r.update >= 0 || use.masked ||
-      axes.empty() || !view_if_possible(id))
-    return false;
-  const Coords at = r_.axes.normalize(use.at);
-  const std::vector<AxisId> own = axes_of(at);
-  const auto has = [&](AxisId axis) { return std::ranges::find(own, axis) != own.end(); };
-  if (!is_affine(at) || !has(axes.back()) || own.size() == axes.size()) return false;
-  const auto step = [&](AxisId axis) {
-    Dim step = 0;
-    for (size_t d = 0; d < at.size(); d++)
-      for (const auto& term : at[d].terms)
-        if (term.axis == axis) step += term.coefficient * layouts_[id].strides[d];
-    return step;
-  };
-  const auto goes_along = [&](AxisId axis) { return step(axis) == 1 || step(axis) == -1; };
-  const Dim lanes = r_.axes.size(axes.back());
-  if (step(axes.back()) == 0) {
-    const AxisId next = axes.size() > 1 ? axes[axes.size() - 2] : axes.back();
-    if (lanes >= kManyLanes || !has(next) || step(next) == 0 ||
-        lanes * r_.axes.size(next) < kManyLanes)
-      return false;
-  } else if (lanes < kManyLanes || std::ranges::any_of(own, goes_along)) {
-    return false;
-  }
-  Dim times = 1;
-  for (const AxisId axis : axes)
-    if (!has(axis)) times *= r_.axes.size(axis);
-  return times >= kManyTimes;
 }
 
 // A view of what is there before the program runs. (What it makes itself, and keeps, need be no border.)
@@ -577,7 +506,7 @@ bool RegionCutter::is_dear_index(Id id, Id update, const InMemory& in_memory) {
   const auto& inputs = node(update).inputs;
   if (std::find(inputs.begin() + 1, inputs.end() - 1, id) == inputs.end() - 1) return false;
   const Dim size = shape(id).count();
-  if (shape(inputs.back()).count() >= size * kManyLanes) return false;
+  if (shape(inputs.back()).count() >= size * kManyIndices) return false;
   const int cost = cost_of_chain(r_.graph, id, in_memory);
   return cost >= kIndexCost && size * cost >= kIndicesCost;
 }
@@ -651,7 +580,10 @@ void RegionCutter::store(Id id, int own, bool users_read) {
   r_.stored_by[id] = own;
   r.arguments++;
   if (users_read) {
-    for (const Use& use : uses_[id]) add_read(r_.find(use.region), own, id);
+    for (const Use& use : uses_[id]) {
+      add_read(r_.find(use.region), own, id);
+      note_order(id, use);
+    }
   }
   for (int reader : memory_readers_[id]) add_read(r_.find(reader), own, id);
 }

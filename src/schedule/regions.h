@@ -51,6 +51,7 @@ struct Region {
   int large_folds = 0;  // ... and that it folds over its columns
   size_t choices = 0;   // inputs of one op that it chooses among
   int written_out = 0;  // instructions of long ops that are written out for it
+  Dim in_order = 0;     // elements of the largest value that it reads in the order of its axes
   bool is_written_out() const { return choices > kMostChoices; }
   std::vector<Id> after;   // values that must be made before it runs
   std::vector<int> reads;  // regions whose values it reads (normalise with Regions::find)

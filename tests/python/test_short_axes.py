@@ -340,7 +340,8 @@ ROW_LAYOUTS = {
 @pytest.mark.parametrize("layout", ROW_LAYOUTS)
 @pytest.mark.parametrize("name", ROW_CASES)
 def test_many_short_rows(name, layout, dtype):
-    """NumPy's values, and bit for bit those of fewer rows, which other kernels make."""
+    """NumPy's values, and bit for bit those of fewer rows, which other kernels make (but of a
+    transposed array, whose folds go in the order of its memory)."""
     ours, numpys = ROW_CASES[name]
     tolerance = 2e-2 if dtype == mx.bfloat16 else 3e-5
     for n in (2, 3, 5, 8, 16, 33, 48, 64):
@@ -350,7 +351,8 @@ def test_many_short_rows(name, layout, dtype):
         few = mx.contiguous(x.reshape(-1, n)[: rows // 3])
         mx.eval(x, few)
         got, few = to_numpy(ours(x)), to_numpy(ours(few))
-        np.testing.assert_array_equal(got.reshape(-1, *few.shape[1:])[: rows // 3], few)
+        if layout != "transposed":
+            np.testing.assert_array_equal(got.reshape(-1, *few.shape[1:])[: rows // 3], few)
         exact = to_numpy(x).astype(np.float64)
         np.testing.assert_allclose(got, numpys(exact), rtol=tolerance, atol=4 * tolerance)
 
