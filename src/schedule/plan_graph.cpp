@@ -105,7 +105,7 @@ class Maker {
     return push({.node = back.node(), .inputs = {push({.node = there.node(), .inputs = {id}})}});
   }
 
-  // Neighbours in its order are none in memory, as in a matrix's column, or in a transposed matrix.
+  // What follows an element in its order does not in memory, as in a matrix's column, or a transposed matrix.
   static bool lies_apart(const Node& node) {
     if (!node.is_ready()) return false;
     bool apart = false;
@@ -113,7 +113,7 @@ class Maker {
       const Dim& stride = node.layout.strides[static_cast<size_t>(axis)];
       if (node.shape[axis] == 1) continue;
       if (stride == 0) return false;
-      apart = stride != 1 && stride != -1;
+      apart = stride != 1;
     }
     return apart;
   }

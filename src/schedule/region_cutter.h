@@ -78,7 +78,12 @@ class RegionCutter {
   bool is_picked_in_order(Id id);
   bool is_read_apart_again(Id id, const Use& use);
   bool is_read_across(Id id, const Use& use);
+  bool goes_across(Id id, const Use& use);
+  bool is_read_apart_across(Id id, const Use& use);
   bool turn(Id id, const Use& use);
+  static bool folds_or_scans(const Region& r);
+  bool is_cut_short(const Region& r) const;
+  bool is_copied_at_once(Id id, const Use& use);
   bool stores_folded(const Region& r, const std::vector<AxisId>& folded) const;
   bool is_read_in_order(int reader, Id before);
   void note_order(Id id, const Use& use);

@@ -331,7 +331,10 @@ bool RegionCutter::try_merge(Id id, int a, int b) {
         if (brings_rows(id, region(rows), rest)) region(rows).row_axes = rest;
       }
     }
-    if (spaces_fit(r_.axes, ra, rb)) {
+    // Turned tiles are for regions without folds.
+    const bool across =
+        folds_or_scans(ra) != folds_or_scans(rb) && (goes_across(id, *ua) || goes_across(id, *ub));
+    if (!across && spaces_fit(r_.axes, ra, rb)) {
       merge(a, b);
       return true;
     }

@@ -13,6 +13,7 @@ namespace cermet::schedule {
 namespace {
 
 constexpr int64_t kManyLanes = 16, kManyTimes = 8;  // of elements that lie apart
+constexpr int64_t kFewLines = 9;                    // of a product, which is made without packing
 constexpr int64_t kNearby = 4;           // elements so far apart are read by whole vectors
 constexpr int64_t kManyElements = 2048;  // whose reading one by one takes longer than a launch
 
@@ -98,22 +99,73 @@ bool RegionCutter::is_read_apart_again(Id id, const Use& use) {
   return times >= kManyTimes;
 }
 
-// The lanes of a region that folds or scans go across memory that another of its axes goes along. (Others read
-// turned tiles.)
+// The region would read the value one by one: it goes across memory, and reads no turned tiles.
 bool RegionCutter::is_read_across(Id id, const Use& use) {
   const Region& r = region(r_.find(use.region));
-  const bool is_map = r.row_axes.empty() && r.column_axes.empty() && r.scan_axes.empty();
-  if (is_map || max_ops_ == 1 || r.kernel >= 0 || r.contract >= 0 || r.update >= 0 || use.masked ||
-      !(node(id).leaf || view_if_possible(id)))
-    return false;
-  const AxisId lanes = r_.axes.normalize(r.axes).back();
+  const bool is_map = !folds_or_scans(r) && r.update < 0 && is_affine(r_.axes.normalize(use.at));
+  return !is_map && (node(id).leaf || view_if_possible(id)) && is_copied_at_once(id, use) &&
+         goes_across(id, use);
+}
+
+// The lanes of the region go across memory that others of its axes go along.
+bool RegionCutter::goes_across(Id id, const Use& use) {
+  const Region& r = region(r_.find(use.region));
   const Coords at = r_.axes.normalize(use.at);
+  if (r.axes.empty() || r.kernel >= 0 || r.contract >= 0 || use.masked) return false;
+  const AxisId lanes = r_.axes.normalize(r.axes).back();
+  std::vector<AxisId> others = axes_of(at);
+  if (!contains(others, lanes) || magnitude(step_along(id, at, lanes)) <= kNearby) return false;
+  std::erase(others, lanes);
+  Dim run = 1;  // elements that follow one another
+  for (auto next = others.begin(); next != others.end();) {
+    next = std::ranges::find_if(
+        others, [&](AxisId axis) { return magnitude(step_along(id, at, axis)) == run; });
+    if (next == others.end()) break;
+    run *= r_.axes.size(*next);
+    others.erase(next);
+    next = others.begin();
+  }
+  // Indices may be neighbours, too.
+  return run >= kManyLanes || !is_affine(at);
+}
+
+// Neither turned tiles nor a product of few rows or columns are read by vectors whose elements lie apart, or go
+// backwards: a copy in the order that the value has is.
+bool RegionCutter::is_read_apart_across(Id id, const Use& use) {
+  const Region& r = region(r_.find(use.region));
+  const Coords at = r_.axes.normalize(use.at);
+  if (r.axes.empty() || folds_or_scans(r) != (r.contract >= 0) || r.update >= 0 || use.masked ||
+      !is_affine(at) || !view_if_possible(id) || !is_copied_at_once(id, use))
+    return false;
+  const auto step = [&](AxisId axis) { return step_along(id, at, axis); };
   const std::vector<AxisId> own = axes_of(at);
-  if (!is_affine(at) || !contains(own, lanes) || shape(id).count() < kManyElements) return false;
-  if (magnitude(step_along(id, at, lanes)) <= kNearby) return false;
-  return std::ranges::any_of(own, [&](AxisId axis) {
-    return magnitude(step_along(id, at, axis)) == 1 && r_.axes.size(axis) >= kManyLanes;
-  });
+  const AxisId lanes = r_.axes.normalize(r.axes).back();
+  const Dim& inner = layouts_[id].strides.back();
+  if (std::ranges::any_of(own, [&](AxisId axis) { return step(axis) == 1; }) || inner == 0 ||
+      magnitude(inner) > kNearby)
+    return false;
+  if (r.contract < 0) return magnitude(step(lanes)) > kNearby;
+  const Shape& product = shape(r.contract);
+  const int rank = product.ndim();
+  return use.alone && (product[rank - 1] < kFewLines || product[rank - 2] < kFewLines);
+}
+
+bool RegionCutter::folds_or_scans(const Region& r) {
+  return !r.row_axes.empty() || !r.column_axes.empty() || !r.scan_axes.empty();
+}
+
+// A reshape has left few lanes to a region that folds, scans or updates.
+bool RegionCutter::is_cut_short(const Region& r) const {
+  return max_ops_ != 1 && (folds_or_scans(r) || r.update >= 0) && r.kernel < 0 && r.contract < 0 &&
+         r_.axes.size(r_.axes.normalize(r.axes).back()) < kManyLanes;
+}
+
+// To copy it takes less than to find its elements one by one.
+bool RegionCutter::is_copied_at_once(Id id, const Use& use) {
+  constexpr int kFinding = 4;  // times what a copy of an element takes
+  const Region& r = region(r_.find(use.region));
+  return max_ops_ != 1 && r.kernel < 0 && node(id).kernel < 0 &&
+         shape(id).count() >= kManyElements && points_of(r) * kFinding >= shape(id).count();
 }
 
 // The region goes over its axes in the order of the value's memory, unless it stores elements of what it folds or
@@ -126,7 +178,7 @@ bool RegionCutter::turn(Id id, const Use& use) {
   const std::vector<AxisId>& folded = row.empty() ? column : row;
   const Coords at = r_.axes.normalize(use.at);
   std::vector<AxisId> axes = r_.axes.normalize(r.axes);
-  if (!r.scan_axes.empty() || (!row.empty() && !column.empty()) ||
+  if (!r.scan_axes.empty() || row.empty() == column.empty() || r.update >= 0 || !is_affine(at) ||
       !without(folded, axes_of(at)).empty() || stores_folded(r, folded) ||
       r.in_order >= shape(id).count() || is_read_in_order(into, id))
     return false;
@@ -137,6 +189,7 @@ bool RegionCutter::turn(Id id, const Use& use) {
   };
   std::ranges::stable_sort(axes, comes_first);
   const std::vector<AxisId> kept = without(axes, folded), inner = without(axes, kept);
+  if (r_.axes.size(axes.back()) < kManyLanes) return false;
   r.row_axes.clear();
   r.column_axes.clear();
   r.large_folds = 0;

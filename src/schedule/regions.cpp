@@ -113,7 +113,7 @@ void RegionCutter::place_move(Id id, bool memory) {
   bool copied = false;
   if (!n.border) {
     for (const Use& use : uses_[id]) {
-      const bool again = is_read_apart_again(id, use);
+      const bool again = is_read_apart_again(id, use) || is_read_apart_across(id, use);
       const bool across = !again && is_read_across(id, use) && !turn(id, use);
       if (!again && !across && pull(id, use)) continue;
       if (across) region(r_.find(use.region)).in_order = shape(id).count();
@@ -194,6 +194,10 @@ bool RegionCutter::pull(Id id, const Use& use) {
       r_.axes.roll_back(mark);
       return false;
     }
+    if (in && split && is_cut_short(r)) {
+      r_.axes.roll_back(mark);
+      return false;
+    }
     if (in) {
       uses_[n.inputs[0]].push_back({use.region, *in, use.masked, use.operand, use.alone});
       return true;
@@ -214,9 +218,10 @@ bool RegionCutter::pull(Id id, const Use& use) {
   // Coordinates are divided, which takes several times what memory does.
   const bool divides =
       std::ranges::any_of(pulled, [](const auto& input) { return !is_affine(input.second.at); });
-  const bool is_large = n.kernel < 0 && r.kernel < 0 && bytes(id) >= kLargeBytes;
-  if (n.lowering<MoveLowering>()->row_major && view_if_possible(id) &&
-      ((is_large && divides) || shows_leaf(id)))
+  const bool is_view = view_if_possible(id).has_value();
+  const bool is_large = is_view && n.kernel < 0 && r.kernel < 0 && bytes(id) >= kLargeBytes;
+  if (n.lowering<MoveLowering>()->row_major &&
+      ((divides && (is_large || is_copied_at_once(id, use))) || (is_view && shows_leaf(id))))
     return false;
   for (auto& [input, wanted] : pulled) uses_[input].push_back(std::move(wanted));
   r.ops += 1;

@@ -110,6 +110,46 @@ def test_of_a_batch(name, order):
     np.testing.assert_allclose(np.array(f(view, mx)), expected, rtol=1e-4, atol=1e-5)
 
 
+REARRANGED = {  # and kernels that it takes at most, with a copy in order
+    "joined axes": (lambda x, xp: x.reshape(8, 32, 40).transpose(0, 2, 1).reshape(-1, 128), 1),
+    "repeated": (lambda x, xp: xp.repeat(x, 4, axis=1), 1),
+    "tiled": (lambda x, xp: xp.tile(x, (1, 3)), 1),
+    "stacked": (lambda x, xp: xp.stack([x, x * 2], axis=-1).reshape(x.shape[0], -1), 2),
+    "every second": (lambda x, xp: x[:, ::2], 1),
+    "backwards": (lambda x, xp: x[:, ::-1], 1),
+}
+READERS = {
+    "sum": (lambda x, xp: x.sum(1), 1),
+    "argmax": (lambda x, xp: xp.argmax(x, axis=1), 1),
+    "norm": (lambda x, xp: normalised(x, xp), 1),
+    "differences": (lambda x, xp: x[:, 1:] - x[:, :-1], 1),
+    "transposed": (lambda x, xp: x.T + 1, 1),
+    "product with a vector": (lambda x, xp: x @ x[0], 1),
+    "picked": (lambda x, xp: x[xp.array([3, 1, 2, 0, 1] * 16)], 1),
+    "picked of the transposed": (lambda x, xp: x.T[xp.array([3, 1, 2, 0, 1] * 16)], 2),
+    "rows and columns": (lambda x, xp: x.T.sum(1)[:, None] + x.T.sum(0)[None], 3),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("name", REARRANGED)
+def test_of_what_is_rearranged(name, reader):
+    """At most one copy in order is made, which the others read."""
+    rearranged, before = REARRANGED[name]
+    read, more = READERS[reader]
+    x = np.random.default_rng(3).normal(size=(80, 128)).astype(np.float32)
+    a = mx.array(x)
+    report = mx.explain(lambda a: read(rearranged(a, mx), mx), a).kernels
+    assert len(report) <= before + more
+    expected = read(rearranged(x.astype(np.float64), np), np)
+    for f in (
+        lambda a: read(rearranged(a, mx), mx),
+        lambda a: read(mx.contiguous(rearranged(a, mx)), mx),
+    ):
+        np.testing.assert_allclose(np.array(f(a)), expected, rtol=1e-4, atol=2e-4)
+        np.testing.assert_allclose(np.array(mx.compile(f)(a)), expected, rtol=1e-4, atol=2e-4)
+
+
 def test_bits_do_not_depend_on_how_it_is_run():
     """Of all cases: eager and compiled, and in a process with one thread that runs op by op."""
     environment = {**os.environ, "CERMET_NUM_THREADS": "1", "CERMET_TIER": "single"}

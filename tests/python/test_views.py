@@ -241,18 +241,17 @@ RESHAPED = {
 
 @pytest.mark.parametrize("name", RESHAPED)
 def test_reshapes_are_read_where_they_lie(rng, name):
-    """Not by dividing their coordinates; nor is a large one that is made for it."""
+    """Not by dividing their coordinates: what is no view is copied in its order first."""
     ours, theirs = RESHAPED[name]
     x = rng.standard_normal(LARGE).astype(np.float32)
     for f, want, kernels in (
         (ours, theirs(x), 1),
         (lambda a: ours(a * 2), theirs(x * 2), 2),
-        (lambda a: ours(a[::-1]), theirs(x[::-1]), 1),
+        (lambda a: ours(a[::-1]), theirs(x[::-1]), 2),
     ):
         report = mx.explain(f, ready(x)).kernels
         assert len(report) == kernels
-        if f is ours or kernels == 2:
-            assert not any("div(" in kernel.ir for kernel in report)
+        assert not any("div(" in kernel.ir for kernel in report)
         np.testing.assert_array_equal(np.array(f(ready(x))), want)
 
 
