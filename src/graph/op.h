@@ -193,15 +193,19 @@ inline constexpr int64_t kMostColumns = 64, kManyPoints = 1 << 14;
 inline constexpr int64_t kNarrow = kMostColumns / kMostChoices;  // of an input: fewer places
 // A fold of one input over axes: states over the element and its position in the folded range.
 struct FoldLowering {
-  // Whether the input is there, and if so whether as rows: many that follow each other, contiguous along the
-  // last axis.
-  enum class Input : uint8_t { made, there, in_rows };
+  // Whether the input is in memory, and if so how, where strides can say it, and whether as rows: many that follow
+  // each other, contiguous along the last axis.
+  struct Input {
+    bool is_there = false;
+    std::optional<Layout> layout = {};
+    bool is_in_rows = false;
+  };
   std::vector<ir::FoldState> (*states)(LowerContext&, const NodeView&, Lane element,
                                        ir::ExprId position);
   Lane (*finish)(LowerContext&, const NodeView&, std::span<const ir::ExprId> states);
   Axes (*axes)(const NodeView&);  // folded axes of the input
   // The graph of a fold of a few elements, which a vector of results is made by at once. The same bits.
-  std::optional<array> (*few_elements)(const OpCall&, Input input) = nullptr;
+  std::optional<array> (*few_elements)(const OpCall&, const Input& input) = nullptr;
 };
 // The running fold of its inputs, which have one shape, along the axis of AxisParams; its flag: from the
 // end. The result at a position folds all elements up to it.

@@ -229,28 +229,45 @@ std::optional<array> in_two_folds(const OpCall& c, const std::vector<int>& axes)
                    ShapeParams{c.row.shape.value(c)}, {});
 }
 
+// Rows of the axis have elements in common.
+bool overlaps(const Shape& shape, const Layout& layout, int axis) {
+  int before = axis - 1;
+  while (before > 0 && shape[before] == 1) --before;
+  const auto stride = [&](int at) { return layout.strides[static_cast<size_t>(at)]; };
+  return before >= 0 && stride(before) > 0 && stride(before) < shape[axis] * stride(axis);
+}
+
+// Not one run: other axes lie between, or other elements.
+bool lie_apart(const Shape& shape, const std::optional<Layout>& layout, int axis, int next) {
+  Dim between = 1;
+  for (int other = axis + 1; other < next; ++other) between *= shape[other];
+  if (between > 1 || !layout) return between > 1;
+  return layout->strides[static_cast<size_t>(axis)] !=
+         shape[next] * layout->strides[static_cast<size_t>(next)];
+}
+
 // Along one axis, or along several that lie apart, as of a pool's windows: these do not wait for the input to be
 // in memory, since a row or column of a kernel would be as short as a window. Short rows are done by vectors of
-// rows anyway.
+// rows anyway, unless they are windows, which have elements in common.
 template <Combine combine>
-std::optional<array> few_elements(const OpCall& c, FoldLowering::Input input) {
-  constexpr int64_t kFew = 4, kFewInWindow = 16;
+std::optional<array> few_elements(const OpCall& c, const FoldLowering::Input& input) {
+  constexpr int64_t kFew = 4, kFewInWindow = 16, kFewThere = 64;
   const array& x = c.inputs[0];
   std::vector<int> axes;
   Dim count = 1;
   for (int axis : c.get<ReduceParams>().axes)
     if (x.shape()[axis] != 1) axes.push_back(axis), count *= x.shape()[axis];
   bool are_apart = axes.size() > 1;
-  for (size_t i = 1; i < axes.size(); ++i) {
-    Dim between = 1;
-    for (int axis = axes[i - 1] + 1; axis < axes[i]; ++axis) between *= x.shape()[axis];
-    are_apart = are_apart && between > 1;
-  }
+  for (size_t i = 1; i < axes.size(); ++i)
+    are_apart = are_apart && lie_apart(x.shape(), input.layout, axes[i - 1], axes[i]);
   const bool is_window = are_apart && axes.back() == x.ndim() - 1;
-  const bool is_few = axes.size() == 1 ? count <= kFew : are_apart && count <= kFewInWindow;
+  const bool overlap =
+      axes.size() == 1 && input.layout && overlaps(x.shape(), *input.layout, axes[0]);
+  const Dim few = input.is_there ? kFewThere : kFewInWindow;
+  const bool is_few =
+      count <= (are_apart || overlap ? few : Dim(kFew)) && (are_apart || axes.size() == 1);
   const bool is_row = axes.size() == 1 && axes[0] == x.ndim() - 1;
-  const bool in_memory =
-      input == FoldLowering::Input::there || (input == FoldLowering::Input::in_rows && !is_row);
+  const bool in_memory = input.is_there && !(input.is_in_rows && is_row);
   if (count <= 1 || is_complex(x.dtype())) return std::nullopt;
   if (!is_few) return in_two_folds<combine>(c, axes);  // whatever is in memory: other bits
   if (x.shape().count() < kLeastResults * count || (!in_memory && !is_window)) return std::nullopt;

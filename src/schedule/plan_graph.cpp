@@ -156,21 +156,22 @@ class Maker {
     for (; is_read(graph_.nodes[id]) && !graph_.nodes[id].inputs.empty();
          id = graph_.nodes[id].inputs[0])
       read.push_back(id);
-    if (!graph_.nodes[id].leaf) return FoldLowering::Input::made;
-    std::optional<Layout> layout = own_layout(graph_.nodes[id]);
-    for (size_t i = read.size(); layout && i-- > 0;)
+    if (!graph_.nodes[id].leaf) return {};
+    FoldLowering::Input input{.is_there = true, .layout = own_layout(graph_.nodes[id])};
+    for (size_t i = read.size(); input.layout && i-- > 0;)
       if (graph_.nodes[read[i]].lowering<MoveLowering>() != nullptr)
-        layout = view_layout(graph_, read[i], *layout);
+        input.layout = view_layout(graph_, read[i], *input.layout);
     const Shape& shape = graph_.nodes[read.empty() ? id : read[0]].node->shape;
-    return layout && lies_in_rows(shape, *layout) ? FoldLowering::Input::in_rows
-                                                  : FoldLowering::Input::there;
+    input.is_in_rows = input.layout && lies_in_rows(shape, *input.layout);
+    return input;
   }
 
   static bool lies_in_rows(const Shape& shape, const Layout& layout) {
     const auto stride = [&](int axis) { return layout.strides[static_cast<size_t>(axis)]; };
     int axis = shape.ndim() - 1;
     if (axis < 1 || stride(axis) != 1 || shape.count() < kManyPoints) return false;
-    const Dim apart = stride(--axis);
+    const Dim length = shape[axis], apart = stride(--axis);
+    if (apart < length) return false;  // windows
     Dim rows = shape[axis];
     for (--axis; axis >= 0 && stride(axis) == rows * apart; --axis) rows *= shape[axis];
     return rows >= kManyRows;

@@ -494,3 +494,38 @@ def test_short_rows_of_wide_elements(dtype):
     if dtype == "float64":
         kernel = mx.explain(lambda a: a.sum(-1), mx.ones((3000, 8), dtype=mx.float64)).kernels[0]
         assert " most 32" in kernel.ir
+
+
+# --- windows, which have elements in common ---
+
+WINDOWS = {  # shape of the view, its strides in elements, reduced axes; of 8 x 24 x 40 x 4 elements
+    "squares": ((24, 30, 36, 3, 5), (1280, 40, 1, 40, 1), (3, 4)),
+    "squares first": ((24, 3, 3, 30, 36), (1280, 40, 1, 40, 1), (1, 2)),
+    "pools": ((24, 16, 20, 2, 2), (1280, 80, 2, 40, 1), (3, 4)),
+    "channels": ((8, 22, 38, 3, 3, 4), (3840, 160, 4, 160, 4, 1), (3, 4)),
+    "channels apart": ((8, 11, 19, 2, 2, 4), (3840, 320, 8, 160, 4, 1), (3, 4)),
+    "runs": ((96, 313, 7), (320, 1, 1), (2,)),
+    "long runs": ((96, 221, 99), (320, 1, 1), (2,)),
+    "large squares": ((24, 24, 31, 9, 10), (1280, 40, 1, 40, 1), (3, 4)),
+    "of two": ((3840, 2, 6), (8, 2, 1), (1, 2)),
+}
+
+
+@pytest.mark.parametrize("fold", ["sum", "max", "mean", "prod", "any"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int8"])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows(name, dtype, fold):
+    shape, strides, axes = WINDOWS[name]
+    plain = np.random.default_rng(5).normal(size=8 * 24 * 40 * 4)
+    plain = 1 + plain / 64 if fold == "prod" else plain * 3
+    a = mx.array(plain).astype(getattr(mx, dtype))
+    values = to_numpy(a).astype(np.float64)
+    view = np.lib.stride_tricks.as_strided(values, shape, [8 * s for s in strides])
+    got = getattr(mx, fold)(mx.as_strided(a, shape, strides), axes)
+    expected = getattr(np, fold)(view, axis=axes)
+    if dtype == "int8" and fold == "prod":
+        expected = np.prod(view.astype(np.int32), axis=axes)
+    tolerance = 1e-2 if dtype == "bfloat16" else 1e-5
+    np.testing.assert_allclose(to_numpy(got), expected, rtol=tolerance, atol=10 * tolerance)
+    report = mx.explain(lambda a: getattr(mx, fold)(mx.as_strided(a, shape, strides), axes), a)
+    assert len(report.kernels) == 1
