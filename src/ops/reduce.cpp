@@ -204,7 +204,7 @@ array merged_along(const array& a, std::span<const Dtype> casts, std::span<const
 // the others, where vectors reach over kept axes and the short one, then along that.
 template <Combine combine>
 std::optional<array> in_two_folds(const OpCall& c, const std::vector<int>& axes) {
-  constexpr int64_t kFewInRow = 16, kManyOthers = 8, kManyLanes = 16;
+  constexpr int64_t kFewInRow = 16, kShortRow = 128, kManyOthers = 8, kManyLanes = 16;
   const array& x = c.inputs[0];
   size_t outer = axes.size() - 1;  // axes before the last run of folded ones
   Dim in_row = x.shape()[axes.back()], others = 1, kept = 1;
@@ -218,13 +218,16 @@ std::optional<array> in_two_folds(const OpCall& c, const std::vector<int>& axes)
   for (size_t i = 0; i < outer; ++i) others *= x.shape()[axes[i]];
   for (int axis = axes.back() + 1; axis < x.ndim(); ++axis)
     if (x.shape()[axis] != 1) return std::nullopt;
-  if (outer == 0 || in_row > kFewInRow || others < kManyOthers || kept * in_row < kManyLanes)
+  if (outer == 0 || in_row > kShortRow || others < kManyOthers || kept * in_row < kManyLanes)
     return std::nullopt;
   const array wide = is_half(x.dtype()) ? astype(x, Dtype::float32) : x;
   const array parts =
       make_node(c.row, {wide}, ReduceParams{{axes.begin(), axes.begin() + outer}, true}, {});
-  const array all = merged_along(parts, std::array{parts.dtype(), parts.dtype()},
-                                 std::span(axes).subspan(outer), combine);
+  const std::span<const int> row = std::span(axes).subspan(outer);
+  const array all =
+      in_row <= kFewInRow
+          ? merged_along(parts, std::array{parts.dtype(), parts.dtype()}, row, combine)
+          : make_node(c.row, {parts}, ReduceParams{{row.begin(), row.end()}, true}, {});
   return make_node(rows::reshape, {as_result(all, c.row.dtype.value(c))},
                    ShapeParams{c.row.shape.value(c)}, {});
 }

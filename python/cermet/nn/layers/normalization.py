@@ -119,6 +119,23 @@ class GroupNorm(Module):
             f"pytorch_compatible={self.pytorch_compatible}"
         )
 
+    def _strided(self, x, size):
+        groups = x.reshape(x.shape[0], -1, size, self.num_groups).transpose(0, 3, 1, 2)
+        rows = groups.reshape(x.shape[0], self.num_groups, -1)
+        rows = mx.fast.layer_norm(rows, None, None, self.eps)
+        return rows.reshape(groups.shape).transpose(0, 2, 3, 1)
+
+    def _runs(self, x, size):
+        groups = x.reshape(x.shape[0], -1, self.num_groups, size)
+        wide = groups if x.dtype == mx.float64 else groups.astype(mx.float32)
+
+        def average(a):  # over the places, all channels side by side, then over a group's channels
+            return mx.mean(mx.mean(a, axis=1, keepdims=True), axis=3, keepdims=True)
+
+        centred = wide - average(wide)
+        scale = mx.rsqrt(average(centred * centred) + self.eps)
+        return (centred * scale).astype(x.dtype)
+
     @names_errors
     def __call__(self, x):
         if x.ndim < 2:
@@ -132,17 +149,9 @@ class GroupNorm(Module):
                 f"[GroupNorm] the input has {dims} channels; it must be a multiple of the "
                 f"{self.num_groups} groups"
             )
-        if self.pytorch_compatible:
-            split = (batch, -1, self.num_groups, dims // self.num_groups)
-            order = (0, 2, 1, 3)
-        else:
-            split = (batch, -1, dims // self.num_groups, self.num_groups)
-            order = (0, 3, 1, 2)
-        groups = x.reshape(split).transpose(order)
-        rows = groups.reshape(batch, self.num_groups, -1)
-        rows = mx.fast.layer_norm(rows, None, None, self.eps)
-        back = tuple(order.index(axis) for axis in range(4))
-        x = rows.reshape(groups.shape).transpose(back).reshape(batch, *middle, dims)
+        size = dims // self.num_groups
+        normalized = self._runs(x, size) if self.pytorch_compatible else self._strided(x, size)
+        x = normalized.reshape(batch, *middle, dims)
         return self.weight * x + self.bias if "weight" in self else x
 
 
