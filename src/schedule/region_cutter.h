@@ -75,6 +75,7 @@ class RegionCutter {
 
   // --- what movement shows regions ---
   Dim step_along(Id id, const Coords& at, AxisId axis) const;
+  AxisId lanes_of(const Region& r) const;
   bool is_picked_in_order(Id id);
   bool is_read_apart_again(Id id, const Use& use);
   bool is_read_across(Id id, const Use& use);

@@ -30,6 +30,12 @@ Dim RegionCutter::step_along(Id id, const Coords& at, AxisId axis) const {
   return step;
 }
 
+// The innermost axis; -1: there is none.
+AxisId RegionCutter::lanes_of(const Region& r) const {
+  const std::vector<AxisId> axes = r_.axes.normalize(r.axes);
+  return axes.empty() ? -1 : axes.back();
+}
+
 // What it reorders is made for it alone, of elements that are picked one by one along the innermost axis of
 // another array. Where its own innermost axis is that by which they are picked, they lie near each other
 // in its order, else they are rows apart.
@@ -111,19 +117,17 @@ bool RegionCutter::is_read_across(Id id, const Use& use) {
 bool RegionCutter::goes_across(Id id, const Use& use) {
   const Region& r = region(r_.find(use.region));
   const Coords at = r_.axes.normalize(use.at);
-  if (r.axes.empty() || r.kernel >= 0 || r.contract >= 0 || use.masked) return false;
-  const AxisId lanes = r_.axes.normalize(r.axes).back();
+  if (r.kernel >= 0 || r.contract >= 0 || use.masked) return false;
+  const AxisId lanes = lanes_of(r);
   std::vector<AxisId> others = axes_of(at);
   if (!contains(others, lanes) || magnitude(step_along(id, at, lanes)) <= kNearby) return false;
   std::erase(others, lanes);
   Dim run = 1;  // elements that follow one another
-  for (auto next = others.begin(); next != others.end();) {
-    next = std::ranges::find_if(
-        others, [&](AxisId axis) { return magnitude(step_along(id, at, axis)) == run; });
-    if (next == others.end()) break;
+  const auto goes_on = [&](AxisId axis) { return magnitude(step_along(id, at, axis)) == run; };
+  for (auto next = std::ranges::find_if(others, goes_on); next != others.end();
+       next = std::ranges::find_if(others, goes_on)) {
     run *= r_.axes.size(*next);
     others.erase(next);
-    next = others.begin();
   }
   // Indices may be neighbours, too.
   return run >= kManyLanes || !is_affine(at);
@@ -134,12 +138,12 @@ bool RegionCutter::goes_across(Id id, const Use& use) {
 bool RegionCutter::is_read_apart_across(Id id, const Use& use) {
   const Region& r = region(r_.find(use.region));
   const Coords at = r_.axes.normalize(use.at);
-  if (r.axes.empty() || folds_or_scans(r) != (r.contract >= 0) || r.update >= 0 || use.masked ||
-      !is_affine(at) || !view_if_possible(id) || !is_copied_at_once(id, use))
+  if (folds_or_scans(r) != (r.contract >= 0) || r.update >= 0 || use.masked || !is_affine(at) ||
+      !view_if_possible(id) || !is_copied_at_once(id, use))
     return false;
   const auto step = [&](AxisId axis) { return step_along(id, at, axis); };
   const std::vector<AxisId> own = axes_of(at);
-  const AxisId lanes = r_.axes.normalize(r.axes).back();
+  const AxisId lanes = lanes_of(r);
   const Dim& inner = layouts_[id].strides.back();
   if (std::ranges::any_of(own, [&](AxisId axis) { return step(axis) == 1; }) || inner == 0 ||
       magnitude(inner) > kNearby)
@@ -156,8 +160,9 @@ bool RegionCutter::folds_or_scans(const Region& r) {
 
 // A reshape has left few lanes to a region that folds, scans or updates.
 bool RegionCutter::is_cut_short(const Region& r) const {
+  const AxisId lanes = lanes_of(r);
   return max_ops_ != 1 && (folds_or_scans(r) || r.update >= 0) && r.kernel < 0 && r.contract < 0 &&
-         r_.axes.size(r_.axes.normalize(r.axes).back()) < kManyLanes;
+         lanes >= 0 && r_.axes.size(lanes) < kManyLanes;
 }
 
 // To copy it takes less than to find its elements one by one.
@@ -218,7 +223,7 @@ bool RegionCutter::stores_folded(const Region& r, const std::vector<AxisId>& fol
 
 // Of what is still to be placed, nodes before this one: whether the reader wants as many elements in its order.
 bool RegionCutter::is_read_in_order(int reader, Id before) {
-  const AxisId lanes = r_.axes.normalize(region(reader).axes).back();
+  const AxisId lanes = lanes_of(region(reader));
   for (Id id = 0; id < before; id++) {
     if (uses_[id].empty() || shape(id).count() < shape(before).count()) continue;
     for (const Use& use : uses_[id]) {
@@ -237,7 +242,7 @@ void RegionCutter::note_order(Id id, const Use& use) {
   if (r.row_axes.empty() && r.column_axes.empty()) return;
   const Coords at = r_.axes.normalize(use.at);
   if (shape(id).count() < kManyElements || !is_affine(at) ||
-      magnitude(step_along(id, at, r_.axes.normalize(r.axes).back())) != 1)
+      magnitude(step_along(id, at, lanes_of(r))) != 1)
     return;
   if (r.in_order < shape(id).count()) r.in_order = shape(id).count();
 }
