@@ -232,12 +232,16 @@ std::optional<array> in_two_folds(const OpCall& c, const std::vector<int>& axes)
                    ShapeParams{c.row.shape.value(c)}, {});
 }
 
-// Rows of the axis have elements in common.
-bool overlaps(const Shape& shape, const Layout& layout, int axis) {
-  int before = axis - 1;
-  while (before > 0 && shape[before] == 1) --before;
-  const auto stride = [&](int at) { return layout.strides[static_cast<size_t>(at)]; };
-  return before >= 0 && stride(before) > 0 && stride(before) < shape[axis] * stride(axis);
+// Windows: places that are more than the elements they are at.
+bool overlaps(const Shape& shape, const Layout& layout) {
+  Dim places = 1, elements = 1;
+  for (int axis = 0; axis < shape.ndim(); ++axis) {
+    const Dim& stride = layout.strides[static_cast<size_t>(axis)];
+    if (stride == 0) continue;
+    places *= shape[axis];
+    elements += (shape[axis] - 1) * (stride < 0 ? Dim(0) - stride : stride);
+  }
+  return places > elements;
 }
 
 // Not one run: other axes lie between, or other elements.
@@ -254,7 +258,7 @@ bool lie_apart(const Shape& shape, const std::optional<Layout>& layout, int axis
 // rows anyway, unless they are windows, which have elements in common.
 template <Combine combine>
 std::optional<array> few_elements(const OpCall& c, const FoldLowering::Input& input) {
-  constexpr int64_t kFew = 4, kFewInWindow = 16, kFewThere = 64;
+  constexpr int64_t kFew = 4, kFewInWindow = 16, kFewInOverlap = 64;
   const array& x = c.inputs[0];
   std::vector<int> axes;
   Dim count = 1;
@@ -264,11 +268,10 @@ std::optional<array> few_elements(const OpCall& c, const FoldLowering::Input& in
   for (size_t i = 1; i < axes.size(); ++i)
     are_apart = are_apart && lie_apart(x.shape(), input.layout, axes[i - 1], axes[i]);
   const bool is_window = are_apart && axes.back() == x.ndim() - 1;
-  const bool overlap =
-      axes.size() == 1 && input.layout && overlaps(x.shape(), *input.layout, axes[0]);
-  const Dim few = input.is_there ? kFewThere : kFewInWindow;
-  const bool is_few =
-      count <= (are_apart || overlap ? few : Dim(kFew)) && (are_apart || axes.size() == 1);
+  bool overlap = input.layout && overlaps(x.shape(), *input.layout);
+  for (int axis : axes) overlap = overlap && input.layout->strides[static_cast<size_t>(axis)] != 0;
+  const int64_t few = overlap ? kFewInOverlap : are_apart ? kFewInWindow : kFew;
+  const bool is_few = count <= few && (are_apart || axes.size() == 1);
   const bool is_row = axes.size() == 1 && axes[0] == x.ndim() - 1;
   const bool in_memory = input.is_there && !(input.is_in_rows && is_row);
   if (count <= 1 || is_complex(x.dtype())) return std::nullopt;
