@@ -204,7 +204,7 @@ array merged_along(const array& a, std::span<const Dtype> casts, std::span<const
 // the others, where vectors reach over kept axes and the short one, then along that.
 template <Combine combine>
 std::optional<array> in_two_folds(const OpCall& c, const std::vector<int>& axes) {
-  constexpr int64_t kFewInRow = 16, kShortRow = 128, kManyOthers = 8, kManyLanes = 16;
+  constexpr int64_t kFewInRow = 16, kShortRow = 64, kManyOthers = 8, kManyLanes = 16;
   const array& x = c.inputs[0];
   size_t outer = axes.size() - 1;  // axes before the last run of folded ones
   Dim in_row = x.shape()[axes.back()], others = 1, kept = 1;

@@ -402,7 +402,9 @@ bool RegionCutter::is_recomputed(Id id, const std::vector<int>& candidates) {
 // A small value that no region takes: to make it again wherever it is wanted takes less than a launch of its own.
 bool RegionCutter::saves_launch(Id id, const std::vector<int>& candidates) {
   constexpr int64_t kLaunchCost = 1 << 20;  // instructions for one element each, by vectors
-  if (max_ops_ == 1 || node(id).lowering<MapLowering>() == nullptr || !memory_readers_[id].empty())
+  // One element is made with what else comes before its readers.
+  if (max_ops_ == 1 || shape(id).count() == 1 || node(id).lowering<MapLowering>() == nullptr ||
+      !memory_readers_[id].empty())
     return false;
   const auto in_memory = [&](Id source) { return is_in_memory(source, candidates[0]); };
   const std::optional<Recipe> recipe = find_recipe(r_.graph, id, in_memory);
