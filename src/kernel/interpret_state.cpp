@@ -446,7 +446,7 @@ void Evaluator::rows(const RowsMicro& m) {
   CERMET_INTERNAL_CHECK(rows >= 1 && rows <= m.pitch, "kernel '{}' moves {} rows of {}",
                         kernel_.name, rows, m.pitch);
   for (int64_t j = 0; j < round_up(columns, piece); ++j)
-    for (int64_t i = 0; i < (m.out ? rows : m.pitch); ++i) {
+    for (int64_t i = 0; i < (m.out ? rows : round_up(rows, kShortRows)); ++i) {
       const int64_t inside = j * m.pitch + i,
                     outside = at + std::min(i, rows - 1) * number(m.row) + j;
       if (m.out) {

@@ -70,13 +70,16 @@ struct TurnMicro {
 
 // Between short rows of an array, a parameter, and columns of a Local of its dtype, `pitch` apart, a multiple of
 // kShortRows; p = piece_of(dtype). For i < rows, where rows is 1 to pitch, j < columns:
-//   in    local[j·pitch + i] = array[at + i·row + j], and for i from rows to pitch what it is of the last row. The
-//         columns up to a multiple of p are left undefined. `left` elements from `at` on may be read.
+//   in    local[j·pitch + i] = array[at + i·row + j], and for i from rows up to a multiple of kShortRows what it is
+//         of the last row. The columns up to a multiple of p are left undefined. `left` elements from `at` on may be
+//         read.
 //   out   array[at + i·row + j] = local[j·pitch + i]. The columns up to a multiple of p are read.
 // Columns are kShortColumns at most.
 inline constexpr int64_t kShortRows = 64, kShortColumns = 64;
 // Of a row: beyond them, only what is dear in a vector of rows pays.
 inline constexpr int64_t kFewElements = 48;
+// Columns of which each is folded as if it were a row; so few are read where they lie.
+inline constexpr int64_t kNarrowColumns = 31, kFewApart = 3;
 inline int64_t piece_of(Dtype dtype) { return 16 / static_cast<int64_t>(size_of(dtype)); }
 struct RowsMicro {
   // Constants.

@@ -48,6 +48,9 @@
 // Short rows  are a lane loop over a constant number of rows, columns of which lie in thread Locals that a Micro
 //             fills and another one empties; serial loops in it, of at most as many steps as there are lanes in
 //             an order by lanes, hold the folds over a row: each step's number is its element's.
+// Narrow      columns are a serial loop over few columns that holds lane loops down a block of rows: a full form's
+//             for each of them. What is the same in all of a row lies in thread Locals, and so do the columns of
+//             what is loaded, which a Micro fills; of very few each is read a distance apart.
 #pragma once
 
 #include "kernel/passes.h"

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "kernel/micro.h"
 #include "kernel/tile.h"
+#include "kernel/tile_narrow.h"
 #include "kernel/tile_passes.h"
 #include "kernel/tile_scan.h"
 #include "kernel/tile_short.h"
@@ -43,6 +44,7 @@ class FormWriter {
         tasks_(source, plan, out_),
         scans_(source, plan, out_, tasks_, target.name != "cpu" || target.vector_bytes >= 64),
         updates_(source, plan, out_, tasks_, target.name == "cpu"),
+        target_(target),
         is_cpu_(target.name == "cpu") {}
 
   Kernel run() {
@@ -570,6 +572,8 @@ class FormWriter {
   }
 
   void write_full(const Group& group) {
+    if (group.rows != group.axes)
+      return NarrowColumnWriter(source_, out_, tasks_, group, target_).write("full" + suffix_);
     tasks_.begin(group, set_of(group.rows));
     const GridDim blocks{group.rows, group.block};
     const std::vector<ExprId> at = open_chunk("full", {blocks});
@@ -728,6 +732,7 @@ class FormWriter {
   TaskWriter tasks_;
   ScanWriter scans_;
   UpdateWriter updates_;
+  const TargetFacts& target_;
   const bool is_cpu_;
   std::string suffix_;
 };

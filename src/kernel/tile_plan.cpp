@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "kernel/micro.h"
 
 namespace cermet::ir {
 
@@ -177,6 +178,12 @@ class Planner {
     return loaded;
   }
 
+  // Of few columns beside each other, each is folded as if it were a row.
+  bool is_narrow(const Fold& fold, AxisId inner) const {
+    const int64_t most = source_.kernel().axes[inner].most;
+    return fold.axes.size() == 1 && fold.axes[0] != inner && most > 0 && most <= kNarrowColumns;
+  }
+
   // How a task would be tiled alone.
   GroupKind kind_of(const Task& task) {
     if (task.kind == TaskKind::update || (task.kind == TaskKind::store && is_scatter(task))) {
@@ -189,8 +196,9 @@ class Planner {
     const Fold& fold = std::get<Fold>(*task.line.stmt);
     const bool whole = task.range == set_of(fold.axes);
     if (fold.emit == Emit::each) return GroupKind::row;
-    if (fold.order == Order::lanes) return whole ? GroupKind::full : GroupKind::row;
     const AxisId inner = ordered(task, task.range).back();
+    if (fold.order == Order::lanes)
+      return whole || is_narrow(fold, inner) ? GroupKind::full : GroupKind::row;
     const bool row = !whole && (set_of(fold.axes) & axis_bit(inner)) != 0;
     return row ? GroupKind::row : GroupKind::column;
   }
@@ -221,6 +229,9 @@ class Planner {
           if (group.kind == GroupKind::row) return task.range == outer(group);
           return group.kind == GroupKind::map && task.range == range;
         }
+        if (group.kind == GroupKind::full && group.rows != group.axes &&
+            task.kind == TaskKind::store)
+          return source_.kernel().axes[group.axes.back()].most <= kFewApart && task.range == range;
         return task.range == range || (group.kind == GroupKind::row && task.range == outer(group));
       case GroupKind::row: return join_row(group, task);
       case GroupKind::full: return join_full(group, task);

@@ -15,7 +15,7 @@ enum class TaskKind : uint8_t { fold, merge, keep, store, update, check };
 enum class GroupKind : uint8_t {
   map,     // items: blocks of the range
   row,     // items: the range without the row axes; passes over these
-  full,    // items: blocks of the row axes; a partial state each
+  full,    // items: blocks of the row axes (and kept ones); a partial state each
   column,  // items: blocks of the column axes x tiles of the rest; a partial state each
   update,  // items: tiles of the axes that cannot collide; the others serially
 };

@@ -7,23 +7,6 @@
 
 namespace cermet::ir {
 
-// What is contiguous along the elements, and the same distance from row to row.
-std::optional<ShortRowWriter::Rows> ShortRowWriter::rows_of(BufferRef buffer, const Index& index) {
-  const std::optional<int32_t> stride = row_stride(source_, index, elements_, rows_);
-  if (buffer.local || !stride) return std::nullopt;
-  return Rows{buffer, index, *stride};
-}
-
-bool ShortRowWriter::add_load(ExprId id) {
-  const Expr& e = source_[id];
-  const AxisSet axes = source_.axes(id);
-  if ((axes & axis_bit(elements_)) == 0 || (axes & axis_bit(rows_)) == 0) return true;
-  const std::optional<Rows> rows = rows_of(e.buffer, e.index);
-  if (!rows || e.operands[0] != kNone) return false;
-  loaded_.push_back({id, *rows});
-  return true;
-}
-
 bool ShortRowWriter::add_task(const Task& task) {
   const Stmt& stmt = *task.line.stmt;
   if (const Fold* fold = std::get_if<Fold>(&stmt)) {
@@ -31,6 +14,7 @@ bool ShortRowWriter::add_task(const Task& task) {
     const bool is_short =
         fold->order == Order::serial || source_.kernel().axes[elements_].most <= lanes;
     if (fold->axes != std::vector<AxisId>{elements_} || !is_short) return false;
+    if (fold->emit == Emit::each && tasks_.is_exported(fold->value)) return false;
   } else if (const Store* store = std::get_if<Store>(&stmt)) {
     if (store->mask != kNone) return false;
     Stored stored{&task, std::nullopt};
@@ -44,8 +28,7 @@ bool ShortRowWriter::add_task(const Task& task) {
   }
   bool fits = true;
   source_.walk(roots_of(task), [&](ExprId id) {
-    const bool known = std::ranges::find(loaded_, id, &Loaded::load) != loaded_.end();
-    if (source_[id].kind == ExprKind::load && !known) fits = fits && add_load(id);
+    fits = fits && (source_[id].kind != ExprKind::load || add_load(id));
     return fits;
   });
   return fits;
@@ -59,7 +42,7 @@ bool ShortRowWriter::is_dear(const Task& task) const {
 
 bool ShortRowWriter::fits(const Group& group) {
   const bool is_map = group.kind == GroupKind::map;
-  if (plan_.groups.size() != 1 || group.axes.size() < 2) return false;
+  if (group.axes.size() < 2) return false;
   if (!is_map && (group.kind != GroupKind::row || !group.columns.empty() ||
                   group.rows != std::vector<AxisId>{group.axes.back()}))
     return false;
@@ -76,36 +59,6 @@ bool ShortRowWriter::fits(const Group& group) {
   return std::ranges::all_of(tasks, [&](const Task* t) { return add_task(*t); });
 }
 
-// Columns up to a whole piece of a row.
-LocalId ShortRowWriter::columns(Dtype dtype) {
-  const int64_t piece = piece_of(dtype);
-  return out_.to().local(dtype, {kShortRows * piece, {{elements_, piece}}}, LocalScope::thread);
-}
-
-void ShortRowWriter::move(const Rows& rows, bool out, ExprId columns) {
-  Builder& to = out_.to();
-  ExprId at = out_.integer(0);
-  const ExprId stride = to.stride_ref(rows.stride);
-  for (const IndexTerm& term : rows.index) {
-    const AxisSet axes = source_.axes(term.expr);
-    if ((axes & axis_bit(elements_)) != 0) continue;
-    const ExprId number = (axes & axis_bit(rows_)) != 0 ? first_ : out_.expr(term.expr);
-    at = to.add(at, term.stride == kUnit ? number : to.mul(number, to.stride_ref(term.stride)));
-  }
-  const ExprId others = to.sub(to.sub(to.extent(rows_), first_), out_.integer(1));
-  const RowsMicro micro{
-      .out = out,
-      .pitch = kShortRows,
-      .local = {true, rows.local},
-      .array = rows.buffer,
-      .rows = count_,
-      .columns = columns,
-      .at = out_.let(at),
-      .row = stride,
-      .left = out ? out_.integer(0) : out_.let(to.add(to.mul(others, stride), columns))};
-  out_.append(micro.micro());
-}
-
 void ShortRowWriter::write(const Group& group, const std::string& entry) {
   tasks_.begin(group, axis_bit(rows_));
   const std::vector<AxisId> outer(group.axes.begin(), group.axes.end() - 2);
@@ -115,15 +68,10 @@ void ShortRowWriter::write(const Group& group, const std::string& entry) {
   const std::vector<ExprId> at = out_.open_chunk(entry, dims);
   for (size_t i = 0; i < outer.size(); ++i) out_.bind(outer[i], at[i]);
   Builder& to = out_.to();
-  const auto [first, past] = out_.bounds(at.back(), kShortRows, to.extent(rows_));
-  first_ = first;
-  count_ = out_.let(to.sub(past, first));
+  begin_block(at.back(), kShortRows);
   const int64_t most = source_.kernel().axes[elements_].most;
   const ExprId columns = out_.let(to.min(to.extent(elements_), out_.integer(most)));
-  for (Loaded& loaded : loaded_) {
-    loaded.rows.local = this->columns(source_[loaded.load].dtype);
-    move(loaded.rows, false, columns);
-  }
+  load_columns(columns);
   for (Stored& stored : stored_) {
     const Dtype dtype =
         source_.kernel().params[std::get<Store>(*stored.task->line.stmt).buffer.id].dtype;
@@ -194,7 +142,21 @@ void ShortRowWriter::write_pass(const Tasks& tasks, int pass, ExprId columns) {
     if (kept_[i].made_in == pass)
       out_.append(Store{{true, kept_locals_[i]}, place_in(column), out_.expr(kept_[i].expr)});
   out_.close();
-  tasks_.finish(folds);
+  tasks_.finish(folds, false);
+  keep_exported(folds);
+}
+
+void ShortRowWriter::keep_exported(const std::vector<OpenFold>& folds) {
+  Builder& to = out_.to();
+  for (const OpenFold& fold : folds) {
+    const ValueId value = std::get<Fold>(*fold.task->line.stmt).value;
+    if (!tasks_.is_exported(value)) continue;
+    for (const ExprId part : tasks_.parts_of(value)) {
+      const LocalId local = to.local(source_[part].dtype, {kShortRows, {}}, LocalScope::thread);
+      exported_.push_back({value, part, local});
+      out_.append(Store{{true, local}, {{to.axis_ref(lane_), kUnit}}, out_.expr(part)});
+    }
+  }
 }
 
 // Elements, one for each row, from the Locals to where they belong.
@@ -203,7 +165,7 @@ void ShortRowWriter::write_singles() {
   Tasks tasks;
   for (const Stored& stored : stored_)
     if (!stored.rows) tasks.push_back(stored.task);
-  if (tasks.empty()) return;
+  if (tasks.empty() && exported_.empty()) return;
   const std::string name = source_.kernel().axes[rows_].name;
   const AxisId lane = out_.open_loop(ForKind::lane, out_.integer(0), count_, name);
   out_.bind(rows_, to.add(first_, to.axis_ref(lane)));
@@ -212,6 +174,10 @@ void ShortRowWriter::write_singles() {
       out_.define(std::get<Store>(*stored.task->line.stmt).value,
                   to.load({true, stored.local}, {{to.axis_ref(lane), kUnit}}));
   tasks_.run(tasks, lane);
+  for (const Exported& e : exported_)
+    out_.define(e.part, to.load({true, e.local}, {{to.axis_ref(lane), kUnit}}));
+  for (size_t i = 0; i < exported_.size(); ++i)
+    if (i == 0 || exported_[i].value != exported_[i - 1].value) tasks_.publish(exported_[i].value);
   out_.close();
 }
 

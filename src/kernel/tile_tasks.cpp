@@ -144,13 +144,13 @@ std::optional<OpenFold> TaskWriter::fold(const Task& task, AxisId variable) {
   return std::nullopt;
 }
 
-void TaskWriter::finish(const std::vector<OpenFold>& folds) {
+void TaskWriter::finish(const std::vector<OpenFold>& folds, bool publishes) {
   for (const OpenFold& open : folds) {
     const ValueId value = std::get<Fold>(*open.task->line.stmt).value;
     const ExprId ref = out_.to().ref(open.made);
     if (!plan_.is_split(*open.task)) {
       out_.define(source_.builder().ref(value), ref);
-      publish(value);
+      if (publishes) publish(value);
       continue;
     }
     const Partial& partial = *partials_[value];
@@ -244,7 +244,7 @@ void TaskWriter::init_in_memory(const Group& group) {
 // ---- Values for later entry points ----
 
 void TaskWriter::publish(ValueId value) {
-  if (!exported_.contains(value)) return;
+  if (!is_exported(value)) return;
   const std::vector<AxisId> axes = in_order(source_.axes_of_value(value));
   const Index place = source_.flat_index(axes);
   const Index made = out_.index(place);

@@ -33,7 +33,8 @@ class TaskWriter {
   Tasks tasks_of(const Group& group) const;
   // Runs tasks in the innermost loop, over `variable`; gives the folds that end with the loop.
   std::vector<OpenFold> run(const Tasks& tasks, AxisId variable);
-  void finish(const std::vector<OpenFold>& folds);  // after that loop
+  // After that loop. publishes: what later groups need is stored for them here.
+  void finish(const std::vector<OpenFold>& folds, bool publishes = true);
 
   // Makes room for the group's split folds; the item is at `index` along `blocks`.
   void open_partials(const Group& group, const GridDim& blocks, ExprId index);
@@ -46,7 +47,9 @@ class TaskWriter {
 
   // The value in the source: its ref, or a get for each state.
   std::vector<ExprId> parts_of(ValueId value);
-  // Stores it for later groups that need it; wherever a group makes it, in one place.
+  // Later groups need it.
+  bool is_exported(ValueId value) const { return exported_.contains(value); }
+  // Stores it for these; wherever a group makes it, in one place.
   void publish(ValueId value);
 
  private:

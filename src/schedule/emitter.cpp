@@ -399,9 +399,9 @@ Lane Emitter::compute_scan(Id id, const Member& member, ir::ExprId mask) {
 }
 
 ir::Order Emitter::order_of(const std::vector<AxisId>& bound, size_t i) const {
-  const bool is_inner =
-      i + 1 == bound.size() && (axes_.is_row(bound[i]) || axes_.is_innermost(bound[i]));
-  return is_inner ? ir::Order::lanes : ir::Order::serial;
+  const bool in_lanes =
+      axes_.is_row(bound[i]) || axes_.is_innermost(bound[i]) || axes_.is_narrow_column(bound[i]);
+  return i + 1 == bound.size() && in_lanes ? ir::Order::lanes : ir::Order::serial;
 }
 
 // Folds over the bound axes, innermost first: an outer one merges what the inner one gives.

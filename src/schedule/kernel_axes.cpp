@@ -13,6 +13,7 @@ namespace {
 // Of rows for which vectors of rows may be better; which are, `tile` knows. Of 8 bytes there are half as many
 // lanes of a fold.
 constexpr int64_t kFewWide = 32;
+constexpr int64_t kLongColumn = 1024;  // rows
 constexpr int64_t kShortElements[] = {ir::kFewElements, ir::kShortColumns};
 
 bool has(const std::vector<AxisId>& set, AxisId axis) {
@@ -42,10 +43,22 @@ KernelAxes::KernelAxes(const AxisTable& table, const Region& region, bool has_wi
   }
 }
 
-// Of many short rows, and of an axis that vectors run across; 0: of others.
+bool KernelAxes::is_narrow_column(AxisId axis) const {
+  if (region_.kernel >= 0 || region_.contract >= 0 || region_.update >= 0) return false;
+  if (!region_.scan_axes.empty() || walked_.size() < 2) return false;
+  const AxisId inner = walked_.back();
+  const bool is_beside = axis == walked_[walked_.size() - 2] && has(column_, axis);
+  if (!is_beside || has(column_, inner) || (!row_.empty() && row_ != std::vector{inner}))
+    return false;
+  return size(inner) <= ir::kNarrowColumns && size(axis) >= kLongColumn && is_many();
+}
+
+// Of many short rows, of narrow columns, and of an axis that vectors run across; 0: of others.
 int64_t KernelAxes::most_elements(AxisId axis, bool has_wide) const {
   if (has(across_, axis)) return size(axis) < kShort ? kShort : kMostColumns;
   if (walked_.size() < 2 || axis != walked_.back()) return 0;
+  if (is_narrow_column(walked_[walked_.size() - 2]))
+    return size(axis) <= ir::kFewApart ? ir::kFewApart : ir::kNarrowColumns;
   if (!is_row(axis) && !has(table_.normalize(region_.scan_axes), axis)) return 0;
   const Dim elements = size(axis), rows = size(walked_[walked_.size() - 2]);
   if (rows < kManyRows || !is_many()) return 0;

@@ -38,6 +38,8 @@ class KernelAxes {
   Dim size(AxisId axis) const;
   bool is_row(AxisId axis) const;
   bool is_innermost(AxisId axis) const { return axis == walked_.back(); }
+  // Folded, beside an innermost axis of so few elements that vectors run down the columns.
+  bool is_narrow_column(AxisId axis) const;
   // The one that short innermost axes are walked as, -1.
   ir::AxisId flat() const { return flat_.empty() ? -1 : in_kernel(flat_.back().axis); }
 

@@ -75,6 +75,7 @@ class Generator {
     std::vector<AxisId> axes;
   };
   static constexpr int32_t kNoStride = -2;
+  static constexpr int64_t kMost[] = {3, 31, 48, 64};
 
   void make_axes() {
     static const std::vector<int64_t> extents = {1,  2,  3,  5,  7,  8,   16,
@@ -87,7 +88,8 @@ class Generator {
       if (points * extent > options_.max_points) extent = 2;
       points *= std::max<int64_t>(extent, 1);
       const bool knows = i > 0 && i == rank - 1 && out_.seed % 2 == 0 && extent <= 64;
-      const int64_t most = !knows ? 0 : extent <= 48 ? 48 : 64;
+      const auto is_enough = [&](int64_t n) { return extent <= n; };
+      const int64_t most = !knows ? 0 : *std::ranges::find_if(kMost, is_enough);
       all_.push_back(b_.axis(fmt::format("axis {}", i), true, most));
       out_.extents.push_back(extent);
     }

@@ -250,7 +250,9 @@ class RowsCode {
   void emit_in() {
     Value* local = f_.argument(0);
     Value* last = b_.CreateSub(rows_, f_.word(1));
-    f_.loop(f_.word(pitch_), code_.lanes(), {}, [&](Value* i, const MicroValues&) -> MicroValues {
+    Value* up = b_.CreateAdd(rows_, f_.word(ir::kShortRows - 1));
+    Value* filled = b_.CreateAnd(up, f_.word(-ir::kShortRows));
+    f_.loop(filled, code_.lanes(), {}, [&](Value* i, const MicroValues&) -> MicroValues {
       Value* past = b_.CreateAdd(i, f_.word(code_.lanes()));
       Value* reach = b_.CreateAdd(b_.CreateMul(b_.CreateSub(past, f_.word(1)), row_), whole());
       Value* fits = b_.CreateAnd(b_.CreateICmpSLE(past, rows_),
@@ -319,11 +321,11 @@ class RowsCode {
     });
   }
 
-  // Meanwhile what lies where the rows are of the next call, if they follow each other.
+  // Meanwhile what lies kShortRows on, as of the next call, if the rows follow each other.
   void read_vectors(Value* i) {
     RowPointers of_row(b_, b_.CreateMul(row_, f_.word(size_)));
     Value* first = array_row(i);
-    Value* ahead = b_.CreateMul(row_, f_.word(pitch_));
+    Value* ahead = b_.CreateMul(row_, f_.word(ir::kShortRows));
     ahead = b_.CreateSelect(b_.CreateICmpEQ(row_, columns_), ahead, f_.word(0));
     Value* next_rows = f_.at(first, ahead);
     MicroValues carried = of_row.every(first, code_.lanes());
