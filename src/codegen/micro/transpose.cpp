@@ -273,17 +273,21 @@ class RowsCode {
     });
   }
 
+  // Pieces of many rows, before they are loaded as vectors: what was stored just now in other sizes has to reach the
+  // cache first.
   void emit_out() {
     Value* local = f_.argument(0);
-    const int64_t bytes = code_.lanes() * size_;
-    llvm::Value* made =
-        b_.CreateAlloca(b_.getInt8Ty(), f_.word(ir::kShortColumns * bytes + 16), "rows");
+    llvm::Value* made = b_.CreateAlloca(
+        b_.getInt8Ty(), f_.word(ir::kShortColumns * ir::kShortRows * size_ + 16), "rows");
     llvm::cast<llvm::AllocaInst>(made)->setAlignment(llvm::Align(64));
-    f_.loop(rows_, code_.lanes(), {}, [&](Value* i, const MicroValues&) -> MicroValues {
-      Value* past = b_.CreateAdd(i, f_.word(code_.lanes()));
+    f_.loop(rows_, ir::kShortRows, {}, [&](Value* i, const MicroValues&) -> MicroValues {
+      Value* past = b_.CreateAdd(i, f_.word(ir::kShortRows));
       Value* fits = b_.CreateAnd(b_.CreateICmpSLE(past, rows_), b_.CreateICmpEQ(row_, columns_));
       f_.when(fits, [&] {
-        write_pieces(made, i);
+        f_.loop(f_.word(ir::kShortRows), code_.lanes(), {}, [&](Value* k, const MicroValues&) {
+          write_pieces(f_.at(made, b_.CreateMul(k, columns_)), b_.CreateAdd(i, k));
+          return MicroValues();
+        });
         Value* goes_past = b_.CreateICmpNE(f_.argument(5), f_.word(0));
         f_.when(goes_past, [&] { copy(made, array_row(i), true); });
         f_.when(b_.CreateNot(goes_past), [&] { copy(made, array_row(i), false); });
@@ -369,12 +373,12 @@ class RowsCode {
     });
   }
 
-  // As many vectors as there are columns.
   void copy(Value* made, Value* to, bool past) {
-    each_column([&](Value* j) {
-      Value* at = b_.CreateMul(j, f_.word(code_.lanes()));
+    Value* all = b_.CreateMul(columns_, f_.word(ir::kShortRows));
+    f_.loop(all, code_.lanes(), {}, [&](Value* at, const MicroValues&) -> MicroValues {
       Value* vector = f_.load(f_.vector(code_.lanes()), f_.at(made, at));
       past ? f_.store_past(vector, f_.at(to, at)) : f_.store(vector, f_.at(to, at));
+      return {};
     });
   }
 
