@@ -42,7 +42,8 @@ class FormWriter {
         plan_(plan),
         out_(source),
         tasks_(source, plan, out_),
-        scans_(source, plan, out_, tasks_, target.name != "cpu" || target.vector_bytes >= 64),
+        scans_(source, plan, out_, tasks_, target.name != "cpu" || target.vector_bytes >= 64,
+               target.name == "cpu"),
         updates_(source, plan, out_, tasks_, target.name == "cpu"),
         target_(target),
         is_cpu_(target.name == "cpu") {}
@@ -466,11 +467,22 @@ class FormWriter {
     out_.close();
   }
 
+  // Long columns beside an axis that is known to be short.
+  bool is_narrow(const Group& group) const {
+    const int64_t most = source_.kernel().axes[group.axes.back()].most;
+    return group.rows.size() == 1 && group.axes[group.axes.size() - 2] == group.rows[0] &&
+           most > 0 && most <= kNarrowColumns;
+  }
+
   bool write_scans(const Group& group) {
     if (!only_scans(group)) return false;
     if (group.rows == group.axes) {
       tasks_.begin(group, set_of(group.rows));
       scans_.write_whole({.group = group, .tasks = tasks_.tasks_of(group)}, suffix_);
+      return true;
+    }
+    if (is_narrow(group)) {
+      scans_.write_narrow(group, tasks_.tasks_of(group), suffix_);
       return true;
     }
     const AxisId lane = lane_axis(source_, plan_, group, group.axes);

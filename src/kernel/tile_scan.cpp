@@ -88,11 +88,11 @@ void ScanWriter::find_elements(const ScanPass& pass, bool wide) {
       scan.inputs.push_back(out_.to().local(source_[id].dtype, {tile_, {}}, LocalScope::thread));
 }
 
-void ScanWriter::make_locals(int64_t states, int64_t carry) {
+void ScanWriter::make_locals(int64_t states, const Size& carry) {
   for (Scan& scan : scans_)
     for (const FoldState& state : scan.fold->states) {
       scan.states.push_back(out_.to().local(state.dtype, {states, {}}, LocalScope::thread));
-      scan.carry.push_back(out_.to().local(state.dtype, {carry, {}}, LocalScope::thread));
+      scan.carry.push_back(out_.to().local(state.dtype, carry, LocalScope::thread));
     }
 }
 
@@ -217,7 +217,8 @@ ValueId ScanWriter::step(const Scan& scan, const Index& place, AxisId k, Emit em
 }
 
 // The folds of the tile's blocks, a block in each lane. Of scans each state goes to the tile.
-void ScanWriter::step_blocks(const ScanPass& pass, const Tile& tile, Emit emit, bool in_place) {
+void ScanWriter::step_blocks(const ScanPass& pass, const Tile& tile, Emit emit, From source) {
+  const bool in_place = source == From::array;
   Builder& to = out_.to();
   const AxisId chain =
       out_.open_loop(ForKind::lane, out_.integer(0), out_.integer(tile.chains), "chain");
@@ -232,8 +233,9 @@ void ScanWriter::step_blocks(const ScanPass& pass, const Tile& tile, Emit emit, 
   const ExprId here = to.add(begin, at);
   out_.bind_again(pass.group.rows, in_place ? here : at);
   if (in_place) pass.at(here);
+  if (source == From::column) define_loaded({{tile_at_, kUnit}, {from, kUnit}, {at, kUnit}});
   std::vector<ValueId> made;
-  for (const Scan& scan : scans_) made.push_back(step(scan, place, k, emit, !in_place));
+  for (const Scan& scan : scans_) made.push_back(step(scan, place, k, emit, source == From::tile));
   out_.close();
   if (emit == Emit::last) keep_totals(tile, to.axis_ref(chain), made);
   out_.close();
@@ -243,7 +245,7 @@ void ScanWriter::keep_totals(const Tile& tile, ExprId chain, const std::vector<V
   Builder& to = out_.to();
   const ExprId exists =
       out_.let(to.compare(Code::lt, chain, out_.let(out_.ceil_div(tile.size, kScanBlock))));
-  const Index place = {{tile.block, kUnit}, {chain, kUnit}};
+  const Index place = of_block({{tile.block, kUnit}, {chain, kUnit}});
   for (size_t f = 0; f < scans_.size(); ++f) {
     const std::vector<LocalId>& blocks = scans_[f].blocks;
     for (size_t i = 0; i < blocks.size(); ++i)
@@ -257,17 +259,18 @@ void ScanWriter::run_blocks(const ScanPass& pass, const Tile& tile) {
   Builder& to = out_.to();
   const AxisId chain =
       out_.open_loop(ForKind::lane, out_.integer(0), out_.integer(tile.chains), "chain");
-  const Index block = {{tile.block, kUnit}, {to.axis_ref(chain), kUnit}};
+  const Index block = of_block({{tile.block, kUnit}, {to.axis_ref(chain), kUnit}});
   std::vector<std::vector<ExprId>> before;
   for (const Scan& scan : scans_) before.push_back(load_all(scan.blocks, block));
   const ExprId number = to.add(tile.block, to.axis_ref(chain));
   const ExprId first = out_.let(to.compare(Code::eq, number, out_.integer(0)));
-  const ExprId from = to.mul(to.axis_ref(chain), out_.integer(kScanBlock));
+  const ExprId from = out_.let(to.mul(to.axis_ref(chain), out_.integer(kScanBlock)));
   const ExprId begin = out_.let(to.add(tile.base, from));
   const AxisId k = out_.open_loop(ForKind::serial, out_.integer(0), out_.integer(kScanBlock), "k");
   const ExprId here = to.add(begin, to.axis_ref(k));
+  const Index in_column = {{tile_at_, kUnit}, {from, kUnit}, {to.axis_ref(k), kUnit}};
   out_.bind_again(pass.group.rows, here);
-  pass.at(here);
+  elements_ == kNone ? pass.at(here) : define_loaded(in_column);
   for (size_t f = 0; f < scans_.size(); ++f) {
     const ValueId made = step(scans_[f], {}, k, Emit::each, false);
     std::vector<ExprId> states;
@@ -277,6 +280,7 @@ void ScanWriter::run_blocks(const ScanPass& pass, const Tile& tile) {
     define_values(*scans_[f].fold, states);
   }
   tasks_.run(others_, k);
+  store_moved(in_column);
   pass.done(here);
   out_.close();
   out_.close();
@@ -285,21 +289,22 @@ void ScanWriter::run_blocks(const ScanPass& pass, const Tile& tile) {
 // Where elements may be read in place, they are in whole tiles: the lanes read up to the tile's end.
 void ScanWriter::step_tile(const ScanPass& pass, const Tile& tile, Emit emit) {
   Builder& to = out_.to();
+  if (lies_in_columns(pass)) return step_blocks(pass, tile, emit, From::column);
   if (!lies_along(pass)) {
     fill(pass, tile);
-    return step_blocks(pass, tile, emit, false);
+    return step_blocks(pass, tile, emit, From::tile);
   }
-  if (tile.is_whole) return step_blocks(pass, tile, emit, true);
+  if (tile.is_whole) return step_blocks(pass, tile, emit, From::array);
   const auto open_if = [&](Code compares, const char* name) {
     const ExprId holds = to.compare(compares, tile.size, out_.integer(kScanTile));
     out_.open_loop(ForKind::serial, out_.integer(0), out_.let(to.cast(holds, Dtype::int64)), name);
   };
   open_if(Code::eq, "whole");
-  step_blocks(pass, tile, emit, true);
+  step_blocks(pass, tile, emit, From::array);
   out_.close();
   open_if(Code::ne, "partial");
   fill(pass, tile);
-  step_blocks(pass, tile, emit, false);
+  step_blocks(pass, tile, emit, From::tile);
   out_.close();
 }
 
@@ -315,7 +320,7 @@ void ScanWriter::step_block(const ScanPass& pass, const Tile& tile, Emit emit) {
   for (const Scan& scan : scans_) made.push_back(step(scan, place, k, emit));
   out_.close();
   if (emit == Emit::each) return;
-  const Index here = {{tile.block, kUnit}};
+  const Index here = of_block({{tile.block, kUnit}});
   for (size_t f = 0; f < scans_.size(); ++f) {
     const std::vector<LocalId>& blocks = scans_[f].blocks;
     for (size_t i = 0; i < blocks.size(); ++i)
@@ -336,8 +341,8 @@ void ScanWriter::finish_block(const ScanPass& pass, const Tile& tile, ExprId num
   const ExprId back = out_.let(to.sub(out_.integer(0), tile.base));
   std::vector<std::vector<ExprId>> carried;
   for (const Scan& scan : scans_)
-    carried.push_back(before == Before::made ? load_all(scan.blocks, {{block, kUnit}})
-                                             : load_all(scan.carry, {}));
+    carried.push_back(before == Before::made ? load_all(scan.blocks, of_block({{block, kUnit}}))
+                                             : load_all(scan.carry, of_end()));
   const auto merged_at = [&](size_t f, const Index& place) {
     std::vector<ExprId> values =
         merged(*scans_[f].fold, first, carried[f], load_all(scans_[f].states, place));
@@ -351,11 +356,13 @@ void ScanWriter::finish_block(const ScanPass& pass, const Tile& tile, ExprId num
   for (size_t f = 0; f < scans_.size(); ++f)
     define_values(*scans_[f].fold, merged_at(f, {{back, kUnit}, {at, kUnit}}));
   tasks_.run(others_, e);
+  store_moved({{array_at_, kUnit}, {at, kUnit}});
   pass.done(at);
   out_.close();
   if (before == Before::made) return;
   const Index last = {{out_.let(to.add(from, to.sub(size, out_.integer(1)))), kUnit}};
-  for (size_t f = 0; f < scans_.size(); ++f) store_all(scans_[f].carry, {}, merged_at(f, last));
+  for (size_t f = 0; f < scans_.size(); ++f)
+    store_all(scans_[f].carry, of_end(), merged_at(f, last));
 }
 
 void ScanWriter::finish(const ScanPass& pass, const Tile& tile, Before before) {
@@ -401,11 +408,15 @@ void ScanWriter::for_tiles(ExprId begin, ExprId size, int64_t longest, const For
 void ScanWriter::write_rows(const ScanPass& pass) {
   find_scans(pass);
   find_elements(pass, false);
-  make_locals(tile_, 1);
-  for (const Scan& scan : scans_) store_all(scan.carry, {}, inits(*scan.fold));
+  make_locals(tile_, elements_ == kNone ? Size() : size_over({elements_}));
+  if (elements_ != kNone) open_column(kNone);
+  for (const Scan& scan : scans_) store_all(scan.carry, of_end(), inits(*scan.fold));
+  if (elements_ != kNone) close_column();
   for_tiles(out_.integer(0), out_.extent_of(pass.group.rows), tile_, [&](const Tile& tile) {
-    tile.chains == 1 ? step_block(pass, tile, Emit::each) : step_tile(pass, tile, Emit::each);
-    finish(pass, tile, Before::carried);
+    for_columns(tile, true, [&] {
+      tile.chains == 1 ? step_block(pass, tile, Emit::each) : step_tile(pass, tile, Emit::each);
+      finish(pass, tile, Before::carried);
+    });
   });
 }
 
@@ -421,18 +432,19 @@ void ScanWriter::write_carries(const ScanPass& pass, const std::string& suffix) 
   const AxisId item = out_.open_loop(ForKind::serial, begin, past, "item");
   const ExprId from = out_.let(to.mul(to.axis_ref(item), many));
   const ExprId starts = out_.let(to.compare(Code::eq, to.axis_ref(item), out_.integer(0)));
+  if (elements_ != kNone) open_column(number);
   std::vector<std::vector<ExprId>> before;
   for (const Scan& scan : scans_) {
     before.push_back(inits(*scan.fold));
     for (size_t i = 0; i < scan.ends.size(); ++i)
       before.back()[i] =
-          out_.let(to.select(starts, before.back()[i], to.load({true, scan.ends[i]}, {})));
+          out_.let(to.select(starts, before.back()[i], to.load({true, scan.ends[i]}, of_end())));
   }
   const ExprId count = out_.let(to.min(to.sub(number, from), many));
   const AxisId b = out_.open_loop(ForKind::serial, out_.integer(0), count, "block");
   const ExprId block = out_.let(to.add(from, to.axis_ref(b)));
   const ExprId first = to.compare(Code::eq, block, out_.integer(0));
-  const Index here = {{block, kUnit}};
+  const Index here = of_block({{block, kUnit}});
   for (size_t f = 0; f < scans_.size(); ++f) {
     const Scan& scan = scans_[f];
     const std::vector<FoldState>& states = scan.fold->states;
@@ -455,10 +467,11 @@ void ScanWriter::write_carries(const ScanPass& pass, const std::string& suffix) 
     out_.append(Fold{made, {b}, Emit::each, Order::serial, std::move(steps)});
     for (size_t i = 0; i < n; ++i) {
       out_.append(Store{{true, scan.blocks[i]}, here, part(made, n + i, 2 * n)});
-      out_.append(Store{{true, scan.ends[i]}, {}, part(made, i, 2 * n)});
+      out_.append(Store{{true, scan.ends[i]}, of_end(), part(made, i, 2 * n)});
     }
   }
   out_.close();
+  if (elements_ != kNone) close_column();
   out_.close();
   out_.close();
 }
@@ -469,15 +482,16 @@ void ScanWriter::write_whole(const ScanPass& pass, const std::string& suffix) {
   Builder& to = out_.to();
   const std::vector<AxisId>& rows = pass.group.rows;
   const GridDim items{rows, kScanItem};
-  Size blocks;
+  const Size ends = elements_ == kNone ? Size() : size_over({elements_});
+  Size blocks = ends;
   for (const AxisId axis : rows)
     blocks.terms.push_back({axis, axis == rows.back() ? kScanBlock : 1});
   for (Scan& scan : scans_)
     for (const FoldState& state : scan.fold->states) {
       scan.blocks.push_back(to.local(state.dtype, blocks, LocalScope::kernel));
-      scan.ends.push_back(to.local(state.dtype, {1, {}}, LocalScope::kernel));
+      scan.ends.push_back(to.local(state.dtype, ends, LocalScope::kernel));
     }
-  make_locals(tile_, 1);
+  make_locals(tile_, {});
   const auto open_item = [&](const char* name) {
     const ExprId index = out_.open_chunk(name + suffix, {items})[0];
     const auto [begin, end] = out_.bounds(index, kScanItem, out_.extent_of(rows));
@@ -487,25 +501,30 @@ void ScanWriter::write_whole(const ScanPass& pass, const std::string& suffix) {
 
   const auto [from, many] = open_item("totals");
   for_tiles(from, many, kScanTile, [&](const Tile& tile) {
-    tile.chains == 1 ? step_block(pass, tile, Emit::last) : step_tile(pass, tile, Emit::last);
+    for_columns(tile, false, [&] {
+      tile.chains == 1 ? step_block(pass, tile, Emit::last) : step_tile(pass, tile, Emit::last);
+    });
   });
   out_.close();
 
   write_carries(pass, suffix);
 
   const auto [begin, length] = open_item("scan");
-  const bool at_once = others_lie_along(pass);
+  const bool at_once =
+      elements_ == kNone ? others_lie_along(pass) : lies_in_columns(pass) && others_.empty();
   for_tiles(begin, length, tile_, [&](const Tile& tile) {
-    if (tile.is_whole && at_once) return run_blocks(pass, tile);
-    tile.chains == 1 ? step_block(pass, tile, Emit::each) : step_tile(pass, tile, Emit::each);
-    finish(pass, tile, Before::made);
+    for_columns(tile, true, [&] {
+      if (tile.is_whole && at_once) return run_blocks(pass, tile);
+      tile.chains == 1 ? step_block(pass, tile, Emit::each) : step_tile(pass, tile, Emit::each);
+      finish(pass, tile, Before::made);
+    });
   });
   out_.close();
 }
 
 void ScanWriter::write_columns(const ScanPass& pass, AxisId lane, ExprId begin, ExprId end) {
   find_scans(pass);
-  make_locals(kScanColumns, kScanColumns);
+  make_locals(kScanColumns, {kScanColumns, {}});
   Builder& to = out_.to();
   const ExprId back = out_.let(to.sub(out_.integer(0), begin));
   const auto open_lanes = [&] {
@@ -549,6 +568,122 @@ void ScanWriter::write_columns(const ScanPass& pass, AxisId lane, ExprId begin, 
               merged(*scan.fold, first, load_all(scan.carry, after), load_all(scan.states, after)));
   out_.close();
   out_.close();
+}
+
+// --- Columns of narrow arrays.
+
+Index ScanWriter::of_block(Index place) const {
+  if (blocks_at_ != kNone) place.push_back({blocks_at_, kUnit});
+  return place;
+}
+
+Index ScanWriter::of_end() const { return column_ == kNone ? Index() : Index{{column_, kUnit}}; }
+
+// What lies in rows, or is stored so; all else is reached where it is.
+void ScanWriter::find_moved(const ScanPass& pass) {
+  const bool is_apart = source_.kernel().axes[elements_].most <= kFewApart;
+  const auto is = [&](BufferRef buffer, Access access) {
+    return !buffer.local && source_.kernel().params[buffer.id].access == access;
+  };
+  for (const Task* task : pass.tasks) {
+    source_.walk(roots_of(*task), [&](ExprId id) {
+      const Expr& e = source_[id];
+      if (e.kind == ExprKind::load && !is_apart && is(e.buffer, Access::in)) add_load(id);
+      return true;
+    });
+    const Store* store = std::get_if<Store>(task->line.stmt);
+    if (store == nullptr || store->mask != kNone || !is(store->buffer, Access::out)) continue;
+    if (const std::optional<Rows> rows = rows_of(store->buffer, store->index))
+      moved_.push_back({task, *rows});
+  }
+  for (Loaded& loaded : loaded_) loaded.rows.local = columns(source_[loaded.load].dtype);
+  for (Moved& moved : moved_)
+    moved.rows.local = columns(source_.kernel().params[moved.rows.buffer.id].dtype);
+}
+
+// blocks: of each column; kNone: none are kept.
+void ScanWriter::open_column(ExprId blocks) {
+  const std::string name = source_.kernel().axes[elements_].name;
+  const AxisId column =
+      out_.open_loop(ForKind::serial, out_.integer(0), out_.to().extent(elements_), name);
+  column_ = out_.to().axis_ref(column);
+  out_.bind(elements_, column_);
+  if (blocks != kNone) blocks_at_ = out_.let(out_.to().mul(column_, blocks));
+}
+
+void ScanWriter::close_column() {
+  column_ = blocks_at_ = tile_at_ = array_at_ = kNone;
+  out_.close();
+}
+
+void ScanWriter::for_columns(const Tile& tile, bool stores, const ForColumn& f) {
+  if (elements_ == kNone) return f();
+  Builder& to = out_.to();
+  first_ = tile.base;
+  count_ = tile.size;
+  for (const Loaded& loaded : loaded_) move(loaded.rows, false, to.extent(elements_));
+  const bool has_blocks = !scans_[0].blocks.empty();
+  open_column(has_blocks ? out_.let(out_.ceil_div(to.extent(rows_), kScanBlock)) : kNone);
+  tile_at_ = out_.let(to.mul(column_, out_.integer(pitch_)));
+  array_at_ = out_.let(to.sub(tile_at_, tile.base));
+  f();
+  close_column();
+  if (!stores) return;
+  for (const Moved& moved : moved_) move(moved.rows, true, to.extent(elements_));
+}
+
+void ScanWriter::define_loaded(const Index& place) {
+  for (const Loaded& loaded : loaded_)
+    out_.define(loaded.load, out_.to().load({true, loaded.rows.local}, place));
+}
+
+void ScanWriter::store_moved(const Index& place) {
+  for (const Moved& moved : moved_)
+    out_.append(Store{
+        {true, moved.rows.local}, place, out_.expr(std::get<Store>(*moved.task->line.stmt).value)});
+}
+
+// Whether the elements are made of what the columns' Locals hold, and of nothing else along the row axis.
+bool ScanWriter::lies_in_columns(const ScanPass& pass) const {
+  if (elements_ == kNone) return false;
+  const AxisSet row = axis_bit(pass.group.rows[0]);
+  std::vector<ExprId> elements;
+  for (const Scan& scan : scans_)
+    elements.insert(elements.end(), scan.elements.begin(), scan.elements.end());
+  bool fits = true;
+  source_.walk(elements, [&](ExprId id) {
+    if (std::ranges::find(loaded_, id, &Loaded::load) != loaded_.end()) return false;
+    const ExprKind kind = source_[id].kind;
+    const bool is_leaf = kind == ExprKind::axis || kind == ExprKind::load;
+    fits = fits && !(is_leaf && (source_.axes(id) & row) != 0);
+    return true;
+  });
+  return fits;
+}
+
+void ScanWriter::write_narrow(const Group& group, const Tasks& tasks, const std::string& suffix) {
+  ScanPass pass{.group = group, .tasks = tasks};
+  elements_ = group.axes.back();
+  rows_ = group.rows[0];
+  if (moves_) find_moved(pass);
+  std::erase_if(pass.tasks, [&](const Task* task) {
+    return std::ranges::find(moved_, task, &Moved::task) != moved_.end();
+  });
+  pass.at = [&](ExprId at) { define_loaded({{array_at_, kUnit}, {at, kUnit}}); };
+  tasks_.begin(group, axis_bit(rows_));
+  if (group.axes.size() == 2) {
+    write_whole(pass, suffix);
+  } else {
+    std::vector<GridDim> dims;
+    for (size_t i = 0; i + 2 < group.axes.size(); ++i) dims.push_back({{group.axes[i]}, 1});
+    const std::vector<ExprId> at = out_.open_chunk("scan" + suffix, dims);
+    for (size_t i = 0; i < dims.size(); ++i) out_.bind(dims[i].axes, at[i]);
+    write_rows(pass);
+    out_.close();
+  }
+  elements_ = rows_ = kNone;
+  loaded_.clear();
+  moved_.clear();
 }
 
 }  // namespace cermet::ir

@@ -9,11 +9,14 @@
 //          merged in order in a second, and a third scans again from there; in rounds (carries.h). In wide tiles,
 //          what is only stored along the row is stored where it is stepped.
 // columns  lanes run across another axis, which is contiguous; states stay in thread Locals.
+// narrow   that other axis is known to be short: one of its columns after the other, as `whole`, or as `rows` where
+//          there are more axes around.
 #pragma once
 
 #include <functional>
 #include <string>
 
+#include "kernel/tile_row_blocks.h"
 #include "kernel/tile_tasks.h"
 
 namespace cermet::ir {
@@ -39,11 +42,16 @@ struct ScanPass {
   std::function<void(ExprId)> done = [](ExprId) {};
 };
 
-class ScanWriter {
+class ScanWriter : RowBlocks {
  public:
-  // is_wide: tiles of `whole` may be wide.
-  ScanWriter(Source& source, const Plan& plan, Emitter& out, TaskWriter& tasks, bool is_wide)
-      : source_(source), plan_(plan), out_(out), tasks_(tasks), is_wide_(is_wide) {}
+  // is_wide: tiles of `whole` may be wide. moves: a Micro may move rows of narrow arrays.
+  ScanWriter(Source& source, const Plan& plan, Emitter& out, TaskWriter& tasks, bool is_wide,
+             bool moves)
+      : RowBlocks(source, out, kScanWideTile + kShortRows),
+        plan_(plan),
+        tasks_(tasks),
+        is_wide_(is_wide),
+        moves_(moves) {}
 
   // Whether the folds among the tasks are scans, none of which steps over another's values.
   bool fits(const Tasks& tasks) const;
@@ -51,6 +59,8 @@ class ScanWriter {
   void write_whole(const ScanPass& pass, const std::string& suffix);
   // Within an item, which has bound all axes but the scanned ones and `lane`.
   void write_columns(const ScanPass& pass, AxisId lane, ExprId begin, ExprId end);
+  // Scans down the columns of an array of few.
+  void write_narrow(const Group& group, const Tasks& tasks, const std::string& suffix);
 
  private:
   struct Scan {
@@ -67,7 +77,7 @@ class ScanWriter {
 
   void find_scans(const ScanPass& pass);
   void find_elements(const ScanPass& pass, bool wide);
-  void make_locals(int64_t states, int64_t carry);
+  void make_locals(int64_t states, const Size& carry);
   std::vector<ExprId> load_all(const std::vector<LocalId>& from, const Index& place);
   void store_all(const std::vector<LocalId>& to, const Index& place,
                  const std::vector<ExprId>& values);
@@ -94,13 +104,30 @@ class ScanWriter {
   void fill(const ScanPass& pass, const Tile& tile);
   // place: where the states of a scan go; nowhere without one.
   ValueId step(const Scan& scan, const Index& place, AxisId k, Emit emit, bool filled = true);
-  void step_blocks(const ScanPass& pass, const Tile& tile, Emit emit, bool in_place);
+  // Where steps find their elements: in the tile's Locals, in arrays, or in the columns' Locals.
+  enum class From : uint8_t { tile, array, column };
+  void step_blocks(const ScanPass& pass, const Tile& tile, Emit emit, From from);
   void step_tile(const ScanPass& pass, const Tile& tile, Emit emit);
   void run_blocks(const ScanPass& pass, const Tile& tile);
   void step_block(const ScanPass& pass, const Tile& tile, Emit emit);
   void keep_totals(const Tile& tile, ExprId chain, const std::vector<ValueId>& made);
   void finish(const ScanPass& pass, const Tile& tile, Before before);
   void finish_block(const ScanPass& pass, const Tile& tile, ExprId number, Before before);
+  // Of narrow arrays: their columns, each with what is kept for it.
+  struct Moved {
+    const Task* task;
+    Rows rows;
+  };
+  void find_moved(const ScanPass& pass);
+  void open_column(ExprId count);
+  void close_column();
+  using ForColumn = std::function<void()>;
+  void for_columns(const Tile& tile, bool stores, const ForColumn& f);
+  bool lies_in_columns(const ScanPass& pass) const;
+  void define_loaded(const Index& place);
+  void store_moved(const Index& place);
+  Index of_block(Index place) const;  // in `blocks`
+  Index of_end() const;               // in `carry` and `ends`
   using ForTile = std::function<void(const Tile&)>;
   void for_tiles(ExprId begin, ExprId size, int64_t longest, const ForTile& f);
 
@@ -109,14 +136,16 @@ class ScanWriter {
     return count == 1 ? ref : out_.to().get(static_cast<int>(i), ref);
   }
 
-  Source& source_;
   const Plan& plan_;
-  Emitter& out_;
   TaskWriter& tasks_;
-  const bool is_wide_;
+  const bool is_wide_, moves_;
   std::vector<Scan> scans_;
   int64_t tile_ = kScanTile;  // the longest one's elements
   Tasks others_;
+  // Of narrow arrays: which column it is, where its blocks begin, and where the Locals have it: of the tile's
+  // elements, and of the array's.
+  ExprId column_ = kNone, blocks_at_ = kNone, tile_at_ = kNone, array_at_ = kNone;
+  std::vector<Moved> moved_;
 };
 
 }  // namespace cermet::ir

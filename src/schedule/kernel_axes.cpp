@@ -43,24 +43,35 @@ KernelAxes::KernelAxes(const AxisTable& table, const Region& region, bool has_wi
   }
 }
 
-bool KernelAxes::is_narrow_column(AxisId axis) const {
+// Long, beside an innermost axis of few elements, which is none of the same kind.
+bool KernelAxes::is_beside_few(AxisId axis, const std::vector<AxisId>& kind) const {
   if (region_.kernel >= 0 || region_.contract >= 0 || region_.update >= 0) return false;
-  if (!region_.scan_axes.empty() || walked_.size() < 2) return false;
+  if (walked_.size() < 2 || axis != walked_[walked_.size() - 2]) return false;
   const AxisId inner = walked_.back();
-  const bool is_beside = axis == walked_[walked_.size() - 2] && has(column_, axis);
-  if (!is_beside || has(column_, inner) || (!row_.empty() && row_ != std::vector{inner}))
-    return false;
-  return size(inner) <= ir::kNarrowColumns && size(axis) >= kLongColumn && is_many();
+  return has(kind, axis) && !has(kind, inner) && size(inner) <= ir::kNarrowColumns &&
+         size(axis) >= kLongColumn && is_many();
+}
+
+bool KernelAxes::is_narrow_column(AxisId axis) const {
+  if (!region_.scan_axes.empty() || !is_beside_few(axis, column_)) return false;
+  return row_.empty() || row_ == std::vector{walked_.back()};
+}
+
+bool KernelAxes::is_narrow_scan(AxisId axis) const {
+  if (walked_.size() < 2) return false;
+  return row_.empty() && column_.empty() && size(walked_.back()) < kShort &&
+         is_beside_few(axis, table_.normalize(region_.scan_axes));
 }
 
 // Of many short rows, of narrow columns, and of an axis that vectors run across; 0: of others.
 int64_t KernelAxes::most_elements(AxisId axis, bool has_wide) const {
   if (has(across_, axis)) return size(axis) < kShort ? kShort : kMostColumns;
   if (walked_.size() < 2 || axis != walked_.back()) return 0;
-  if (is_narrow_column(walked_[walked_.size() - 2]))
+  const AxisId beside = walked_[walked_.size() - 2];
+  if (is_narrow_column(beside) || is_narrow_scan(beside))
     return size(axis) <= ir::kFewApart ? ir::kFewApart : ir::kNarrowColumns;
   if (!is_row(axis) && !has(table_.normalize(region_.scan_axes), axis)) return 0;
-  const Dim elements = size(axis), rows = size(walked_[walked_.size() - 2]);
+  const Dim elements = size(axis), rows = size(beside);
   if (rows < kManyRows || !is_many()) return 0;
   if (has_wide && elements <= kFewWide) return kFewWide;
   for (int64_t most : kShortElements)

@@ -70,6 +70,8 @@ class KernelAxes {
   using Into = std::map<AxisId, AxisId>;
   int64_t most_elements(AxisId axis, bool has_wide) const;
   bool is_many() const;
+  bool is_beside_few(AxisId axis, const std::vector<AxisId>& kind) const;
+  bool is_narrow_scan(AxisId axis) const;
   bool is_short(const Dim& size) const;
   void find_across(Collapse& found) const;
   ir::ExprId place_in_flat(size_t first, size_t last);

@@ -122,6 +122,46 @@ TEST(NarrowColumns, OneFoldAfterAnother) {
                  sum_of("v0", "mul(" + off + ", " + off + ")") + kMade});
 }
 
+std::string scan_of(const std::string& name, const std::string& what) {
+  return fmt::format(
+      "fold {0} over (a0) each serial {{ float32 init float32(-0) step add(state(0, float32), {1}) "
+      "merge add(state(0, float32), other(0, float32)) }}",
+      name, what);
+}
+
+TEST(NarrowColumns, Scans) {
+  const std::string load = "load(p0[a0*s0 + a1])", stage = "value v0 float32 for stage (a0, a1) { ";
+  const std::string store = " store p3[a0*s1 + a1] = mul(v0, load(p1[a1])) }";
+  for (const std::string& of : {std::string(load), "mul(" + load + ", load(p1[a0]))",
+                                "mul(cast.float32(a0), " + load + ")", std::string("load(p1[a0])")})
+    for (int64_t most : {3, 31}) check({.body = stage + scan_of("v0", of) + store, .most = most});
+}
+
+// With more axes around, of which each is scanned as a whole; and where only some of what is stored lies in rows.
+TEST(NarrowColumns, ScansOfSeveralArrays) {
+  const ir::Kernel kernel = ir::parse(
+      "kernel { param p0 float32 in param p1 float32 out param p2 float32 out axis a0 axis a1 "
+      "axis a2 most 31 strides 4 value v0 float32 for stage (a0, a1, a2) { " +
+      [&] {
+        std::string scan = scan_of("v0", "load(p0[a0*s0 + a1*s1 + a2])");
+        return scan.replace(scan.find("(a0)"), 4, "(a1)");
+      }() +
+      " store p1[a0*s0 + a1*s1 + a2] = v0 store p2[a0*s0 + a2*s2 + a1] = mul(v0, v0) } }");
+  ir::verify(kernel);
+  const ir::Kernel tiled = ir::tile(kernel, {.name = "cpu"});
+  ir::verify(tiled);
+  std::vector<KernelInput> inputs;
+  for (int64_t rows : {1, 255, 257, 2049, 4700})
+    for (int64_t n : {1, 3, 6, 15}) {
+      const int64_t all = 3 * rows * n;
+      inputs.push_back(random_input(kernel, {all, all, all}, {3, rows, n}, {rows * n, n, rows, 0},
+                                    static_cast<unsigned>(rows + n), true));
+    }
+  for (const KernelInput& input : inputs)
+    expect_same(tiled, run_interpreted(tiled, input), run_interpreted(kernel, input));
+  expect_as_interpreted(tiled, inputs);
+}
+
 // Short rows are folded by vectors of rows, and what they give is folded down the columns.
 TEST(NarrowColumns, OfShortRows) {
   const std::string load = "load(p0[a0*s0 + a1])";
