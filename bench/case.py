@@ -129,6 +129,7 @@ FAMILIES = (
     "reductions",
     "scans",
     "short_rows",
+    "narrow_columns",
     "array_programs",
     "gemm",
     "matvec",

@@ -57,6 +57,23 @@ def transposing_copy(lib):
     return lambda: f(x)
 
 
+def split_heads(lib):
+    """Features of each of 16 heads together, as attention wants them."""
+    x = lib.normal(4, 4096, 16, 64)
+    f = lib.call(lambda x: lib.contiguous(lib.transpose(x, (0, 2, 1, 3))))
+    return lambda: f(x)
+
+
+def space_to_depth(lib):
+    x = lib.normal(2, 64, 256, 512)
+    f = lib.call(
+        lambda x: lib.contiguous(
+            lib.transpose(x.reshape(2, 64, 128, 2, 256, 2), (0, 1, 3, 5, 2, 4))
+        )
+    )
+    return lambda: f(x)
+
+
 def concatenate(axis):
     def build(lib):
         parts = [lib.normal(*halved(axis), seed=i) for i in range(2)]
@@ -92,6 +109,8 @@ for name, shape, build, moved, peers in (
     ("gather of rows", (ROWS, TABLE, DIMS), gather(ROWS, TABLE, DIMS), 2 * MOVED_ROWS, ARRAY_PEERS),
     ("scatter-add, donated", (ROWS, TABLE, DIMS), scatter_add, 3 * MOVED_ROWS, ARRAY_PEERS),
     ("transposing copy", (SIDE, SIDE), transposing_copy, 2 * ONE, ARRAY_PEERS),
+    ("heads of attention", (4, 4096, 16, 64), split_heads, 2 * ONE, ARRAY_PEERS),
+    ("space to depth", (2, 64, 256, 512), space_to_depth, 2 * ONE, ARRAY_PEERS),
     ("concatenate, axis 0", (SIDE, SIDE), concatenate(0), 2 * ONE, ARRAY_PEERS),
     ("concatenate, axis 1", (SIDE, SIDE), concatenate(1), 2 * ONE, ARRAY_PEERS),
     ("pad", (SIDE, SIDE), pad, 2 * ONE, ARRAY_PEERS),

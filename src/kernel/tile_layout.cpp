@@ -32,17 +32,42 @@ const Index* written_index(const Stmt& stmt) {
   return nullptr;
 }
 
-AxisId unit_axis(Source& source, const Index& index) {
-  for (const IndexTerm& term : index) {
-    if (term.stride != kUnit) continue;
-    const Expr* e = &source[source.behind(term.expr)];
-    // Parts of elements, as of complex ones, lie side by side.
-    if (e->kind == ExprKind::op && e->code == Code::mul &&
-        source[e->operands[1]].kind == ExprKind::constant)
-      e = &source[source.behind(e->operands[0])];
-    if (e->kind == ExprKind::axis) return e->id;
+namespace {
+
+constexpr uint64_t kNear =
+    16;  // elements apart: parts of some, as of complex ones, that lie side by side
+
+// The axis that alone forms the term, and how many elements apart its places are; 0: unknown, or far.
+std::pair<AxisId, uint64_t> near_axis(const Source& source, const IndexTerm& term) {
+  if (term.stride != kUnit) return {kNone, 0};
+  const Expr* e = &source[source.behind(term.expr)];
+  uint64_t apart = 1;
+  if (e->kind == ExprKind::op && e->code == Code::mul &&
+      source[e->operands[1]].kind == ExprKind::constant) {
+    apart = source[e->operands[1]].bits;
+    e = &source[source.behind(e->operands[0])];
   }
-  return kNone;
+  if (e->kind != ExprKind::axis || apart > kNear) return {kNone, 0};
+  return {e->id, apart};
+}
+
+bool is_near(const Source& source, const Index& index, AxisId axis) {
+  return std::ranges::any_of(
+      index, [&](const IndexTerm& term) { return near_axis(source, term).first == axis; });
+}
+
+}  // namespace
+
+AxisId unit_axis(Source& source, const Index& index) {
+  AxisId nearest = kNone;
+  uint64_t least = kNear + 1;
+  for (const IndexTerm& term : index) {
+    const auto [axis, apart] = near_axis(source, term);
+    if (axis == kNone || apart >= least) continue;
+    nearest = axis;
+    least = apart;
+  }
+  return nearest;
 }
 
 AxisId lane_axis(Source& source, const Plan& plan, const Group& group,
@@ -78,7 +103,8 @@ Crossing crossing_of(Source& source, const Plan& plan, const Group& group, AxisI
   const AxisSet range = set_of(group.axes);
   for_each_load(source, plan, group, [&](ExprId id) {
     const AxisId unit = unit_axis(source, source[id].index);
-    if (unit == kNone || unit == lane || (range & axis_bit(unit)) == 0) return;
+    if (unit == kNone || is_near(source, source[id].index, lane)) return;
+    if ((range & axis_bit(unit)) == 0) return;
     if ((source.axes(source[id].index) & axis_bit(lane)) == 0) return;
     found[unit].push_back(id);
   });

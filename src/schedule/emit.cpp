@@ -98,7 +98,7 @@ EmittedKernel emit_region(Regions& regions, int region) {
       return *std::move(unrolled);
   }
   if (collapse.across.size() > 1) collapse = trial.find_collapse(false);
-  if (collapse.into.empty() && collapse.across.empty()) return plain;
+  if (collapse.into.empty() && collapse.across.empty() && collapse.order.empty()) return plain;
   return Emitter(regions, region, std::move(collapse)).emit();
 }
 

@@ -271,11 +271,10 @@ Lane Emitter::load(Id id, const Coords& at, ir::ExprId mask) {
   const Dim offset = location.layout.offset + constant_offset(at, location.layout.strides);
   const auto [param, apart] =
       place_of(location.root, bytes_in(offset, location.dtype), part, ir::Access::in);
-  const Strides& strides = location.layout.strides;
-  if (!is_complex(location.dtype))
-    return {load_part(param, index_of(location.root, at, strides, 1, apart), part, mask),
-            ir::kNone};
-  ir::Index re = index_of(location.root, at, strides, 2, apart);
+  const int64_t unit = is_complex(location.dtype) ? 2 : 1;
+  ir::Index re = index_of(location.root, at, location.layout.strides, unit, apart);
+  axes_.mark_load();
+  if (unit == 1) return {load_part(param, std::move(re), part, mask), ir::kNone};
   ir::Index im = re;
   im.push_back({builder_.integer(Dtype::int64, 1), ir::kUnit});
   return {load_part(param, std::move(re), part, mask), load_part(param, std::move(im), part, mask)};

@@ -13,7 +13,9 @@ namespace {
 // Of rows for which vectors of rows may be better; which are, `tile` knows. Of 8 bytes there are half as many
 // lanes of a fold.
 constexpr int64_t kFewWide = 32;
-constexpr int64_t kLongColumn = 1024;  // rows
+constexpr int64_t kLongColumn = 1024;     // rows
+constexpr int64_t kPastCaches = 1 << 20;  // elements
+constexpr int64_t kFewInRows = 256;  // of a block of rows, which takes less time than to begin it
 constexpr int64_t kShortElements[] = {ir::kFewElements, ir::kShortColumns};
 
 bool has(const std::vector<AxisId>& set, AxisId axis) {
@@ -36,6 +38,7 @@ KernelAxes::KernelAxes(const AxisTable& table, const Region& region, bool has_wi
       column_(table.normalize(region.column_axes)) {
   for (AxisId axis : axes_)
     if (!into_.contains(axis)) walked_.push_back(axis);
+  if (!collapse.order.empty()) walked_ = std::move(collapse.order);
   for (AxisId axis : walked_) {
     in_kernel_.push_back(
         builder_.axis(fmt::format("i{}", in_kernel_.size()), true, most_elements(axis, has_wide)));
@@ -201,7 +204,10 @@ void KernelAxes::find_across(Collapse& found) const {
       return walk.has(inner) && walk.step(inner) != 0 && walk.step(axis) == 1;
     });
   };
-  const bool crosses = goes_on(beside);
+  // Which elements that are read lie beside each other along, where those along the innermost one lie apart.
+  const auto crossed = std::find_if(left.rbegin() + 1, left.rend(), goes_on);
+  const bool crosses =
+      crossed != left.rend() && (*crossed == beside || size_with(into, *crossed) < kShort);
   // Out of longer rows: no vector runs on from one to the next.
   const bool is_cut = std::ranges::any_of(walks_, [&](const Walk& walk) {
     return walk.step(inner) == 1 && walk.step(beside) != 0 &&
@@ -218,8 +224,8 @@ void KernelAxes::find_across(Collapse& found) const {
     across.insert(across.begin(), left.back());
     places *= size_with(into, left.back());
   }
-  if (across.empty() && crosses && size_with(into, beside) < kShort) {
-    across = {beside};
+  if (across.empty() && crosses && size_with(into, *crossed) < kShort) {
+    across = {*crossed};
     left = {inner};
   }
   const bool has_rows = size_with(into, left.back()) >= kFewRows || is_written_out;
@@ -228,6 +234,48 @@ void KernelAxes::find_across(Collapse& found) const {
   if (!fits || !std::ranges::all_of(stores_, is_in_order)) return;
   found.across = std::move(across);
   found.is_shared = crosses || choices_ > 0;
+}
+
+// Rows that the walk goes on from, before it goes on from the first of them, if a kernel goes over the axes in
+// this order; the innermost one is along rows.
+Dim KernelAxes::rows_between(const Walk& walk, const std::vector<AxisId>& order,
+                             const Into& into) const {
+  const auto next = std::min_element(order.begin(), order.end() - 1, [&](AxisId a, AxisId b) {
+    return walk.step(a) < walk.step(b);
+  });
+  Dim rows = 1;
+  for (auto axis = next + 1; axis < order.end() - 1; ++axis) rows *= size_with(into, *axis);
+  return rows;
+}
+
+// Of a large element-wise kernel that moves rows: what is read in the order of memory arrives before it is wanted,
+// and what is written needs not, unless it goes to many places in turn.
+std::vector<AxisId> KernelAxes::order_of_loads(const Into& into) const {
+  std::vector<AxisId> axes;
+  Dim points = 1;
+  for (AxisId axis : axes_)
+    if (!into.contains(axis)) axes.push_back(axis), points *= size_with(into, axis);
+  if (!is_map() || axes.size() < 3 || points < kPastCaches) return {};
+  const AxisId inner = axes.back();
+  const auto is_row = [&](const Walk& walk) { return walk.step(inner) == 1; };
+  if (size_with(into, inner) < kShort || !std::ranges::all_of(stores_, is_row)) return {};
+  std::vector<AxisId> order;
+  Dim rows_read = 0;
+  for (const Walk& load : loads_) {
+    const auto moves = [&](AxisId axis) { return load.step(axis) > 0; };
+    if (!std::ranges::all_of(axes, moves) || !is_row(load)) continue;
+    std::vector<AxisId> own = axes;
+    std::stable_sort(own.begin(), own.end() - 1,
+                     [&](AxisId a, AxisId b) { return load.step(a) > load.step(b); });
+    if (!order.empty() && own != order) return {};
+    order = std::move(own);
+    rows_read = rows_between(load, axes, into);
+  }
+  if (order.empty() || order == axes) return {};
+  if (size_with(into, order[order.size() - 2]) * size_with(into, inner) < kFewInRows) return {};
+  const bool are_few = std::ranges::all_of(
+      stores_, [&](const Walk& store) { return rows_between(store, order, into) < rows_read; });
+  return are_few ? order : std::vector<AxisId>();
 }
 
 std::vector<FlatAxis> KernelAxes::flat_axes(const Into& into) const {
@@ -248,6 +296,7 @@ Collapse KernelAxes::find_collapse(bool may_cross) const {
   };
   for (size_t i = 0; i + 1 < axes_.size(); i++)
     if (is_outer(axes_[i])) found.into[axes_[i]] = axes_[i + 1];
+  if (found.across.empty() && found.flat.empty()) found.order = order_of_loads(found.into);
   return found;
 }
 

@@ -21,6 +21,8 @@ struct Collapse {
   // Short ones of an element-wise kernel that no vector runs along, outer to inner.
   std::vector<AxisId> across = {};
   bool is_shared = false;  // places along these have more in common than the rows that they are in
+  // In which the kernel goes over the axes, outer to inner; empty: as they are.
+  std::vector<AxisId> order = {};
 };
 
 class KernelAxes {
@@ -47,6 +49,8 @@ class KernelAxes {
   std::vector<std::pair<ir::ExprId, Dim>> terms(const Walk& walk);
   // The last walk was a store's.
   void mark_store() { stores_.push_back(walks_.back()); }
+  // It was a load's.
+  void mark_load() { loads_.push_back(walks_.back()); }
   // What the region updates, it updates at affine places.
   void mark_slice() { is_slice_ = true; }
   // The kernel's axes of a stage over these coordinates (normalised), outer to inner. Notes the stage.
@@ -74,6 +78,8 @@ class KernelAxes {
   bool is_narrow_scan(AxisId axis) const;
   bool is_short(const Dim& size) const;
   void find_across(Collapse& found) const;
+  Dim rows_between(const Walk& walk, const std::vector<AxisId>& order, const Into& into) const;
+  std::vector<AxisId> order_of_loads(const Into& into) const;
   ir::ExprId place_in_flat(size_t first, size_t last);
   bool continues(AxisId outer, AxisId inner) const;
   Into find_into() const;
@@ -92,7 +98,7 @@ class KernelAxes {
   std::vector<AxisId> walked_;                                  // of axes_
   std::vector<ir::AxisId> in_kernel_;                           // of each of these
   std::map<std::pair<size_t, size_t>, ir::AxisId> flat_sizes_;  // of runs of flat_
-  std::vector<Walk> walks_, stores_;
+  std::vector<Walk> walks_, stores_, loads_;
   size_t choices_ = 0;
   bool is_slice_ = false;
   std::vector<std::vector<AxisId>> stages_;  // axes used by each stage

@@ -70,6 +70,34 @@ TEST(CodegenLoops, TurnedTiles) {
     }
 }
 
+// Elements a few places apart are read where they lie, and what lies further apart is no row: nothing is turned.
+TEST(CodegenLoops, ElementsNearbyAreNotTurned) {
+  const Kernel kernel = ir::parse(R"(kernel {
+  param p0 float32 in
+  param p1 float32 out
+  axis a0
+  axis a1
+  axis a2
+  strides 2
+  for stage (a0, a1, a2) {
+    store p1[a0*s0 + mul(a1, 128) + a2] = load(p0[a0*s1 + mul(a1, 2) + mul(a2, 4)])
+  }
+})");
+  const Kernel tiled = ir::tile(kernel, {.name = "cpu"});
+  ir::verify(tiled);
+  EXPECT_NE(ir::print(tiled).find("entry \"map\""), std::string::npos);
+  std::vector<KernelInput> inputs;
+  for (const int64_t columns : {1, 17, 64, 100})
+    for (const int64_t rows : {1, 2, 70}) {
+      const int64_t from = 2 * rows + 4 * columns, to = 128 * rows;
+      inputs.push_back(
+          random_input(kernel, {3 * from, 3 * to}, {3, rows, columns}, {to, from}, 1, true));
+    }
+  for (const KernelInput& input : inputs)
+    expect_same(tiled, run_interpreted(tiled, input), run_interpreted(kernel, input));
+  expect_as_interpreted(tiled, inputs);
+}
+
 }  // namespace
 
 }  // namespace cermet
