@@ -372,8 +372,13 @@ LONG_WORK = {
         mx.eval(x, i)
         work = lambda: mx.eval(mx.put_along_axis(x, i, mx.array(1.0), 1))
         """,
-    "scan down two columns": """
-        x = mx.zeros((1 << 23, 2))
+    "scans down two columns": """
+        x = mx.zeros((1 << 26, 2))
+        mx.eval(x)
+        work = lambda: mx.eval(mx.logcumsumexp(mx.logcumsumexp(x, axis=0) - 1, axis=0))
+        """,
+    "scan down many columns": """
+        x = mx.zeros((1 << 23, 16))
         mx.eval(x)
         work = lambda: mx.eval(mx.logcumsumexp(x, axis=0))
         """,
