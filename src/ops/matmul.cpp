@@ -84,14 +84,19 @@ bool is_turned(const Node& node) {
          is_turned(*node.inputs[0]);
 }
 
-// So many terms of elements pay. Rows of up to four results, and columns of a turned b, are gathered, which costs
-// 2 to 4 times what panels do for more of them.
-int64_t most_terms(bool is_small, bool are_small, bool turned, const Dim& n, Dtype dtype) {
-  constexpr int64_t kFew = 4, kSome = 8, kGathered = 5, kGatheredHalves = 3, kTurned = 2;
+// So many terms of elements pay. Rows of up to four results, of those that do not fill a vector, and columns of a
+// turned b are gathered, which costs 2 to 4 times what panels do for more of them.
+int64_t most_terms(const Dim& m, const Dim& n, bool is_batch, bool turned, Dtype dtype) {
+  constexpr int64_t kFew = 4, kSome = 8, kRows = 12, kWhole = 16;
+  constexpr int64_t kGathered = 5, kGatheredHalves = 3, kTurned = 2;
+  const bool are_small = is_batch && m <= kSome && n <= kSome;
   if (turned) return n > kSome ? 0 : are_small ? kFew : kTurned;
-  if (!is_small) return kFew;
-  if (are_small || n > kFew) return kSome;
-  return is_half(dtype) ? kGatheredHalves : kGathered;
+  if (m > kSome && n > kSome) return kFew;
+  if (are_small && n <= kFew) return kSome;
+  if (n <= kFew) return is_half(dtype) ? kGatheredHalves : kGathered;
+  if (n >= kWhole) return kSome;
+  if (n > kSome) return kTurned;
+  return m <= kFew ? kGathered + 1 : m <= kRows ? kGathered : kSome;
 }
 
 // Matrices of a few terms are bound by what they store. Measured on Zen 4 and 5 beside the panel schemes, which
@@ -101,11 +106,10 @@ std::optional<array> sum_of_few_terms(const OpCall& call) {
   const array &a = call.inputs[0], &b = call.inputs[1];
   const int rank = a.ndim();
   const Dim &m = a.shape()[rank - 2], &k = a.shape()[rank - 1], &n = b.shape()[rank - 1];
-  const bool is_small = m <= kSome || n <= kSome, turned = is_turned(*b.node());
   const bool are_small = rank > 2 && m <= kSome && n <= kSome;
   const Dtype dtype = matmul_dtype(call), wide = wide_dtype(dtype);
-  const bool pays =
-      ((m > 1 && n > 1) || are_small) && k <= most_terms(is_small, are_small, turned, n, dtype);
+  const bool pays = ((m > 1 && n > 1) || are_small) &&
+                    k <= most_terms(m, n, rank > 2, is_turned(*b.node()), dtype);
   if (k == 0 || !pays || matmul_shape(call).count() < kLeastResults) return std::nullopt;
   const auto part = [wide](const array& x, int axis, int64_t at) {
     return astype(slice_at(x, axis, at), wide);
