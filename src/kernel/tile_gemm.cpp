@@ -79,10 +79,10 @@ bool is_whole(Scheme scheme) {
 }
 
 Blocking blocking_of(Scheme scheme, bool in_place, int parts, Dtype acc, Dtype packed,
-                     const TargetFacts& target) {
+                     const TargetFacts& target, int64_t most_columns) {
   const bool local = in_place || !is_whole(scheme);
   const int64_t size = static_cast<int64_t>(size_of(acc));
-  const Tiles tiles = tiles_of(acc, packed, target);
+  const Tiles tiles = tiles_of(acc, packed, target, most_columns);
   if (scheme == Scheme::amx_panel)
     return {tiles, kPanelRows, kPanelBlock, kPanelSum, 1, kTileBlock, kPanelPack};
   if (tiles.for_tile_instructions()) {
@@ -105,7 +105,7 @@ Blocking blocking_of(Scheme scheme, bool in_place, int parts, Dtype acc, Dtype p
 
 // What makes a block of C again that the parts cannot.
 Blocking blocking_again(const Blocking& parts, Dtype acc, const TargetFacts& target) {
-  Blocking again = blocking_of(Scheme::fma_local, false, 1, acc, acc, target);
+  Blocking again = blocking_of(Scheme::fma_local, false, 1, acc, acc, target, 0);
   again.rows = round_up(parts.rows, again.tile_rows);
   again.columns = again.packed_columns = parts.columns;
   return again;
@@ -181,7 +181,7 @@ class GemmWriter : ProductWriter {
         in_place_(reads_in_place(analysis, target) &&
                   OperandBlocks::can_be_in_place(source, analysis, analysis.packed)),
         size_(blocking_of(analysis.scheme, in_place_, analysis.operand_parts, acc(),
-                          analysis.packed, target)),
+                          analysis.packed, target, source.kernel().axes[analysis.roles.n].most)),
         blocks_(source, analysis, out, size_, in_place_, analysis.packed) {
     if (in_parts()) {
       const bool in_place = OperandBlocks::can_be_in_place(source, analysis, acc());

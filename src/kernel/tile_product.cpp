@@ -243,7 +243,7 @@ bool takes_tiles(Dtype acc, Dtype packed, const TargetFacts& target) {
   return packed == Dtype::int8 && target.amx_int8;
 }
 
-Tiles tiles_of(Dtype acc, Dtype packed, const TargetFacts& target) {
+Tiles tiles_of(Dtype acc, Dtype packed, const TargetFacts& target, int64_t columns) {
   constexpr int64_t kLine = 64;  // bytes of a cache line
   const int64_t size = static_cast<int64_t>(size_of(acc));
   const int64_t lanes = std::max<int64_t>(1, target.vector_bytes / size);
@@ -255,9 +255,16 @@ Tiles tiles_of(Dtype acc, Dtype packed, const TargetFacts& target) {
             .group = group_of(packed),
             .step = tile_depth_of(packed)};
   // Tiles of 6 x 4 vectors fill 32 registers, 6 x 2 fill 16; without a fused multiply-add the product
-  // needs one more.
-  return {.tile_rows = target.fma ? 6 : 4,
-          .tile_columns = (target.vector_bytes >= 64 ? 4 : 2) * lanes,
+  // needs one more. Of fewer columns 8 x 1 keep the units busy.
+  const int64_t most = target.vector_bytes >= 64 ? 4 : 2;
+  const bool is_one = columns > 0 && columns <= lanes, is_two = columns > 0 && columns <= 2 * lanes;
+  return {.tile_rows = !target.fma ? 4
+                       : is_one    ? 8
+                                   : 6,
+          .tile_columns = (is_one   ? 1
+                           : is_two ? 2
+                                    : most) *
+                          lanes,
           .lanes = lanes,
           .line = kLine / static_cast<int64_t>(size_of(packed)),
           .group = packed == acc ? 1 : group_of(packed)};

@@ -117,7 +117,8 @@ struct Tiles {
 };
 // Whether what is packed is multiplied by tile instructions.
 bool takes_tiles(Dtype acc, Dtype packed, const TargetFacts& target);
-Tiles tiles_of(Dtype acc, Dtype packed, const TargetFacts& target);
+// columns: so many at most; 0: unknown.
+Tiles tiles_of(Dtype acc, Dtype packed, const TargetFacts& target, int64_t columns = 0);
 
 struct GemmMicro;
 struct TileGemmMicro;

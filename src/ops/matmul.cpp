@@ -85,18 +85,16 @@ bool is_turned(const Node& node) {
 }
 
 // So many terms of elements pay. Rows of up to four results, of those that do not fill a vector, and columns of a
-// turned b are gathered, which costs 2 to 4 times what panels do for more of them.
+// turned b are gathered, which costs 2 to 4 times what products of more of them do.
 int64_t most_terms(const Dim& m, const Dim& n, bool is_batch, bool turned, Dtype dtype) {
-  constexpr int64_t kFew = 4, kSome = 8, kRows = 12, kWhole = 16;
+  constexpr int64_t kFew = 4, kSome = 8, kWhole = 16;
   constexpr int64_t kGathered = 5, kGatheredHalves = 3, kTurned = 2;
-  const bool are_small = is_batch && m <= kSome && n <= kSome;
-  if (turned) return n > kSome ? 0 : are_small ? kFew : kTurned;
-  if (m > kSome && n > kSome) return kFew;
-  if (are_small && n <= kFew) return kSome;
+  const bool are_small = is_batch && m <= kSome && n <= kSome, are_few = m <= kFew || n <= kFew;
+  if (turned) return n > kSome ? 0 : are_small && are_few ? kFew : kTurned;
+  if (are_small) return n <= kFew ? kSome : m <= kFew ? kGathered : kFew;
   if (n <= kFew) return is_half(dtype) ? kGatheredHalves : kGathered;
-  if (n >= kWhole) return kSome;
-  if (n > kSome) return kTurned;
-  return m <= kFew ? kGathered + 1 : m <= kRows ? kGathered : kSome;
+  if (n < kWhole) return kTurned;
+  return m <= kSome ? kSome : kFew;
 }
 
 // Matrices of a few terms are bound by what they store. Measured on Zen 4 and 5 beside the panel schemes, which

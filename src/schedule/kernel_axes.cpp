@@ -46,6 +46,16 @@ KernelAxes::KernelAxes(const AxisTable& table, const Region& region, bool has_wi
   }
 }
 
+// Of many, which are not joined into one: the templates of a product may then be narrower.
+bool KernelAxes::is_side_of_small_product(AxisId axis) const {
+  constexpr int64_t kManyProducts = 16;
+  if (region_.contract < 0 || region_.kernel >= 0 || walked_.size() < 4) return false;
+  Dim products = 1;
+  for (size_t i = 0; i + 3 < walked_.size(); i++) products *= size(walked_[i]);
+  const auto side = walked_.end() - 3;
+  return (axis == side[0] || axis == side[1]) && products >= kManyProducts;
+}
+
 // Long, beside an innermost axis of few elements, which is none of the same kind.
 bool KernelAxes::is_beside_few(AxisId axis, const std::vector<AxisId>& kind) const {
   if (region_.kernel >= 0 || region_.contract >= 0 || region_.update >= 0) return false;
@@ -69,6 +79,8 @@ bool KernelAxes::is_narrow_scan(AxisId axis) const {
 // Of many short rows, of narrow columns, and of an axis that vectors run across; 0: of others.
 int64_t KernelAxes::most_elements(AxisId axis, bool has_wide) const {
   if (has(across_, axis)) return size(axis) < kShort ? kShort : kMostColumns;
+  if (is_side_of_small_product(axis))
+    return size(axis) <= kShort ? kShort : size(axis) <= 2 * kShort ? 2 * kShort : 0;
   if (walked_.size() < 2 || axis != walked_.back()) return 0;
   const AxisId beside = walked_[walked_.size() - 2];
   if (is_narrow_column(beside) || is_narrow_scan(beside))

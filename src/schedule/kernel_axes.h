@@ -74,6 +74,7 @@ class KernelAxes {
   using Into = std::map<AxisId, AxisId>;
   int64_t most_elements(AxisId axis, bool has_wide) const;
   bool is_many() const;
+  bool is_side_of_small_product(AxisId axis) const;
   bool is_beside_few(AxisId axis, const std::vector<AxisId>& kind) const;
   bool is_narrow_scan(AxisId axis) const;
   bool is_short(const Dim& size) const;

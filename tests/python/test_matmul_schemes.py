@@ -2,6 +2,8 @@
 """Schemes of matmul, in processes that emulate tile instructions: which one the table chooses, and
 that each makes every product it is wanted for. All values are small integers: sums are exact."""
 
+import textwrap
+
 import cermet.core as mx
 import pytest
 from own_process import run
@@ -10,6 +12,8 @@ HEAD = """
 import re
 
 import numpy as np
+import textwrap
+
 import cermet.core as mx
 
 rng = np.random.default_rng(0)
@@ -184,3 +188,33 @@ def test_single_rows_beside_what_lies_along_k():
             ]
             made = tuple(c if c == "panel" else "fold" for c in chosen)
             assert made == schemes, (dtype, m, columns, k)
+
+
+@pytest.mark.parametrize("features", ["generic", "avx2", "avx512", "amx_emulated"])
+def test_many_small_products(features):
+    """Narrow templates, panels and sums of few terms, of batches; values in both layouts, with what
+    follows, and of operands that the batch shares."""
+    script = """
+    def check(got, right, *what):
+        assert np.array_equal(np.array(got.astype(mx.float32)), right.astype(np.float32)), what
+
+    sizes = (1, 3, 6, 8, 9, 12, 16, 17, 26, 31, 33)
+    for m in sizes:
+        for n in sizes:
+            for k in (1, 3, 8, 12, 24, 50):
+                x = rng.integers(-4, 5, (18, m, k))
+                y = rng.integers(-4, 5, (18, k, n))
+                dtype = (mx.float32, mx.float32, mx.bfloat16, mx.float64)[(m + n + k) % 4]
+                a = mx.array(x.astype(np.float32)).astype(dtype)
+                b = mx.array(y.astype(np.float32)).astype(dtype)
+                turned = mx.array(y.swapaxes(1, 2).astype(np.float32)).astype(dtype)
+                mx.eval(a, b, turned)
+                right = x @ y
+                check(a @ b, right, m, n, k, dtype)
+                check(a @ mx.swapaxes(turned, 1, 2), right, m, n, k, dtype)
+                check(mx.maximum(a @ b + a[0, 0, 0], 0), np.maximum(right + x[0, 0, 0], 0), m, n, k)
+                check(mx.swapaxes(a @ b, 1, 2) * 1, right.swapaxes(1, 2), m, n, k)
+                check(a @ b[0], x @ y[0], m, n, k)
+                check(a[0] @ b, x[0] @ y, m, n, k)
+    """
+    run(HEAD + textwrap.dedent(script), CERMET_CPU_FEATURES=features)
