@@ -3,7 +3,7 @@
 
 import math
 
-from case import Case, add
+from case import ARRAY_PEERS, Case, add
 from gates import Faster, RelativeAtMost, Share, ShareOrBestPeer
 
 
@@ -13,6 +13,17 @@ def product(n, transpose_a=False, transpose_b=False, dtype="f32"):
         f = lib.call(
             lambda a, b: lib.xp.matmul(a.T if transpose_a else a, b.T if transpose_b else b)
         )
+        return lambda: f(a, b)
+
+    return build
+
+
+def batch(count, m, k, n):
+    """Of small matrices, as of windows, groups and factors."""
+
+    def build(lib):
+        a, b = lib.normal(count, m, k, seed=1), lib.normal(count, k, n, seed=2)
+        f = lib.call(lib.xp.matmul)
         return lambda: f(a, b)
 
     return build
@@ -47,6 +58,24 @@ def gathered(tokens, experts, k, n):
 for n in (256, 512, 1024, 2048, 4096):
     gate = Share(0.75, "fma") if n == 256 else ShareOrBestPeer(0.85, "fma")
     add(Case("x@w", (n, n, n), product(n), gate, flops=2 * n**3))
+
+for count, m, k, n in (
+    (16384, 8, 8, 8),
+    (8192, 16, 16, 16),
+    (8192, 16, 64, 16),
+    (2048, 32, 32, 32),
+    (4096, 49, 32, 49),
+    (8192, 1, 64, 64),
+):
+    add(
+        Case(
+            "batch of products",
+            (count, m, k, n),
+            batch(count, m, k, n),
+            Faster(),
+            peers=ARRAY_PEERS,
+        )
+    )
 
 for name, a, b in (("x@w.T", False, True), ("x.T@w", True, False)):
     add(

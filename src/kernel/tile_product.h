@@ -115,9 +115,8 @@ struct Tiles {
 
   bool for_tile_instructions() const { return step > group; }
 };
-// Whether what is packed is multiplied by tile instructions.
+// Whether what is packed is multiplied by tile instructions. (columns: so many at most; 0: unknown.)
 bool takes_tiles(Dtype acc, Dtype packed, const TargetFacts& target);
-// columns: so many at most; 0: unknown.
 Tiles tiles_of(Dtype acc, Dtype packed, const TargetFacts& target, int64_t columns = 0);
 
 struct GemmMicro;
