@@ -13,8 +13,9 @@ NarrowColumnWriter::NarrowColumnWriter(Source& source, Emitter& out, TaskWriter&
       tasks_(tasks),
       is_cpu_(target.name == "cpu") {}
 
-// Loads that lie otherwise are made where they are wanted.
+// Loads that lie otherwise are made where they are wanted, and so are more than have room near the processor.
 void NarrowColumnWriter::find_loads() {
+  constexpr size_t kMostMoved = 8;
   for (const Task* task : tasks_.tasks_of(group_))
     source_.walk(roots_of(*task), [&](ExprId id) {
       const Expr& e = source_[id];
@@ -23,6 +24,7 @@ void NarrowColumnWriter::find_loads() {
         add_load(id);
       return true;
     });
+  if (loaded_.size() > kMostMoved) loaded_.clear();
 }
 
 // What costs more to make for each column than to load, or lies apart in memory.

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 
+#include "codegen/cuda_source.h"
 #include "kernel/compiled.h"
+#include "kernel/cuda_run.h"
 #include "kernel/random_input.h"
 #include "kernel/run.h"
 
@@ -174,6 +176,31 @@ TEST(NarrowColumns, OfShortRows) {
     EXPECT_TRUE(moves_rows(check({.body = share, .most = most})));
     EXPECT_TRUE(moves_rows(check({.body = all, .most = most})));
   }
+}
+
+// As CUDA text: no Micro moves rows there.
+TEST(NarrowColumns, Cuda) {
+  const std::string load = "load(p0[a0*s0 + a1])", stage = "value v0 float32 for stage (a0, a1) { ";
+  const std::string stored = " store p3[a0*s1 + a1] = mul(v0, load(p1[a1])) }";
+  const std::string rows = "value v0 float32 value v1 float32 for stage (a0, a1) { " +
+                           sum_of("v1", load, Dtype::float32, "a1") +
+                           sum_of("v0", "div(" + load + ", v1)") + kMade;
+  CudaBatch batch;
+  std::vector<std::vector<KernelInput>> inputs;
+  for (const std::string& body :
+       {stage + sum_of("v0", "mul(" + load + ", load(p1[a0]))") + kMade,
+        stage + sum_of("v0", load) + " store p3[a0*s1 + a1] = " + load + kMade,
+        stage + scan_of("v0", load) + stored, rows}) {
+    const ir::Kernel tiled = ir::lower(given({.body = body}), cuda_facts());
+    ASSERT_EQ(inputs.size(), batch.add(tiled));
+    inputs.emplace_back();
+    for (int64_t count : {0, 300, 4100})
+      for (int64_t n : {1, 3})
+        inputs.back().push_back(random_input(tiled, {count * n, std::max(n, count), n, count * n},
+                                             {count, n}, {n, n}, 1, true));
+  }
+  ASSERT_TRUE(batch.build());
+  for (size_t i = 0; i < inputs.size(); ++i) batch.expect_as_interpreted(i, inputs[i]);
 }
 
 }  // namespace
