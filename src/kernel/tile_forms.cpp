@@ -467,13 +467,6 @@ class FormWriter {
     out_.close();
   }
 
-  // Long columns beside an axis that is known to be short.
-  bool is_narrow(const Group& group) const {
-    const int64_t most = source_.kernel().axes[group.axes.back()].most;
-    return group.rows.size() == 1 && group.axes[group.axes.size() - 2] == group.rows[0] &&
-           most > 0 && most <= kNarrowColumns;
-  }
-
   bool write_scans(const Group& group) {
     if (!only_scans(group)) return false;
     if (group.rows == group.axes) {
@@ -481,7 +474,10 @@ class FormWriter {
       scans_.write_whole({.group = group, .tasks = tasks_.tasks_of(group)}, suffix_);
       return true;
     }
-    if (is_narrow(group)) {
+    const AxisId inner = group.axes.back();
+    const bool is_column =
+        group.rows.size() == 1 && group.axes[group.axes.size() - 2] == group.rows[0];
+    if (is_column && is_narrow(source_.kernel().axes[inner])) {
       scans_.write_narrow(group, tasks_.tasks_of(group), suffix_);
       return true;
     }

@@ -34,8 +34,8 @@ const Index* written_index(const Stmt& stmt) {
 
 namespace {
 
-constexpr uint64_t kNear =
-    16;  // elements apart: parts of some, as of complex ones, that lie side by side
+// Elements apart, of parts of some that lie side by side, as of complex ones.
+constexpr uint64_t kNear = 16;
 
 // The axis that alone forms the term, and how many elements apart its places are; 0: unknown, or far.
 std::pair<AxisId, uint64_t> near_axis(const Source& source, const IndexTerm& term) {

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "base/error.h"
-#include "kernel/micro.h"
 
 namespace cermet::ir {
 
@@ -178,12 +177,6 @@ class Planner {
     return loaded;
   }
 
-  // Of few columns beside each other, each is folded as if it were a row.
-  bool is_narrow(const Fold& fold, AxisId inner) const {
-    const int64_t most = source_.kernel().axes[inner].most;
-    return fold.axes.size() == 1 && fold.axes[0] != inner && most > 0 && most <= kNarrowColumns;
-  }
-
   // How a task would be tiled alone.
   GroupKind kind_of(const Task& task) {
     if (task.kind == TaskKind::update || (task.kind == TaskKind::store && is_scatter(task))) {
@@ -197,8 +190,10 @@ class Planner {
     const bool whole = task.range == set_of(fold.axes);
     if (fold.emit == Emit::each) return GroupKind::row;
     const AxisId inner = ordered(task, task.range).back();
+    const bool is_column = fold.axes.size() == 1 && fold.axes[0] != inner;
     if (fold.order == Order::lanes)
-      return whole || is_narrow(fold, inner) ? GroupKind::full : GroupKind::row;
+      return whole || (is_column && is_narrow(source_.kernel().axes[inner])) ? GroupKind::full
+                                                                             : GroupKind::row;
     const bool row = !whole && (set_of(fold.axes) & axis_bit(inner)) != 0;
     return row ? GroupKind::row : GroupKind::column;
   }

@@ -7,6 +7,7 @@
 
 #include <optional>
 
+#include "kernel/micro.h"
 #include "kernel/tile_source.h"
 
 namespace cermet::ir {
@@ -58,6 +59,9 @@ AxisSet apart_axes(Source& source, const Task& task);
 const Index* written_index(const Stmt& stmt);
 // The axis that alone forms a unit term; kNone if none does.
 AxisId unit_axis(Source& source, const Index& index);
+
+// Of so few elements, known to be few, that columns beside each other are taken one by one.
+inline bool is_narrow(const Axis& axis) { return axis.most > 0 && axis.most <= kNarrowColumns; }
 
 // Elements of a block in `lanes` order.
 int64_t lane_block(const Fold& fold);
