@@ -27,8 +27,8 @@ constexpr int64_t kColumns = ir::kPanelColumns;
 constexpr int64_t kFour = 4;           // rows of A
 constexpr int kIntoL2 = 2;             // locality of a prefetch: L1 fetches too little at a time
 constexpr int64_t kBytesAhead = 8192;  // of a stream of columns, at least
-constexpr int64_t kPart = 512;         // of k, along which A stays in L1 for
-constexpr int64_t kGroups = 4;         // groups of columns
+constexpr int64_t kPart = 256;         // of k, along which A stays in L1 for
+constexpr int64_t kGroup = 2;  // columns side by side; more are slower, though they load less of A
 
 class PanelCode {
  public:
@@ -65,7 +65,7 @@ class PanelCode {
       row_along_k();
       return;
     }
-    const int64_t width = kGroups * group();
+    const int64_t width = groups() * group();
     const int64_t part = given_ == dtype_ ? kPart : 2 * kPart;
     f_.loop(f_.argument(3), width, {}, [&](Value* first, const MicroValues&) -> MicroValues {
       Value* count = at_most(b_.CreateSub(f_.argument(3), first), width);
@@ -389,10 +389,9 @@ class PanelCode {
   // Sums of a column that are independent of each other.
   int64_t chains() const { return streams() ? 4 : 1; }
 
-  int64_t group() const {
-    if (streams()) return 1;
-    return !many_ ? 2 : rows_ == kFour ? 4 : 3;
-  }
+  int64_t group() const { return streams() ? 1 : kGroup; }
+  // Whose columns are asked for as one stream, before they are multiplied: they and the next ones are in L2.
+  int64_t groups() const { return many_ ? 8 : 4; }
 
   // One column after another; where they are short, adding up the lanes of each would take most of the time.
   void row_along_k() {
