@@ -132,21 +132,24 @@ int64_t LaneLoop::unit_bytes(size_t unit) const {
 }
 
 // The elements before the first whole line of the first such result, then the others. Rows of whole lines have
-// none, and there is little time to find that out.
+// none, nor have results that fit into a cache, and there is little time to find that out.
 void LaneLoop::past_cache() {
-  Value *elements = e_.elements_of(loop_), *ends = nullptr;
+  Value *elements = e_.elements_of(loop_), *ends = nullptr, *any_large = nullptr;
   Values large;
   for (const size_t unit : past_) {
     const int64_t bytes = unit_bytes(unit);
     large.push_back(made_once([&] { return b_.CreateICmpSGE(elements, i64(kPastBytes / bytes)); }));
+    any_large = any_large == nullptr
+                    ? large[0]
+                    : made_once([&] { return b_.CreateOr(any_large, large.back()); });
     Value* size = made_once([&] { return b_.CreateMul(count_, i64(bytes)); });
     for (Value* end : {b_.CreatePtrToInt(pointers_[unit], b_.getInt64Ty()), size})
       ends = ends == nullptr ? end : b_.CreateOr(ends, end);
   }
-  Value* is_whole = b_.CreateICmpEQ(b_.CreateAnd(ends, i64(kLineBytes - 1)), i64(0));
+  Value* is_part = b_.CreateICmpNE(b_.CreateAnd(ends, i64(kLineBytes - 1)), i64(0));
   Values usual = large;
   usual.push_back(i64(0));
-  Values found = e_.when(b_.CreateNot(is_whole), usual, [&] { return lines_of(large); });
+  Values found = e_.when(b_.CreateAnd(any_large, is_part), usual, [&] { return lines_of(large); });
   Value* before = found.pop_back_val();
   Value* parts = b_.CreateZExt(b_.CreateICmpEQ(before, i64(0)), b_.getInt64Ty());
   e_.loop(parts, i64(2), 1, analysis_.writes(), {}, [&](Value* part, const Values&) -> Values {
