@@ -7,6 +7,8 @@ from gates import Faster, Share
 TABLE, DIMS, ROWS = 32768, 1024, 8192
 SIDE = 4096
 ONE = 4 * SIDE * SIDE
+IMAGES = 64, 224, 224, 3
+SHORT_HEADS = 64, 1024, 32, 8
 ELEMENTS = 1 << 24
 
 
@@ -74,6 +76,26 @@ def space_to_depth(lib):
     return lambda: f(x)
 
 
+def patches_of_pixels(lib):
+    """Images with channels last in patches of 4 × 4, as small vision transformers take them."""
+    x = lib.normal(*IMAGES)
+    images, height, width, channels = IMAGES
+    f = lib.call(
+        lambda x: lib.contiguous(
+            lib.transpose(
+                x.reshape(images, height // 4, 4, width // 4, 4, channels), (0, 1, 3, 2, 4, 5)
+            )
+        )
+    )
+    return lambda: f(x)
+
+
+def short_heads(lib):
+    x = lib.normal(*SHORT_HEADS)
+    f = lib.call(lambda x: lib.contiguous(lib.transpose(x, (0, 2, 1, 3))))
+    return lambda: f(x)
+
+
 def concatenate(axis):
     def build(lib):
         parts = [lib.normal(*halved(axis), seed=i) for i in range(2)]
@@ -117,6 +139,11 @@ for name, shape, build, moved, peers in (
 ):
     waits = build is not scatter_add
     add(Case(name, shape, build, Share(0.70, "copy"), bytes=moved, peers=peers, waits=waits))
+for name, shape, build in (
+    ("patches of 4 × 4 pixels", IMAGES, patches_of_pixels),
+    ("heads of 8 features", SHORT_HEADS, short_heads),
+):
+    add(Case(name, shape, build, Faster(), peers=ARRAY_PEERS))
 for dims in (16, 64):
     shape = ELEMENTS // dims, 2 * ELEMENTS // dims, dims
     add(Case("gather of short rows", shape, gather(*shape), Faster(), peers=ARRAY_PEERS))

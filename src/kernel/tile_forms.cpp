@@ -109,7 +109,8 @@ class FormWriter {
     }
     tasks_.begin(group, axis_bit(lane));
     const Crossing crossing = crossing_of(source_, plan_, group, lane);
-    if (crossing.axis != kNone) return write_transpose(group, lane, crossing);
+    const bool are_copied = is_cpu_ && are_copied_columns(group, crossing);
+    if (crossing.axis != kNone && !are_copied) return write_transpose(group, lane, crossing);
     if (group.axes.size() == 1)
       if (const Halves halves = halves_of(source_, plan_, group, lane); halves.half != kNone)
         return write_halves(group, lane, halves);
@@ -126,27 +127,32 @@ class FormWriter {
       bind_each({outer.begin(), outer.end() - 1}, at);
       open_tile(ForKind::serial, dims[block], bounds_of(dims[block], at[block]));
     }
-    const ForKind kind = is_cpu_ && are_copied_columns(group) ? ForKind::serial : ForKind::lane;
+    const ForKind kind = are_copied ? ForKind::serial : ForKind::lane;
     tasks_.run(tasks_.tasks_of(group), open_tile(kind, dims.back(), lanes));
     out_.close();
     if (!outer.empty()) out_.close();
     out_.close();
   }
 
-  // Short rows of many columns, of which nothing is computed, copied from short rows: memory takes them row by row
-  // faster than by vectors of rows.
-  bool are_copied_columns(const Group& group) const {
-    constexpr size_t kMany = 16;
+  // Columns of short rows, of which nothing is computed, copied from short rows: by one move of neighbours after
+  // the other, but for vectors of pairs that change places.
+  bool are_copied_columns(const Group& group, const Crossing& crossing) const {
+    constexpr size_t kWord = 4;
     const auto is_along = [&](const IndexTerm& term) {
       return term.stride == kUnit && source_[source_.behind(term.expr)].kind == ExprKind::axis;
     };
-    return group.tasks.size() >= kMany && std::ranges::all_of(group.tasks, [&](int number) {
-             const auto* store = std::get_if<Store>(plan_.tasks[number].line.stmt);
-             if (store == nullptr || std::ranges::any_of(store->index, is_along)) return false;
-             const Expr& e = source_[store->value];
-             return e.kind == ExprKind::load && e.operands[0] == kNone &&
-                    std::ranges::none_of(e.index, is_along);
-           });
+    bool are_words = false;
+    const bool are_copied = std::ranges::all_of(group.tasks, [&](int number) {
+      const auto* store = std::get_if<Store>(plan_.tasks[number].line.stmt);
+      if (store == nullptr || std::ranges::any_of(store->index, is_along)) return false;
+      const Expr& e = source_[store->value];
+      are_words = are_words || size_of(e.dtype) >= kWord;
+      return e.kind == ExprKind::load && e.operands[0] == kNone &&
+             std::ranges::none_of(e.index, is_along);
+    });
+    const size_t pair = 2;
+    const bool are_vectors = crossing.axis != kNone && are_words && group.tasks.size() == pair;
+    return are_copied && group.tasks.size() >= pair && !are_vectors;
   }
 
   // The rows of an element-wise group whose other axis is known to be short; kNone: it is not.

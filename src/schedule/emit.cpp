@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "codegen/target.h"
 #include "schedule/emitter.h"
 
 namespace cermet::schedule {
@@ -67,6 +68,39 @@ std::optional<EmittedKernel> joined_parts(Regions& regions, int region, const Co
   return joined;
 }
 
+// Whether a part of a vector of any array is loaded and stored as fast as all of it.
+bool has_masks(const ir::Kernel& kernel) {
+  return cpu_target().facts().vector_bytes >= 64 ||
+         std::ranges::all_of(kernel.params, [](const ir::Param& param) {
+           return param.kind != ir::ParamKind::buffer || size_of(param.dtype) >= 4;
+         });
+}
+
+bool is_cast(const ir::Expr& e, Dtype dtype) {
+  return e.kind == ir::ExprKind::op && e.code == ir::Code::cast && e.dtype == dtype;
+}
+
+// Of elements as they are; halves are wide in between.
+bool is_copy(const ir::Kernel& kernel) {
+  const auto loaded = [&](ir::ExprId id) {
+    const ir::Expr& e = kernel[id];
+    if (!is_half(e.dtype) || !is_cast(e, e.dtype)) return id;
+    const ir::Expr& wide = kernel[e.operands[0]];
+    const bool is_same = is_cast(wide, Dtype::float32) && kernel[wide.operands[0]].dtype == e.dtype;
+    return is_same ? wide.operands[0] : id;
+  };
+  const auto copies = [&](const ir::Stmt& stmt) {
+    const auto* store = std::get_if<ir::Store>(&stmt);
+    if (store == nullptr || store->mask != ir::kNone) return false;
+    const ir::Expr& e = kernel[loaded(store->value)];
+    return e.kind == ir::ExprKind::load && e.operands[0] == ir::kNone;
+  };
+  return std::ranges::all_of(kernel.body, [&](const ir::Stmt& stmt) {
+    const auto* stage = std::get_if<ir::For>(&stmt);
+    return stage != nullptr && std::ranges::all_of(stage->body, copies);
+  });
+}
+
 }  // namespace
 
 Location locate(const Regions& regions, Id id) {
@@ -81,23 +115,31 @@ Location locate(const Regions& regions, Id id) {
 }
 
 EmittedKernel emit_region(Regions& regions, int region) {
+  using Vectors = KernelAxes::Vectors;
   Emitter trial(regions, region, {});
   EmittedKernel plain = trial.emit();
-  Collapse collapse = trial.find_collapse(true);
+  const bool copies = is_copy(*plain.ir);
+  Collapse collapse = trial.find_collapse(copies ? Vectors::copied : Vectors::any);
   if (const auto parts = trial.even_parts(); parts && collapse.across.empty() && trial.is_map())
     if (auto joined = joined_parts(regions, region, collapse, *parts, plain))
       return *std::move(joined);
   constexpr int kFewOps = 128;  // written out although its places share nothing
   Dim ops = regions.regions[region].ops;
   for (const AxisId axis : collapse.across) ops *= regions.axes.size(axis);
-  if (!collapse.across.empty() && (collapse.is_shared || ops <= kFewOps)) {
+  const bool crosses = !collapse.across.empty();
+  const bool is_cheap = collapse.is_shared || ops <= kFewOps;
+  const bool may_be_rows =
+      crosses ? is_cheap && !copies && has_masks(*plain.ir) : !collapse.flat.empty();
+  if (may_be_rows && trial.are_far_rows()) {
+    collapse = trial.find_collapse(Vectors::along);
+  } else if (crosses && is_cheap) {
     // As many as choices among arrays take, and some more: beyond, it takes long to compile.
     constexpr size_t kSomeExpressions = 320;
     const size_t most = std::max(kSomeExpressions, 2 * plain.ir->exprs.size());
     if (auto unrolled = unrolled_region(regions, region, collapse, true, most))
       return *std::move(unrolled);
   }
-  if (collapse.across.size() > 1) collapse = trial.find_collapse(false);
+  if (collapse.across.size() > 1) collapse = trial.find_collapse(Vectors::on);
   if (collapse.into.empty() && collapse.across.empty() && collapse.order.empty()) return plain;
   return Emitter(regions, region, std::move(collapse)).emit();
 }

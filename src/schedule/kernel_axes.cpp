@@ -16,6 +16,9 @@ constexpr int64_t kFewWide = 32;
 constexpr int64_t kLongColumn = 1024;     // rows
 constexpr int64_t kPastCaches = 1 << 20;  // elements
 constexpr int64_t kFewInRows = 256;  // of a block of rows, which takes less time than to begin it
+constexpr int64_t kRowsOfBlock = 16, kInL1 = 8192;
+constexpr int64_t kFewInRow = 9;  // elements that a vector is worth, though they do not fill it
+constexpr int64_t kFarRow = 32;   // elements from row to row, which no two vectors hold
 constexpr int64_t kShortElements[] = {ir::kFewElements, ir::kShortColumns};
 
 bool has(const std::vector<AxisId>& set, AxisId axis) {
@@ -204,7 +207,7 @@ bool KernelAxes::is_short(const Dim& size) const {
 
 // Short axes, outer to inner, along which elements are chosen among arrays, or that are neighbours of each other
 // where those of the axis beside lie in order: within short rows, or parts of rows, or one of short columns.
-void KernelAxes::find_across(Collapse& found) const {
+void KernelAxes::find_across(Collapse& found, Vectors vectors) const {
   const Into& into = found.into;
   std::vector<AxisId> left;
   for (AxisId axis : axes_)
@@ -240,12 +243,34 @@ void KernelAxes::find_across(Collapse& found) const {
     across = {*crossed};
     left = {inner};
   }
-  const bool has_rows = size_with(into, left.back()) >= kFewRows || is_written_out;
+  const bool has_rows =
+      size_with(into, left.back()) >= kFewRows || is_written_out || vectors == Vectors::copied;
   const bool fits = !across.empty() && has_rows && is_many() &&
                     (choices_ > 0 || is_cut || goes_on(left.back()) || left[0] == inner);
   if (!fits || !std::ranges::all_of(stores_, is_in_order)) return;
   found.across = std::move(across);
   found.is_shared = crosses || choices_ > 0;
+}
+
+bool KernelAxes::are_far_rows() const {
+  const Into into = find_into();
+  std::vector<AxisId> left;
+  for (AxisId axis : axes_)
+    if (!into.contains(axis)) left.push_back(axis);
+  if (!is_map() || choices_ > 0 || stores_.empty() || left.size() < 2 || !is_many()) return false;
+  const AxisId inner = left.back(), beside = left[left.size() - 2];
+  const Dim size = size_with(into, inner);
+  if (size < kFewInRow || size >= kShort) return false;
+  const auto is_row = [&](const Walk& walk) {
+    return walk.step(inner) == 1 || (walk.step(inner) == 0 && walk.step(beside) == 0);
+  };
+  const auto is_moved = [&](const Walk& load) {
+    const Dim apart = load.step(beside);
+    return (apart >= kFarRow || apart <= -kFarRow) &&
+           std::any_of(left.begin(), left.end() - 2,
+                       [&](AxisId axis) { return load.step(axis) == size; });
+  };
+  return std::ranges::all_of(walks_, is_row) && std::ranges::any_of(loads_, is_moved);
 }
 
 // Rows that the walk goes on from, before it goes on from the first of them, if a kernel goes over the axes in
@@ -260,17 +285,23 @@ Dim KernelAxes::rows_between(const Walk& walk, const std::vector<AxisId>& order,
   return rows;
 }
 
-// Of a large element-wise kernel that moves rows: what is read in the order of memory arrives before it is wanted,
-// and what is written needs not, unless it goes to many places in turn.
+// Of an element-wise kernel that moves rows: what is read in the order of memory arrives before it is wanted, and what
+// is written needs not, unless it goes to many places in turn. In a cache it is an order for blocks of rows.
 std::vector<AxisId> KernelAxes::order_of_loads(const Into& into) const {
   std::vector<AxisId> axes;
   Dim points = 1;
   for (AxisId axis : axes_)
     if (!into.contains(axis)) axes.push_back(axis), points *= size_with(into, axis);
-  if (!is_map() || axes.size() < 3 || points < kPastCaches) return {};
+  if (!is_map() || axes.size() < 3 || points < kManyPoints) return {};
   const AxisId inner = axes.back();
+  const auto rows_of_block = [&](const std::vector<AxisId>& order) {
+    return size_with(into, order[order.size() - 2]);
+  };
+  const bool is_large = points >= kPastCaches && size_with(into, inner) >= kShort;
+  if (!is_large && (size_with(into, inner) < kFewInRow || rows_of_block(axes) >= kRowsOfBlock))
+    return {};
   const auto is_row = [&](const Walk& walk) { return walk.step(inner) == 1; };
-  if (size_with(into, inner) < kShort || !std::ranges::all_of(stores_, is_row)) return {};
+  if (!std::ranges::all_of(stores_, is_row)) return {};
   std::vector<AxisId> order;
   Dim rows_read = 0;
   for (const Walk& load : loads_) {
@@ -284,9 +315,12 @@ std::vector<AxisId> KernelAxes::order_of_loads(const Into& into) const {
     rows_read = rows_between(load, axes, into);
   }
   if (order.empty() || order == axes) return {};
-  if (size_with(into, order[order.size() - 2]) * size_with(into, inner) < kFewInRows) return {};
-  const bool are_few = std::ranges::all_of(
-      stores_, [&](const Walk& store) { return rows_between(store, order, into) < rows_read; });
+  if (rows_of_block(order) * size_with(into, inner) < kFewInRows) return {};
+  if (!is_large && rows_of_block(order) < kRowsOfBlock) return {};
+  const bool are_few = std::ranges::all_of(stores_, [&](const Walk& store) {
+    const Dim rows = rows_between(store, order, into);
+    return rows < rows_read || rows * rows_of_block(axes) * size_with(into, inner) < kInL1;
+  });
   return are_few ? order : std::vector<AxisId>();
 }
 
@@ -297,10 +331,10 @@ std::vector<FlatAxis> KernelAxes::flat_axes(const Into& into) const {
   return is_map() ? find_flat(all, stores_) : std::vector<FlatAxis>();
 }
 
-Collapse KernelAxes::find_collapse(bool may_cross) const {
+Collapse KernelAxes::find_collapse(Vectors vectors) const {
   Collapse found{find_into()};
-  if (may_cross) find_across(found);
-  if (found.across.empty()) found.flat = flat_axes(found.into);
+  if (vectors == Vectors::any || vectors == Vectors::copied) find_across(found, vectors);
+  if (vectors != Vectors::along && found.across.empty()) found.flat = flat_axes(found.into);
   // The next axis may itself be walked as part of the one after it.
   const auto is_outer = [&](AxisId axis) {
     return std::ranges::find(found.flat, axis, &FlatAxis::axis) != found.flat.end() &&

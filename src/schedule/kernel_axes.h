@@ -64,9 +64,14 @@ class KernelAxes {
     if (!axes.empty()) scanned_ = axes;
   }
 
-  // Of what was noted: the axes that every access walks as one with the next inner axis, and short ones,
-  // which may be walked across.
-  Collapse find_collapse(bool may_cross) const;
+  // Where vectors of an element-wise kernel whose innermost axes are short may run: across these, too, or from one
+  // to the next, or along the innermost one alone. copied: as any, but elements of these are moved together.
+  enum class Vectors : uint8_t { any, copied, on, along };
+  // Of what was noted: the axes that every access walks as one with the next inner axis, and short ones.
+  Collapse find_collapse(Vectors vectors) const;
+  // Whether the innermost axis is short, but not too short for vectors along it: all lies in its order, and rows
+  // that follow each other in memory are put far apart.
+  bool are_far_rows() const;
   // Element-wise.
   bool is_map() const;
 
@@ -78,7 +83,7 @@ class KernelAxes {
   bool is_beside_few(AxisId axis, const std::vector<AxisId>& kind) const;
   bool is_narrow_scan(AxisId axis) const;
   bool is_short(const Dim& size) const;
-  void find_across(Collapse& found) const;
+  void find_across(Collapse& found, Vectors vectors) const;
   Dim rows_between(const Walk& walk, const std::vector<AxisId>& order, const Into& into) const;
   std::vector<AxisId> order_of_loads(const Into& into) const;
   ir::ExprId place_in_flat(size_t first, size_t last);

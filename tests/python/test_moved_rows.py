@@ -23,6 +23,21 @@ CASES = {
         (B, 8, 256, 256),
         lambda x: x.reshape(B, 8, 64, 4, 64, 4).transpose(0, 2, 4, 1, 3, 5).reshape(B, 4096, -1),
     ),
+    "patches of pixels": (
+        (B, 224, 224, 3),
+        lambda x: x.reshape(B, 56, 4, 56, 4, 3).transpose(0, 1, 3, 2, 4, 5).reshape(B, 3136, 48),
+    ),
+    "patches of some pixels": (
+        (B, 64, 100, 3),
+        lambda x: x.reshape(B, 16, 4, 20, 5, 3).transpose(0, 1, 3, 2, 4, 5).reshape(B, 320, 60),
+    ),
+    "heads of twelve": ((B, 1024, 20, 12), lambda x: x.transpose(0, 2, 1, 3)),
+    "heads of parts of rows": (
+        (B, 1024, 256),
+        lambda x: x[..., 3:255].reshape(B, 1024, 28, 9).transpose(0, 2, 1, 3),
+    ),
+    "few columns of many": ((4096, 64), lambda x: x[:, 5:14]),
+    "rows of eleven, backwards": ((64, 90, 4, 11), lambda x: x[:, ::-3]),
     "windows": (
         (B, 252, 252, 9),
         lambda x: x.reshape(B, 36, 7, 36, 7, 9).transpose(0, 1, 3, 2, 4, 5).reshape(B, -1, 49, 9),
