@@ -154,14 +154,18 @@ class Unswitcher {
             first};
   }
 
-  // The lane from which on the place, the lane's number or a sum with it, is not below the limit.
+  // The lane from which on the place is not below the limit: the lane's number, a quotient of it, or a sum with one.
   ExprId bound_of(ExprId place, ExprId limit, const Scope& scope) {
     if (place == scope.variable) return limit;
     const Expr e = to_[place];
-    if (e.kind != ExprKind::op || e.code != Code::add) return kNone;
+    if (e.kind != ExprKind::op) return kNone;
+    if (e.code == Code::div && e.operands[0] == scope.variable &&
+        to_[e.operands[1]].kind == ExprKind::extent)
+      return to_.mul(limit, e.operands[1]);
+    if (e.code != Code::add) return kNone;
     for (const int i : {0, 1})
-      if (e.operands[i] == scope.variable && is_same(e.operands[1 - i], scope))
-        return to_.sub(limit, e.operands[1 - i]);
+      if (is_same(e.operands[1 - i], scope))
+        return bound_of(e.operands[i], to_.sub(limit, e.operands[1 - i]), scope);
     return kNone;
   }
 

@@ -529,3 +529,29 @@ def test_windows(name, dtype, fold):
     np.testing.assert_allclose(to_numpy(got), expected, rtol=tolerance, atol=10 * tolerance)
     report = mx.explain(lambda a: getattr(mx, fold)(mx.as_strided(a, shape, strides), axes), a)
     assert len(report.kernels) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "float64"])
+@pytest.mark.parametrize("channels", [1, 2, 3, 5, 12, 16])
+def test_padded_beside_short_axes(channels, dtype):
+    """Edges of images with channels last, none, wider than the image, and of something computed."""
+    x = np.random.default_rng(channels).integers(1, 99, (3, 57, 61, channels)).astype(dtype)
+    a = mx.array(x)
+    for rows, columns in (
+        ((1, 1), (1, 1)),
+        ((0, 2), (3, 0)),
+        ((2, 2), (0, 0)),
+        ((9, 70), (200, 1)),
+    ):
+        width = ((0, 0), rows, columns, (0, 0))
+        want = np.pad(x, width, constant_values=7)
+        assert np.array_equal(np.array(mx.pad(a, width, constant_values=7)), want), width
+        doubled = mx.pad(a + a, width)[:, :, ::-1] * a[0, 0, 0]
+        assert np.array_equal(np.array(doubled), np.pad(x + x, width)[:, :, ::-1] * x[0, 0, 0]), (
+            width
+        )
+    places = np.arange(61)[:, None]
+    for low, high in ((0, 61), (5, 5), (60, 70), (-3, 2)):
+        inside = (places >= low) & (places < high)
+        where = mx.where(mx.array(inside), a, mx.array(0, dtype=a.dtype))
+        assert np.array_equal(np.array(where), np.where(inside, x, 0).astype(dtype)), (low, high)
