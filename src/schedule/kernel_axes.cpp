@@ -17,8 +17,9 @@ constexpr int64_t kLongColumn = 1024;     // rows
 constexpr int64_t kPastCaches = 1 << 20;  // elements
 constexpr int64_t kFewInRows = 256;  // of a block of rows, which takes less time than to begin it
 constexpr int64_t kRowsOfBlock = 16, kInL1 = 8192;
-constexpr int64_t kFewInRow = 9;  // elements that a vector is worth, though they do not fill it
-constexpr int64_t kFarRow = 32;   // elements from row to row, which no two vectors hold
+constexpr int64_t kFewMoved = 32;  // elements that are moved together, not by vectors
+constexpr int64_t kFewInRow = 9;   // elements that a vector is worth, though they do not fill it
+constexpr int64_t kFarRow = 32;    // elements from row to row, which no two vectors hold
 constexpr int64_t kShortElements[] = {ir::kFewElements, ir::kShortColumns};
 
 bool has(const std::vector<AxisId>& set, AxisId axis) {
@@ -34,6 +35,7 @@ KernelAxes::KernelAxes(const AxisTable& table, const Region& region, bool has_wi
       into_(std::move(collapse.into)),
       flat_(std::move(collapse.flat)),
       across_(std::move(collapse.across)),
+      has_wide_(has_wide),
       builder_(builder),
       extents_(extents),
       axes_(table.normalize(region.axes)),
@@ -44,7 +46,7 @@ KernelAxes::KernelAxes(const AxisTable& table, const Region& region, bool has_wi
   if (!collapse.order.empty()) walked_ = std::move(collapse.order);
   for (AxisId axis : walked_) {
     in_kernel_.push_back(
-        builder_.axis(fmt::format("i{}", in_kernel_.size()), true, most_elements(axis, has_wide)));
+        builder_.axis(fmt::format("i{}", in_kernel_.size()), true, most_elements(axis)));
     extents_.push_back(size(axis));
   }
 }
@@ -80,7 +82,7 @@ bool KernelAxes::is_narrow_scan(AxisId axis) const {
 }
 
 // Of many short rows, of narrow columns, and of an axis that vectors run across; 0: of others.
-int64_t KernelAxes::most_elements(AxisId axis, bool has_wide) const {
+int64_t KernelAxes::most_elements(AxisId axis) const {
   if (has(across_, axis)) return size(axis) < kShort ? kShort : kMostColumns;
   if (is_side_of_small_product(axis))
     return size(axis) <= kShort ? kShort : size(axis) <= 2 * kShort ? 2 * kShort : 0;
@@ -91,7 +93,7 @@ int64_t KernelAxes::most_elements(AxisId axis, bool has_wide) const {
   if (!is_row(axis) && !has(table_.normalize(region_.scan_axes), axis)) return 0;
   const Dim elements = size(axis), rows = size(beside);
   if (rows < kManyRows || !is_many()) return 0;
-  if (has_wide && elements <= kFewWide) return kFewWide;
+  if (has_wide_ && elements <= kFewWide) return kFewWide;
   for (int64_t most : kShortElements)
     if (elements <= most) return most;
   return 0;
@@ -234,7 +236,10 @@ void KernelAxes::find_across(Collapse& found, Vectors vectors) const {
   const Dim most = choices_ > 0 ? kMostColumns : kMostPlaces;
   std::vector<AxisId> across;
   Dim places = 1;
-  const auto fits_in = [&](const Dim& size) { return is_short(size) && places * size <= most; };
+  const Dim few = vectors == Vectors::copied && !has_wide_ ? kFewMoved : 0;
+  const auto fits_in = [&](const Dim& size) {
+    return (is_short(size) || size < few) && places * size <= most;
+  };
   for (; left.size() > 1 && fits_in(size_with(into, left.back())); left.pop_back()) {
     across.insert(across.begin(), left.back());
     places *= size_with(into, left.back());

@@ -77,7 +77,7 @@ class KernelAxes {
 
  private:
   using Into = std::map<AxisId, AxisId>;
-  int64_t most_elements(AxisId axis, bool has_wide) const;
+  int64_t most_elements(AxisId axis) const;
   bool is_many() const;
   bool is_side_of_small_product(AxisId axis) const;
   bool is_beside_few(AxisId axis, const std::vector<AxisId>& kind) const;
@@ -97,6 +97,7 @@ class KernelAxes {
   Into into_;
   std::vector<FlatAxis> flat_;
   std::vector<AxisId> across_;
+  const bool has_wide_;
   ir::Builder& builder_;
   std::vector<Dim>& extents_;
   std::vector<AxisId> axes_, row_, column_;  // live, before collapsing

@@ -36,6 +36,11 @@ CASES = {
         (B, 1024, 256),
         lambda x: x[..., 3:255].reshape(B, 1024, 28, 9).transpose(0, 2, 1, 3),
     ),
+    "heads of twenty-four": ((B, 1024, 20, 24), lambda x: x.transpose(0, 2, 1, 3)),
+    "windows of pixels": (
+        (B, 224, 224, 3),
+        lambda x: x.reshape(B, 32, 7, 32, 7, 3).transpose(0, 1, 3, 2, 4, 5).reshape(-1, 49, 3),
+    ),
     "few columns of many": ((4096, 64), lambda x: x[:, 5:14]),
     "rows of eleven, backwards": ((64, 90, 4, 11), lambda x: x[:, ::-3]),
     "windows": (
