@@ -137,7 +137,7 @@ class FormWriter {
   // Columns of short rows, of which nothing is computed, copied from short rows: by one move of neighbours after
   // the other, but for vectors of pairs that change places.
   bool are_copied_columns(const Group& group, const Crossing& crossing) const {
-    constexpr size_t kWord = 4;
+    constexpr size_t kWord = 4, kPair = 2;
     const auto is_along = [&](const IndexTerm& term) {
       return term.stride == kUnit && source_[source_.behind(term.expr)].kind == ExprKind::axis;
     };
@@ -150,9 +150,8 @@ class FormWriter {
       return e.kind == ExprKind::load && e.operands[0] == kNone &&
              std::ranges::none_of(e.index, is_along);
     });
-    const size_t pair = 2;
-    const bool are_vectors = crossing.axis != kNone && are_words && group.tasks.size() == pair;
-    return are_copied && group.tasks.size() >= pair && !are_vectors;
+    const bool are_vectors = crossing.axis != kNone && are_words && group.tasks.size() == kPair;
+    return are_copied && group.tasks.size() >= kPair && !are_vectors;
   }
 
   // The rows of an element-wise group whose other axis is known to be short; kNone: it is not.

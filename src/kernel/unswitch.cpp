@@ -86,7 +86,7 @@ class Unswitcher {
 
   // A select's condition that says in a simple way which lanes make a load.
   Choice choice_in(const For& loop) {
-    Scope scope{.variable = to_.axis_ref(loop.axes[0])};
+    Scope scope{.variable = to_.axis_ref(loop.axes[0]), .end = loop.end};
     for (const Stmt& stmt : loop.body) {
       if (const Let* let = std::get_if<Let>(&stmt)) scope.inside.insert(let->value);
       else if (!std::holds_alternative<Store>(stmt)) return {};
@@ -128,7 +128,7 @@ class Unswitcher {
   }
 
   struct Scope {
-    ExprId variable;
+    ExprId variable, end;
     std::set<ValueId> inside = {};
     std::set<ExprId> seen = {};
     Choice found = {};
@@ -160,8 +160,11 @@ class Unswitcher {
     const Expr e = to_[place];
     if (e.kind != ExprKind::op) return kNone;
     if (e.code == Code::div && e.operands[0] == scope.variable &&
-        to_[e.operands[1]].kind == ExprKind::extent)
-      return to_.mul(limit, e.operands[1]);
+        to_[e.operands[1]].kind == ExprKind::extent) {
+      // No quotient reaches the end of the loop; a product of larger limits might wrap.
+      const ExprId zero = to_.constant_bits(Dtype::int64, 0);
+      return to_.mul(to_.max(zero, to_.min(limit, scope.end)), e.operands[1]);
+    }
     if (e.code != Code::add) return kNone;
     for (const int i : {0, 1})
       if (is_same(e.operands[1 - i], scope))

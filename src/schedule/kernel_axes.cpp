@@ -15,11 +15,12 @@ namespace {
 constexpr int64_t kFewWide = 32;
 constexpr int64_t kLongColumn = 1024;     // rows
 constexpr int64_t kPastCaches = 1 << 20;  // elements
-constexpr int64_t kFewInRows = 256;  // of a block of rows, which takes less time than to begin it
-constexpr int64_t kRowsOfBlock = 16, kInL1 = 8192;
-constexpr int64_t kFewMoved = 32;  // elements that are moved together, not by vectors
-constexpr int64_t kFewInRow = 9;   // elements that a vector is worth, though they do not fill it
-constexpr int64_t kFarRow = 32;    // elements from row to row, which no two vectors hold
+constexpr int64_t kFewInRows = 256;   // of a block of rows, which takes less time than to begin it
+constexpr int64_t kRowsOfBlock = 16;  // as many as an item takes
+constexpr int64_t kInL1 = 8192;       // elements that stay there until all of them are written
+constexpr int64_t kFewMoved = 32;     // elements that are moved together, not by vectors
+constexpr int64_t kFewInRow = 9;      // elements that a vector is worth, though they do not fill it
+constexpr int64_t kFarRow = 32;       // elements from row to row, which no two vectors hold
 constexpr int64_t kShortElements[] = {ir::kFewElements, ir::kShortColumns};
 
 bool has(const std::vector<AxisId>& set, AxisId axis) {
