@@ -39,6 +39,7 @@ constexpr int kFewOps = 28;  // four vectors at a time of so many ops, two of mo
 constexpr int kChainsAtOnce = 4;   // vectors whose lanes each go along a loop
 constexpr int kMostAtOnce = 1024;  // ops of them all
 constexpr int kMostLanes = 128;    // of them all
+constexpr int kMostPart = 64;      // lanes of a mask
 
 }  // namespace
 
@@ -58,7 +59,29 @@ void LaneLoop::emit() {
   find_fetched();
   if (!analysis_.folds().empty()) return folds();
   find_past();
+  if (is_part()) return part();
   past_.empty() ? run_in_parts(i64(0), count_) : past_cache();
+}
+
+// Known to be less than a vector: of such rows, little else than their elements takes time.
+bool LaneLoop::is_part() const {
+  const std::optional<int64_t> most = e_.most_trips(loop_);
+  return switched() && ops_.features().avx512 && width_ >= 8 && at_once_ == 1 &&
+         !analysis_.has_pairs() && most && *most < std::min(width_, kMostPart);
+}
+
+void LaneLoop::part() {
+  Value* active = made_once([&] { return first_lanes(count_); });
+  e_.loop(i64(0), i64(1), 1, analysis_.writes(), {}, [&](Value*, const Values&) -> Values {
+    Lanes lanes = lanes_at(i64(0));
+    lanes.count = count_;
+    lanes.active = active;
+    lanes.pointers.assign(pointers_.begin(), pointers_.end());
+    lanes.masked = true;
+    lanes.once = true;
+    body(lanes, i64(0));
+    return {};
+  });
 }
 
 // Of all vectors, by the one body of a loop with folds.

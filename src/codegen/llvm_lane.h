@@ -80,6 +80,8 @@ class LaneLoop {
   void run(Value* from, Value* to);
   bool is_whole(Value* to) const;
   bool twice() const;
+  bool is_part() const;
+  void part();
   Values past_until(Value* from, Value* full);
   void plain(Value* from, Value* full, Value* to);
   void switched(Value* from, Value* full, Value* to);

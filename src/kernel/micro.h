@@ -80,6 +80,8 @@ inline constexpr int64_t kShortRows = 64, kShortColumns = 64;
 inline constexpr int64_t kFewElements = 48;
 // Columns of which each is folded as if it were a row; so few are read where they lie.
 inline constexpr int64_t kNarrowColumns = 31, kFewApart = 3;
+// Elements of short rows of an element-wise kernel that vectors run along all the same.
+inline constexpr int64_t kFewAlong = 15;
 inline int64_t piece_of(Dtype dtype) { return 16 / static_cast<int64_t>(size_of(dtype)); }
 struct RowsMicro {
   // Constants.

@@ -121,7 +121,10 @@ class FormWriter {
     if (!outer.empty()) dims.back().tile = kRowBlock;
     dims.push_back({{lane}, merges ? kMergeTile : kLaneTile});
     const std::vector<ExprId> at = open_chunk("map", dims);
-    const Bounds lanes = bounds_of(dims.back(), at.back());
+    Bounds lanes = bounds_of(dims.back(), at.back());
+    if (source_.kernel().axes[lane].most == kFewAlong)
+      lanes = {out_.integer(0),
+               out_.let(out_.to().min(out_.to().extent(lane), out_.integer(kFewAlong)))};
     if (!outer.empty()) {
       const size_t block = outer.size() - 1;
       bind_each({outer.begin(), outer.end() - 1}, at);
@@ -163,6 +166,7 @@ class FormWriter {
     });
     if (group.axes.size() < 2 || !are_stores) return kNone;
     const AxisId inner = group.axes.back(), outer = group.axes[group.axes.size() - 2];
+    if (source_.kernel().axes[inner].most == kFewAlong) return kNone;
     if (lane == inner && is_short(inner) && !is_short(outer)) return outer;
     return lane == inner && is_short(outer) && !is_short(inner) ? inner : kNone;
   }

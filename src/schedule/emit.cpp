@@ -68,10 +68,15 @@ std::optional<EmittedKernel> joined_parts(Regions& regions, int region, const Co
   return joined;
 }
 
+// With mask registers.
+bool has_wide_vectors() { return cpu_target().facts().vector_bytes >= 64; }
+
+// Elements of a row that a vector is worth, though they do not fill it.
+int64_t few_in_row() { return has_wide_vectors() ? 6 : 9; }
+
 // Whether a part of a vector of any array is loaded and stored as fast as all of it.
 bool has_masks(const ir::Kernel& kernel) {
-  return cpu_target().facts().vector_bytes >= 64 ||
-         std::ranges::all_of(kernel.params, [](const ir::Param& param) {
+  return has_wide_vectors() || std::ranges::all_of(kernel.params, [](const ir::Param& param) {
            return param.kind != ir::ParamKind::buffer || size_of(param.dtype) >= 4;
          });
 }
@@ -126,13 +131,10 @@ EmittedKernel emit_region(Regions& regions, int region) {
   constexpr int kFewOps = 128;  // written out although its places share nothing
   Dim ops = regions.regions[region].ops;
   for (const AxisId axis : collapse.across) ops *= regions.axes.size(axis);
-  const bool crosses = !collapse.across.empty();
-  const bool is_cheap = collapse.is_shared || ops <= kFewOps;
-  const bool may_be_rows =
-      crosses ? is_cheap && !copies && has_masks(*plain.ir) : !collapse.flat.empty();
-  if (may_be_rows && trial.are_far_rows()) {
-    collapse = trial.find_collapse(Vectors::along);
-  } else if (crosses && is_cheap) {
+  const bool is_cheap = !collapse.across.empty() && (collapse.is_shared || ops <= kFewOps);
+  const bool are_far = trial.are_far_rows(few_in_row());
+  const bool are_rows = is_cheap && are_far && !copies && has_masks(*plain.ir);
+  if (is_cheap && !are_rows) {
     // As many as choices among arrays take, and some more: beyond, it takes long to compile.
     constexpr size_t kSomeExpressions = 320;
     const size_t most = std::max(kSomeExpressions, 2 * plain.ir->exprs.size());
@@ -140,7 +142,11 @@ EmittedKernel emit_region(Regions& regions, int region) {
       return *std::move(unrolled);
   }
   if (collapse.across.size() > 1) collapse = trial.find_collapse(Vectors::on);
-  if (collapse.into.empty() && collapse.across.empty() && collapse.order.empty()) return plain;
+  if (are_rows || (are_far && !collapse.flat.empty()))
+    collapse = trial.find_collapse(Vectors::along);
+  const bool is_plain = collapse.into.empty() && collapse.across.empty() &&
+                        collapse.order.empty() && !collapse.is_along;
+  if (is_plain) return plain;
   return Emitter(regions, region, std::move(collapse)).emit();
 }
 

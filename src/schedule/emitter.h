@@ -41,7 +41,7 @@ class Emitter {
                                              size_t most);
   // After a trial.
   Collapse find_collapse(KernelAxes::Vectors vectors) const { return axes_.find_collapse(vectors); }
-  bool are_far_rows() const { return axes_.are_far_rows(); }
+  bool are_far_rows(int64_t least) const { return axes_.are_far_rows(least); }
   bool is_map() const { return axes_.is_map(); }
   // The innermost axis, if few parts are joined along it, and the size of which each is a multiple. After a trial.
   std::optional<std::pair<AxisId, Dim>> even_parts() const;

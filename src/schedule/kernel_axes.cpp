@@ -36,6 +36,7 @@ KernelAxes::KernelAxes(const AxisTable& table, const Region& region, bool has_wi
       into_(std::move(collapse.into)),
       flat_(std::move(collapse.flat)),
       across_(std::move(collapse.across)),
+      is_along_(collapse.is_along),
       has_wide_(has_wide),
       builder_(builder),
       extents_(extents),
@@ -88,6 +89,7 @@ int64_t KernelAxes::most_elements(AxisId axis) const {
   if (is_side_of_small_product(axis))
     return size(axis) <= kShort ? kShort : size(axis) <= 2 * kShort ? 2 * kShort : 0;
   if (walked_.size() < 2 || axis != walked_.back()) return 0;
+  if (is_along_) return ir::kFewAlong;
   const AxisId beside = walked_[walked_.size() - 2];
   if (is_narrow_column(beside) || is_narrow_scan(beside))
     return size(axis) <= ir::kFewApart ? ir::kFewApart : ir::kNarrowColumns;
@@ -258,7 +260,7 @@ void KernelAxes::find_across(Collapse& found, Vectors vectors) const {
   found.is_shared = crosses || choices_ > 0;
 }
 
-bool KernelAxes::are_far_rows() const {
+bool KernelAxes::are_far_rows(int64_t least) const {
   const Into into = find_into();
   std::vector<AxisId> left;
   for (AxisId axis : axes_)
@@ -266,7 +268,7 @@ bool KernelAxes::are_far_rows() const {
   if (!is_map() || choices_ > 0 || stores_.empty() || left.size() < 2 || !is_many()) return false;
   const AxisId inner = left.back(), beside = left[left.size() - 2];
   const Dim size = size_with(into, inner);
-  if (size < kFewInRow || size >= kShort) return false;
+  if (size < least || size >= kShort) return false;
   const auto is_row = [&](const Walk& walk) {
     return walk.step(inner) == 1 || (walk.step(inner) == 0 && walk.step(beside) == 0);
   };
@@ -339,6 +341,7 @@ std::vector<FlatAxis> KernelAxes::flat_axes(const Into& into) const {
 
 Collapse KernelAxes::find_collapse(Vectors vectors) const {
   Collapse found{find_into()};
+  found.is_along = vectors == Vectors::along;
   if (vectors == Vectors::any || vectors == Vectors::copied) find_across(found, vectors);
   if (vectors != Vectors::along && found.across.empty()) found.flat = flat_axes(found.into);
   // The next axis may itself be walked as part of the one after it.

@@ -20,6 +20,7 @@ struct Collapse {
   std::vector<FlatAxis> flat = {};  // none, or at least two; outer to inner
   // Short ones of an element-wise kernel that no vector runs along, outer to inner.
   std::vector<AxisId> across = {};
+  bool is_along = false;   // vectors run along the innermost one, though it is short
   bool is_shared = false;  // places along these have more in common than the rows that they are in
   // In which the kernel goes over the axes, outer to inner; empty: as they are.
   std::vector<AxisId> order = {};
@@ -69,9 +70,9 @@ class KernelAxes {
   enum class Vectors : uint8_t { any, copied, on, along };
   // Of what was noted: the axes that every access walks as one with the next inner axis, and short ones.
   Collapse find_collapse(Vectors vectors) const;
-  // Whether the innermost axis is short, but not too short for vectors along it: all lies in its order, and rows
-  // that follow each other in memory are put far apart.
-  bool are_far_rows() const;
+  // Whether the innermost axis is short, but not too short for vectors along it (`least` elements): all lies in its
+  // order, and rows that follow each other in memory are put far apart.
+  bool are_far_rows(int64_t least) const;
   // Element-wise.
   bool is_map() const;
 
@@ -97,7 +98,7 @@ class KernelAxes {
   Into into_;
   std::vector<FlatAxis> flat_;
   std::vector<AxisId> across_;
-  const bool has_wide_;
+  const bool is_along_, has_wide_;
   ir::Builder& builder_;
   std::vector<Dim>& extents_;
   std::vector<AxisId> axes_, row_, column_;  // live, before collapsing
