@@ -2,7 +2,8 @@
 // Axes that are walked as one although some accesses do not lie so: a loop over fewer elements than fill a
 // vector takes as long as one over a vector, so short innermost axes become one with those around them.
 // Accesses that do not lie so take their coordinates by division. Where elements of a short axis come from
-// different arrays, or lie apart in some, vectors run across it instead.
+// different arrays, or lie apart in some, vectors run across it instead, or elements that are but copied are moved
+// together; of rows that are put far apart, each takes a part of a vector (KernelAxes::Vectors).
 #pragma once
 
 #include <algorithm>
