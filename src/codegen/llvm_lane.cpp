@@ -39,7 +39,7 @@ constexpr int kFewOps = 28;  // four vectors at a time of so many ops, two of mo
 constexpr int kChainsAtOnce = 4;   // vectors whose lanes each go along a loop
 constexpr int kMostAtOnce = 1024;  // ops of them all
 constexpr int kMostLanes = 128;    // of them all
-constexpr int kMostPart = 64;      // lanes of a mask
+constexpr int kMaskLanes = 64;     // of a mask register
 
 }  // namespace
 
@@ -59,18 +59,18 @@ void LaneLoop::emit() {
   find_fetched();
   if (!analysis_.folds().empty()) return folds();
   find_past();
-  if (is_part()) return part();
+  if (is_in_one_vector()) return one_vector();
   past_.empty() ? run_in_parts(i64(0), count_) : past_cache();
 }
 
-// Known to be less than a vector: of such rows, little else than their elements takes time.
-bool LaneLoop::is_part() const {
+// Known to be less than a vector: of such rows, the ends of loops and of lines would take most of the time.
+bool LaneLoop::is_in_one_vector() const {
   const std::optional<int64_t> most = e_.most_trips(loop_);
   return switched() && ops_.features().avx512 && width_ >= 8 && at_once_ == 1 &&
-         !analysis_.has_pairs() && most && *most < std::min(width_, kMostPart);
+         !analysis_.has_pairs() && most && *most < std::min(width_, kMaskLanes);
 }
 
-void LaneLoop::part() {
+void LaneLoop::one_vector() {
   Value* active = made_once([&] { return first_lanes(count_); });
   e_.loop(i64(0), i64(1), 1, analysis_.writes(), {}, [&](Value*, const Values&) -> Values {
     Lanes lanes = lanes_at(i64(0));
@@ -169,10 +169,11 @@ void LaneLoop::past_cache() {
     for (Value* end : {b_.CreatePtrToInt(pointers_[unit], b_.getInt64Ty()), size})
       ends = ends == nullptr ? end : b_.CreateOr(ends, end);
   }
-  Value* is_part = b_.CreateICmpNE(b_.CreateAnd(ends, i64(kLineBytes - 1)), i64(0));
+  Value* ends_inside = b_.CreateICmpNE(b_.CreateAnd(ends, i64(kLineBytes - 1)), i64(0));
   Values usual = large;
   usual.push_back(i64(0));
-  Values found = e_.when(b_.CreateAnd(any_large, is_part), usual, [&] { return lines_of(large); });
+  Values found =
+      e_.when(b_.CreateAnd(any_large, ends_inside), usual, [&] { return lines_of(large); });
   Value* before = found.pop_back_val();
   Value* parts = b_.CreateZExt(b_.CreateICmpEQ(before, i64(0)), b_.getInt64Ty());
   e_.loop(parts, i64(2), 1, analysis_.writes(), {}, [&](Value* part, const Values&) -> Values {

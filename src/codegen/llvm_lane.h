@@ -80,8 +80,8 @@ class LaneLoop {
   void run(Value* from, Value* to);
   bool is_whole(Value* to) const;
   bool twice() const;
-  bool is_part() const;
-  void part();
+  bool is_in_one_vector() const;
+  void one_vector();
   Values past_until(Value* from, Value* full);
   void plain(Value* from, Value* full, Value* to);
   void switched(Value* from, Value* full, Value* to);

@@ -19,7 +19,6 @@ constexpr int64_t kFewInRows = 256;   // of a block of rows, which takes less ti
 constexpr int64_t kRowsOfBlock = 16;  // as many as an item takes
 constexpr int64_t kInL1 = 8192;       // elements that stay there until all of them are written
 constexpr int64_t kFewMoved = 32;     // elements that are moved together, not by vectors
-constexpr int64_t kFewInRow = 9;      // elements that a vector is worth, though they do not fill it
 constexpr int64_t kFarRow = 32;       // elements from row to row, which no two vectors hold
 constexpr int64_t kShortElements[] = {ir::kFewElements, ir::kShortColumns};
 
@@ -295,7 +294,8 @@ Dim KernelAxes::rows_between(const Walk& walk, const std::vector<AxisId>& order,
 
 // Of an element-wise kernel that moves rows: what is read in the order of memory arrives before it is wanted, and what
 // is written needs not, unless it goes to many places in turn. In a cache it is an order for blocks of rows.
-std::vector<AxisId> KernelAxes::order_of_loads(const Into& into) const {
+std::vector<AxisId> KernelAxes::order_of_loads(const Collapse& found) const {
+  const Into& into = found.into;
   std::vector<AxisId> axes;
   Dim points = 1;
   for (AxisId axis : axes_)
@@ -305,9 +305,9 @@ std::vector<AxisId> KernelAxes::order_of_loads(const Into& into) const {
   const auto rows_of_block = [&](const std::vector<AxisId>& order) {
     return size_with(into, order[order.size() - 2]);
   };
+  const bool are_rows = found.is_along || size_with(into, inner) >= kShort;
   const bool is_large = points >= kPastCaches && size_with(into, inner) >= kShort;
-  if (!is_large && (size_with(into, inner) < kFewInRow || rows_of_block(axes) >= kRowsOfBlock))
-    return {};
+  if (!are_rows || (!is_large && rows_of_block(axes) >= kRowsOfBlock)) return {};
   const auto is_row = [&](const Walk& walk) { return walk.step(inner) == 1; };
   if (!std::ranges::all_of(stores_, is_row)) return {};
   std::vector<AxisId> order;
@@ -351,7 +351,7 @@ Collapse KernelAxes::find_collapse(Vectors vectors) const {
   };
   for (size_t i = 0; i + 1 < axes_.size(); i++)
     if (is_outer(axes_[i])) found.into[axes_[i]] = axes_[i + 1];
-  if (found.across.empty() && found.flat.empty()) found.order = order_of_loads(found.into);
+  if (found.across.empty() && found.flat.empty()) found.order = order_of_loads(found);
   return found;
 }
 

@@ -86,7 +86,7 @@ class KernelAxes {
   bool is_short(const Dim& size) const;
   void find_across(Collapse& found, Vectors vectors) const;
   Dim rows_between(const Walk& walk, const std::vector<AxisId>& order, const Into& into) const;
-  std::vector<AxisId> order_of_loads(const Into& into) const;
+  std::vector<AxisId> order_of_loads(const Collapse& found) const;
   ir::ExprId place_in_flat(size_t first, size_t last);
   bool continues(AxisId outer, AxisId inner) const;
   Into find_into() const;
