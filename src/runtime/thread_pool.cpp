@@ -84,7 +84,8 @@ struct alignas(64) Slot {
   ThreadPool::Body body = nullptr;
   void* context = nullptr;
   int64_t items = 0;
-  int64_t chunk = 0;                 // items
+  int64_t chunk = 0;  // items
+  int64_t chunks = 0;
   std::atomic<uint32_t> done{0};     // chunks finished by workers
   std::atomic<bool> failed{false};   // `error` is set, or being set, by the one who set this
   std::atomic<bool> stopped{false};  // by the poll hook
@@ -126,8 +127,11 @@ uint32_t Slot::abandon() {
   return Ticket{seen}.left();
 }
 
+// Chunks of the back half go forwards, too, though they are claimed from the back: what is fetched from memory
+// beyond a chunk is then wanted.
 void Slot::run_chunk(uint32_t index, int worker) {
-  const int64_t begin = index * chunk;
+  const int64_t half = chunks / 2;
+  const int64_t begin = (index < half ? index : chunks - 1 - (index - half)) * chunk;
   body(context, begin, std::min(items, begin + chunk), worker);
 }
 
@@ -413,7 +417,8 @@ void ThreadPool::run(int64_t items, int64_t grain, double cost_ns, Body body, vo
   slot->context = context;
   slot->items = items;
   slot->chunk = chunk;
-  pool.share(*slot, divide_up(items, chunk), sharing == Sharing::wake);
+  slot->chunks = divide_up(items, chunk);
+  pool.share(*slot, slot->chunks, sharing == Sharing::wake);
   const bool stopped = slot->stopped.load(std::memory_order_relaxed);
   std::exception_ptr error;
   if (slot->failed.load(std::memory_order_relaxed)) {
