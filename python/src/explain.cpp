@@ -130,12 +130,12 @@ void init_explain(nb::module_& m) {
   nb::class_<KernelReport>(m, "KernelReport", "One kernel of a plan.")
       .def_ro("name", &KernelReport::name)
       .def_ro("form", &KernelReport::form)
-      .def_ro(
-          "scheme", &KernelReport::scheme,
-          "How its products are made: fma, fma_local, fma_split_k, panel, panel_long, panel_four, "
-          "dot_bf16, dot_int8, dot_int16, amx_bf16, amx_int8, amx_split, amx_split_local, "
-          "amx_split_k or fold; empty "
-          "without products.")
+      .def_ro("scheme", &KernelReport::scheme,
+              "How its products are made: fma, fma_local, fma_split_k, panel, panel_long, "
+              "panel_four, panel_four_long, "
+              "dot_bf16, dot_int8, dot_int16, amx_bf16, amx_int8, amx_split, amx_split_local, "
+              "amx_split_k or fold; empty "
+              "without products.")
       .def_ro("border", &KernelReport::border, "Why the kernel is not part of its consumer.")
       .def_ro("ir", &KernelReport::ir)
       .def_ro(

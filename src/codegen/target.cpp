@@ -58,21 +58,6 @@ bool is_intel() {
 // Zen 4, half as fast on Intel's Sapphire and Emerald Rapids, whose tiles are meant for it.
 bool outruns_fma() { return !is_intel(); }
 
-// Whether arithmetic on 64 bytes is run whole, not half by half: by Intel's processors but the small ones, and by
-// AMD's that say so, as from Zen 5 on. Where a hypervisor hides what they say, their family tells.
-bool runs_64_bytes_whole() {
-  constexpr unsigned kWidths = 0x8000001a, kFp256 = 1 << 2, kFp512 = 1 << 3, kZen5 = 0x1a;
-  __builtin_cpu_init();
-  if (is_intel())
-    return !__builtin_cpu_is("icelake-client") && !__builtin_cpu_is("tigerlake") &&
-           !__builtin_cpu_is("rocketlake") && !__builtin_cpu_is("alderlake");
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  if (!__builtin_cpu_is("amd") || __get_cpuid(1, &a, &b, &c, &d) == 0) return false;
-  const unsigned family = (a >> 8 & 0xf) + (a >> 20 & 0xff);
-  if (__get_cpuid(kWidths, &a, &b, &c, &d) != 0 && (a & kFp256) != 0) return (a & kFp512) != 0;
-  return family >= kZen5;
-}
-
 bool emulates_amx() { return env::cpu_features() == "amx_emulated"; }
 
 int64_t cache_bytes(int name, int64_t fallback) {
@@ -115,7 +100,23 @@ CpuLevel cpu_level() {
   });
 }
 
+// Where a hypervisor hides what AMD's processors say, their family tells.
+bool runs_64_bytes_whole() {
+  constexpr unsigned kWidths = 0x8000001a, kFp256 = 1 << 2, kFp512 = 1 << 3, kZen5 = 0x1a;
+  __builtin_cpu_init();
+  if (is_intel())
+    return !__builtin_cpu_is("icelake-client") && !__builtin_cpu_is("tigerlake") &&
+           !__builtin_cpu_is("rocketlake") && !__builtin_cpu_is("alderlake");
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__builtin_cpu_is("amd") || __get_cpuid(1, &a, &b, &c, &d) == 0) return false;
+  const unsigned family = (a >> 8 & 0xf) + (a >> 20 & 0xff);
+  if (__get_cpuid(kWidths, &a, &b, &c, &d) != 0 && (a & kFp256) != 0) return (a & kFp512) != 0;
+  return family >= kZen5;
+}
+
 bool has_fast_gathers() { return is_intel(); }
+
+bool prefetches_into_l1() { return !is_intel() && runs_64_bytes_whole(); }
 
 ir::TargetFacts cpu_facts(CpuLevel level) {
   ir::TargetFacts facts;

@@ -82,6 +82,11 @@ Object compile_cpu(const ir::Kernel& tiled, CpuLevel level, bool polls = false);
 // Whether gather instructions take no longer than loads of single elements: measured, up to three times as
 // long on AMD's Zen 4 and 5.
 bool has_fast_gathers();
+// Whether arithmetic on 64 bytes is run whole, not half by half: by Intel's processors but the small ones, and by
+// AMD's that say so, as from Zen 5 on.
+bool runs_64_bytes_whole();
+// Whether as many lines are fetched at a time into L1 as into L2: measured on AMD's Zen 5.
+bool prefetches_into_l1();
 // Before kernels are compiled for the level neon.
 void add_neon();
 

@@ -21,7 +21,7 @@ Counts counts_of(MicroKind kind) {
     case MicroKind::rows:
     case MicroKind::pack: return {2, 2, 5};
     case MicroKind::panel_n:
-    case MicroKind::panel_k: return {1, 3, 7};
+    case MicroKind::panel_k: return {2, 3, 7};
     case MicroKind::tile_gemm: return {6, 3, 9};
   }
   return {};
@@ -87,7 +87,7 @@ PackMicro PackMicro::of(const Micro& m) {
 
 Micro PanelMicro::micro() const {
   return {along_k ? MicroKind::panel_k : MicroKind::panel_n,
-          {rows},
+          {rows, from_memory ? 2 : 1},
           {c, a, b},
           {columns, depth, c_at, a_at, b_at, b_stride, add}};
 }
@@ -96,6 +96,7 @@ PanelMicro PanelMicro::of(const Micro& m) {
   const auto& [k, b, e] = std::tie(m.constants, m.buffers, m.operands);
   return {m.kind == MicroKind::panel_k,
           k[0],
+          k[1] > 1,
           b[0],
           b[1],
           b[2],

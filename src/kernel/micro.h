@@ -127,7 +127,9 @@ inline int64_t panel_depth_of(Dtype a) {
 }
 struct PanelMicro {
   bool along_k;  // the template: panel_n or panel_k
-  int64_t rows;  // constant
+  // Constants.
+  int64_t rows;
+  bool from_memory;  // where b is expected, rather than in a cache
   // Buffers.
   BufferRef c, a, b;
   // Operands, int64; add: not 0.

@@ -14,8 +14,9 @@ enum class Scheme : uint8_t {
   fma_split_k,      // the same, for pieces of the sum
   fma_wide,         // fma of operands widened to the accumulators' dtype, in any case
   panel,            // few rows, the other operand read in place
-  panel_long,       // ..., by items of longer rows of it
-  panel_four,       // ..., of up to four rows
+  panel_long,       // ..., which lies beyond the caches: by larger items
+  panel_four,       // panel, of up to four rows
+  panel_four_long,  // panel_long, of up to four rows
   dot_bf16,         // pairs of bfloat16 by a dot instruction
   dot_int8,         // fours of int8 by a dot instruction
   dot_int16,        // pairs of int16, and of what it holds, by one
@@ -28,7 +29,13 @@ enum class Scheme : uint8_t {
 };
 
 constexpr bool is_panel(Scheme scheme) {
-  return scheme == Scheme::panel || scheme == Scheme::panel_long || scheme == Scheme::panel_four;
+  return Scheme::panel <= scheme && scheme <= Scheme::panel_four_long;
+}
+constexpr bool is_four(Scheme scheme) {
+  return scheme == Scheme::panel_four || scheme == Scheme::panel_four_long;
+}
+constexpr bool is_long(Scheme scheme) {
+  return scheme == Scheme::panel_long || scheme == Scheme::panel_four_long;
 }
 
 }  // namespace cermet::ir

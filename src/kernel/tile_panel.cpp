@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Products whose A has few rows (Scheme::panel, _long, _four): bound by reading B, once and in place.
+// Products whose A has few rows (Scheme::panel and its kin): bound by reading B, once and in place.
 // One entry point packs A whole, eight or four rows side by side; the next multiplies it with pieces of B,
 // each item into its own part of a Local; the last adds up what belongs together and runs what
 // follows the Contract. B that is not simply in memory is made block by block in L1 or L2.
@@ -18,7 +18,8 @@ constexpr int64_t kStripDepth = 512;   // of k that an item takes of such rows
 constexpr int64_t kLongSums = 131072;
 constexpr int64_t kRowSums = 65536, kRowDepth = 128;  // of a single row
 constexpr int64_t kWholeDepth = 16384;                // of k that an item takes if B lies along k,
-constexpr int64_t kWholeColumns = 128;                // and columns
+constexpr int64_t kWholeColumns = 128;                // and columns,
+constexpr int64_t kLongColumns = 512;                 // of a matrix beyond the caches
 constexpr int64_t kMadeColumns = 256;                 // of a block of B that is made, along n
 constexpr int64_t kMadeRows = 32;
 constexpr int64_t kMadeDepth = 512;   // along k
@@ -29,7 +30,7 @@ constexpr int64_t kMostRows = 8, kFour = 4;  // of A side by side
 
 int64_t rows_of(const ProductAnalysis& analysis) {
   if (analysis.roles.m == kNone) return 1;
-  return analysis.scheme == Scheme::panel_four ? kFour : kMostRows;
+  return is_four(analysis.scheme) ? kFour : kMostRows;
 }
 
 bool is_contiguous(const Place& place, bool along_k) {
@@ -95,14 +96,16 @@ class PanelWriter : ProductWriter {
     const auto size = static_cast<int64_t>(size_of(acc()));
     depth_ = kStripDepth;
     if (along_k_) {
-      columns_ = in_place_ && rows_ > 1 ? kWholeColumns : kPanelColumns;
+      columns_ = !in_place_ || rows_ == 1    ? kPanelColumns
+                 : is_long(analysis_.scheme) ? kLongColumns
+                                             : kWholeColumns;
       depth_ = kWholeDepth;
     } else if (!in_place_) {
       columns_ = kMadeColumns;
     } else if (rows_ == 1) {
       columns_ = kRowSums / size;
       depth_ = kRowDepth;
-    } else if (analysis_.scheme == Scheme::panel_long) {
+    } else if (is_long(analysis_.scheme)) {
       columns_ = kLongSums / rows_ / size;
     } else {
       columns_ = kStripBytes / narrowest();
@@ -268,6 +271,7 @@ class PanelWriter : ProductWriter {
   PanelMicro micro_of(Range n, Range k, ExprId c_at, ExprId a_at, ExprId add) {
     return {.along_k = along_k_,
             .rows = rows_,
+            .from_memory = is_long(analysis_.scheme),
             .c = {},
             .a = {},
             .b = {},

@@ -258,6 +258,12 @@ bool packs_in_vain(Scheme scheme, const CostShape& s) {
          s.k >= kLongSum && matrix > kLarge;
 }
 
+// Few rows beside a matrix in memory: what they take does not add up where computing goes on while it is read.
+bool is_all_reading(const CostShape& s) {
+  constexpr int64_t kFew = 8;
+  return std::min(s.m, s.n) <= kFew && s.bytes() > kL3;
+}
+
 // Its pieces are few enough, and it is not the same as another.
 bool is_apart(Scheme scheme, const CostShape& s) {
   if (packs_in_vain(scheme, s)) return false;
@@ -298,6 +304,7 @@ Scheme cheapest_of(const ProductShape& p, Scheme given, const ir::TargetFacts& f
   const Costs* costs = costs_of(p, facts);
   if (costs == nullptr) return given;
   const CostShape shape = shape_of(p, facts.vector_bytes);
+  if (facts.full_width && is_all_reading(shape)) return given;
   std::pair<double, Scheme> least = {std::numeric_limits<double>::infinity(), given};
   if (is_apart(given, shape)) least.first = kNear * cost_of(given, shape, *costs);
   for (const Scheme scheme : kSchemes)

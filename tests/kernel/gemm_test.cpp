@@ -290,8 +290,9 @@ TEST(Gemm, EmptySum) {
 // --- Few rows.
 
 // In the interpreter, and compiled for every level with memory that ends where the operands end.
-void check_few(GemmShape shape) {
-  for (Scheme scheme : {Scheme::panel, Scheme::panel_four}) {
+void check_few(GemmShape shape,
+               std::initializer_list<Scheme> schemes = {Scheme::panel, Scheme::panel_four}) {
+  for (Scheme scheme : schemes) {
     shape.scheme = scheme;
     check(shape);
     GemmCase product(shape);
@@ -343,6 +344,11 @@ TEST(Gemm, FewRowsSeveralItems) {
   check_few({.m = 2, .n = 67, .k = 1041});
   check_few({.m = 2, .n = 67, .k = 1041, .b_transposed = true});
   check_few({.m = 2, .n = 3, .k = 16400, .b_transposed = true});
+  const auto kLong = {Scheme::panel_long, Scheme::panel_four_long};
+  check_few({.m = 2, .n = 35, .k = 4129, .b_transposed = true}, kLong);
+  for (bool transposed : {false, true})
+    for (Dtype in : {Dtype::float32, Dtype::bfloat16})
+      check_few({.m = 5, .n = 600, .k = 37, .b_transposed = transposed, .in = in}, kLong);
   check_few({.m = 2, .n = 300, .k = 530, .prologue = true});
   check_few({.m = 2, .n = 70, .k = 530, .b_transposed = true, .prologue = true});
 }

@@ -53,6 +53,7 @@ def named_in_ir(m, n, k, a_turned, b_turned, dtype):
         "panel",
         "panel_long",
         "panel_four",
+        "panel_four_long",
         "amx_panel",
         "amx_split",
         "amx_split_k",

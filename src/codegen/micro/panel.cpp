@@ -14,9 +14,12 @@
 #include <fmt/format.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
+#include <span>
 #include <tuple>
 
+#include "codegen/llvm_row_pointers.h"
 #include "codegen/micro/micro.h"
+#include "codegen/micro/transposed.h"
 
 namespace cermet::codegen {
 
@@ -24,11 +27,15 @@ namespace {
 
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kColumns = ir::kPanelColumns;
-constexpr int64_t kFour = 4;           // rows of A
-constexpr int kIntoL2 = 2;             // locality of a prefetch: L1 fetches too little at a time
-constexpr int64_t kBytesAhead = 8192;  // of a stream of columns, at least
-constexpr int64_t kPart = 256;         // of k, along which A stays in L1 for
+constexpr int64_t kFour = 4, kMostRows = 8;  // rows of A
+constexpr int kIntoL1 = 3, kIntoL2 = 2;      // locality of a prefetch
+constexpr int64_t kBlock = 32;               // of k along n, with many registers
+constexpr int64_t kBytesAhead = 8192;        // of a stream of columns, at least
+constexpr int64_t kPart = 256;               // of k, along which A stays in L1 for
 constexpr int64_t kGroup = 2;  // columns side by side; more are slower, though they load less of A
+constexpr int64_t kTurnedBytes =
+    16384;  // of each column that becomes a lane: they and as many more are in L2
+constexpr int64_t kFetched = 4;  // lines of such a column, one after another
 
 class PanelCode {
  public:
@@ -41,12 +48,14 @@ class PanelCode {
         unit_(ir::panel_depth_of(a)),
         lanes_(target.lanes()),
         rows_(micro.rows),
+        from_memory_(micro.from_memory),
         many_(target.features.vector_bytes >= 64),
         prefetch_(!micro.b.local),
         f_(f),
         b_(f.builder()),
         ops_(f.builder(), target.features),
-        fma_(target.features.avx2) {}
+        fma_(target.features.avx2),
+        locality_(target.features.prefetches_into_l1 ? kIntoL1 : kIntoL2) {}
 
   void along_n() {
     Value* is_new = b_.CreateICmpEQ(f_.argument(6), f_.word(0));
@@ -67,8 +76,15 @@ class PanelCode {
     }
     const int64_t width = groups() * group();
     const int64_t part = given_ == dtype_ ? kPart : 2 * kPart;
-    f_.loop(f_.argument(3), width, {}, [&](Value* first, const MicroValues&) -> MicroValues {
-      Value* count = at_most(b_.CreateSub(f_.argument(3), first), width);
+    Value* turned = f_.word(0);
+    if (turns()) {
+      turned = b_.CreateAnd(f_.argument(3), f_.word(-lanes_));
+      squares_along_k(turned);
+    }
+    Value* rest = b_.CreateSub(f_.argument(3), turned);
+    f_.loop(rest, width, {}, [&](Value* from, const MicroValues&) -> MicroValues {
+      Value* count = at_most(b_.CreateSub(rest, from), width);
+      Value* first = b_.CreateAdd(turned, from);
       Value* following = b_.CreateMul(b_.CreateAdd(first, f_.word(width)), stride());
       const MicroValues next = {matrix(f_.argument(2), following), f_.word(0)};
       Value* depths = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, f_.argument(4), f_.word(1));
@@ -113,10 +129,15 @@ class PanelCode {
 
   // Of k along n. Rows of a block often share their sets of the L1 cache, so that they are few, unless C
   // costs more: its lines are read and written for each block.
-  int64_t block() const { return many_ ? unit_ : unit_ / 2; }
+  int64_t block() const { return many_ ? kBlock : unit_ / 2; }
 
-  Value* at_most(Value* count, int64_t limit) {
-    return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, count, f_.word(limit));
+  static int64_t up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
+  Value* least(Value* x, Value* y) { return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, x, y); }
+  Value* at_most(Value* count, int64_t limit) { return least(count, f_.word(limit)); }
+  // Of a count by one that is 1 or more, or 0 by 0.
+  Value* ceil_div(Value* x, Value* y) {
+    Value* some = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, y, f_.word(1));
+    return b_.CreateUDiv(b_.CreateAdd(x, b_.CreateSub(some, f_.word(1))), some);
   }
   Value* stride() { return f_.argument(5); }
   Value* matrix(Value* pointer, Value* elements) {
@@ -173,7 +194,7 @@ class PanelCode {
 
   void prefetch(Value* pointer) {
     b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {pointer->getType()},
-                       {pointer, b_.getInt32(0), b_.getInt32(kIntoL2), b_.getInt32(1)});
+                       {pointer, b_.getInt32(0), b_.getInt32(locality_), b_.getInt32(1)});
   }
   // How far ahead a stream of columns of so many elements is asked for.
   Value* stream_ahead(Value* elements) {
@@ -344,14 +365,23 @@ class PanelCode {
                            fetched[1]};
     const size_t first = carried.size();
     for (Value* at : c) carried.push_back(f_.load(f_.vector(lanes_), at));
-    Value* whole = b_.CreateAnd(steps, f_.word(-pair()));
-    MicroValues sums = f_.loop(whole, pair(), carried, [&](Value*, const MicroValues& in) {
-      return step(of, in, vectors, count, pair());
-    });
-    if (pairs_)
-      sums = f_.loop(b_.CreateSub(steps, whole), 1, sums, [&](Value*, const MicroValues& in) {
-        return step(of, in, vectors, count, 1);
+    const auto in_unit = [&](Value* taken, const MicroValues& in) {
+      Value* whole = b_.CreateAnd(taken, f_.word(-pair()));
+      MicroValues out = f_.loop(whole, pair(), in, [&](Value*, const MicroValues& at) {
+        return step(of, at, vectors, count, pair());
       });
+      if (!pairs_) return out;
+      return f_.loop(b_.CreateSub(taken, whole), 1, out, [&](Value*, const MicroValues& at) {
+        return step(of, at, vectors, count, 1);
+      });
+    };
+    const MicroValues sums =
+        block() <= unit_ ? in_unit(steps, carried)
+                         : f_.loop(steps, unit_, carried, [&](Value* k, const MicroValues& in) {
+                             MicroValues out = in_unit(at_most(b_.CreateSub(steps, k), unit_), in);
+                             out[0] = in_a(out[0], f_.word((rows_ - 1) * unit_));
+                             return out;
+                           });
     for (size_t s = 0; s < c.size(); ++s) f_.store(sums[first + s], c[s]);
     return {sums[2], sums[3]};
   }
@@ -363,9 +393,15 @@ class PanelCode {
     MicroValues columns;
     for (int64_t v = 0; v < vectors; v += pair())
       columns.append(columns_of(matrix(in[1], f_.word(v * lanes_)), taken, count));
-    if (prefetch_ && of.first == 0)
-      std::tie(out[2], out[3]) = fetch(in[2], in[3], taken * vectors * lanes_, f_.argument(3));
+    const int64_t fetched = taken * vectors * lanes_;
+    const int64_t line = kLineBytes / static_cast<int64_t>(size_of(given_));
+    const bool fetches = prefetch_ && of.first == 0;
+    if (fetches) std::tie(out[2], out[3]) = moved_on(in[2], in[3], fetched, f_.argument(3));
     for (int64_t i = 0; i < of.count; ++i) {
+      if (fetches)
+        for (int64_t at = up(i * fetched / of.count, line); at < (i + 1) * fetched / of.count;
+             at += line)
+          prefetch(matrix(in[2], b_.CreateAdd(in[3], f_.word(at))));
       Value* one = factor(in_a(in[0], f_.word(i * unit_)), taken);
       for (Value* column : columns) out.push_back(product(one, column, in[out.size()]));
     }
@@ -378,6 +414,10 @@ class PanelCode {
     const auto size = static_cast<int64_t>(size_of(given_));
     for (int64_t line = 0; line < elements * size; line += kLineBytes)
       prefetch(matrix(row, b_.CreateAdd(at, f_.word(line / size))));
+    return moved_on(row, at, elements, length);
+  }
+
+  std::pair<Value*, Value*> moved_on(Value* row, Value* at, int64_t elements, Value* length) {
     Value* next = b_.CreateAdd(at, f_.word(elements));
     Value* ends = b_.CreateICmpSGE(next, length);
     return {b_.CreateSelect(ends, matrix(row, stride()), row),
@@ -392,6 +432,109 @@ class PanelCode {
   int64_t group() const { return streams() ? 1 : kGroup; }
   // Whose columns are asked for as one stream, before they are multiplied: they and the next ones are in L2.
   int64_t groups() const { return many_ ? 8 : 4; }
+
+  // Whether columns become lanes, by transposes in registers, of which there are enough for a square and the sums:
+  // what all are multiplied by is then one element of A, where lanes along k would load a line of it.
+  // Beside a matrix in a cache the transposes take longer than that.
+  bool turns() const { return from_memory_ && many_ && ops_.features().full_width; }
+  int64_t turned_chains() const { return 2 * kMostRows / rows_; }
+
+  // The first `columns`, in whole vectors of them. Meanwhile the part of k that comes next is asked for; parts are
+  // about equal, so that it is all asked for.
+  void squares_along_k(Value* columns) {
+    const int64_t most = kTurnedBytes / static_cast<int64_t>(size_of(given_));
+    Value* depth = f_.argument(4);
+    Value* parts = ceil_div(depth, f_.word(most));
+    Value* units = ceil_div(depth, b_.CreateMul(parts, f_.word(unit_)));
+    Value* part = b_.CreateMul(units, f_.word(unit_));
+    f_.loop(columns, lanes_, {}, [&](Value* j, const MicroValues&) -> MicroValues {
+      Value* first = matrix(f_.argument(2), b_.CreateMul(j, stride()));
+      MicroValues sums(static_cast<size_t>(rows_ * turned_chains()),
+                       llvm::Constant::getNullValue(f_.vector(lanes_)));
+      sums = f_.loop(parts, 1, sums, [&](Value* number, const MicroValues& in) {
+        Value* k = b_.CreateMul(number, part);
+        Value* next = b_.CreateAdd(k, part);
+        Value* ends = b_.CreateICmpSGE(next, depth);
+        Value* below = matrix(first, b_.CreateMul(stride(), f_.word(lanes_)));
+        Value* ahead = b_.CreateSelect(ends, below, matrix(first, next));
+        Value* left = least(b_.CreateSelect(ends, depth, b_.CreateSub(depth, next)), part);
+        Value* a = in_a(f_.argument(1), b_.CreateMul(k, f_.word(rows_)));
+        Value* count = least(b_.CreateSub(depth, k), part);
+        return squares(matrix(first, k), a, count, ahead, left, in);
+      });
+      Value* c = place(j);
+      Value* adds = b_.CreateICmpNE(f_.argument(6), f_.word(0));
+      for (int64_t i = 0; i < rows_; ++i) {
+        Value* at = f_.at(c, i * kColumns);
+        Value* zero = llvm::Constant::getNullValue(f_.vector(lanes_));
+        Value* old = b_.CreateSelect(adds, f_.load(f_.vector(lanes_), at), zero);
+        Value* sum = sums[i];
+        for (int64_t chain = 1; chain < turned_chains(); ++chain)
+          sum = b_.CreateFAdd(sum, sums[chain * rows_ + i]);
+        f_.store(b_.CreateFAdd(old, sum), at);
+      }
+      return {};
+    });
+  }
+
+  // `count` of k of the columns from `first` on, onto the sums. `ahead`: rows of `length` that are asked for.
+  MicroValues squares(Value* first, Value* a, Value* count, Value* ahead, Value* length,
+                      const MicroValues& sums) {
+    Value* bytes = b_.CreateMul(stride(), f_.word(static_cast<int64_t>(size_of(given_))));
+    RowPointers rows(b_, bytes);
+    MicroValues carried = {a, ahead, f_.word(0)};
+    const size_t pointers = carried.size();
+    carried.append(rows.every(first, static_cast<int>(lanes_)));
+    const size_t summed = carried.size();
+    carried.append(sums);
+    carried = f_.loop(count, unit_, carried, [&](Value* k, const MicroValues& in) {
+      MicroValues out = in;
+      out[0] = in_a(in[0], f_.word(rows_ * unit_));
+      for (size_t i = pointers; i < summed; ++i) out[i] = matrix(in[i], f_.word(unit_));
+      for (int64_t at = 0; at < unit_; at += at_once()) {
+        int64_t fetched = 0;
+        Value* left = b_.CreateSub(b_.CreateSub(count, k), f_.word(at));
+        const std::span<Value* const> all(in.data() + pointers, summed - pointers);
+        const MicroValues columns = square(rows, all, at, left);
+        for (int64_t step = 0; step < lanes_; ++step) {
+          if (prefetch_) fetch_of_square(step, fetched, out[1], out[2], length);
+          for (int64_t i = 0; i < rows_; ++i) {
+            Value* x = factor(in_a(in[0], f_.word(i * unit_ + at + step * pair())), pair());
+            Value*& sum = out[summed + step % turned_chains() * rows_ + i];
+            sum = product(x, columns[step], sum);
+          }
+        }
+      }
+      return out;
+    });
+    return {carried.begin() + summed, carried.end()};
+  }
+
+  // Vectors of lanes_ columns, each of one k or a pair of them.
+  MicroValues square(RowPointers& rows, std::span<Value* const> pointers, int64_t at, Value* left) {
+    llvm::Type* type = f_.vector(lanes_);
+    MicroValues vectors;
+    for (int64_t i = 0; i < lanes_; ++i) {
+      Value* row = wide(matrix(rows.at(pointers, static_cast<int>(i)), f_.word(at)), left);
+      vectors.push_back(b_.CreateBitCast(row, type));
+    }
+    vectors = transposed(b_, vectors);
+    if (pairs_)
+      for (Value*& vector : vectors) vector = as_pairs(vector);
+    return vectors;
+  }
+
+  // As many lines as a square has, evenly over the steps of its products: what is asked for at once keeps loads from
+  // L2 waiting. `fetched`: how many have been.
+  void fetch_of_square(int64_t step, int64_t& fetched, Value*& row, Value*& at, Value* length) {
+    const int64_t line = kLineBytes / static_cast<int64_t>(size_of(given_));
+    const int64_t wanted = (step + 1) * at_once() / line;
+    for (; fetched < wanted; ++fetched) {
+      prefetch(matrix(row, b_.CreateAdd(at, f_.word(fetched % kFetched * line))));
+      if (fetched % kFetched == kFetched - 1)
+        std::tie(row, at) = moved_on(row, at, kFetched * line, length);
+    }
+  }
 
   // One column after another; where they are short, adding up the lanes of each would take most of the time.
   void row_along_k() {
@@ -558,20 +701,22 @@ class PanelCode {
   const int64_t unit_;  // of k, in which the rows of A lie side by side
   const int64_t lanes_;
   const int64_t rows_;
+  const bool from_memory_;
   const bool many_, prefetch_;
   MicroFunction& f_;
   llvm::IRBuilder<>& b_;
   OpEmitter ops_;
   const bool fma_;
+  const int locality_;  // of prefetches
 };
 
 }  // namespace
 
 llvm::Function* panel_function(const MicroTarget& target, const ir::PanelMicro& m, Dtype a,
                                Dtype given) {
-  const std::string name =
-      fmt::format("panel_{}{}_{}_{}_{}_{}", m.along_k ? 'k' : 'n', m.rows, name_of(target.dtype),
-                  name_of(a), name_of(given), m.b.local ? 1 : 0);
+  const std::string name = fmt::format("panel_{}{}{}_{}_{}_{}_{}", m.along_k ? 'k' : 'n', m.rows,
+                                       m.from_memory ? "_from_memory" : "", name_of(target.dtype),
+                                       name_of(a), name_of(given), m.b.local ? 1 : 0);
   if (llvm::Function* known = target.module.getFunction(name)) return known;
   MicroFunction f(target, name, 3, 4);
   PanelCode code(target, m, a, given, f);

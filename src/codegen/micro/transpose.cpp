@@ -12,6 +12,7 @@
 #include "codegen/llvm_emit.h"
 #include "codegen/llvm_row_pointers.h"
 #include "codegen/micro/micro.h"
+#include "codegen/micro/transposed.h"
 
 namespace cermet::codegen {
 
@@ -39,27 +40,7 @@ class ColumnsCode {
   MicroValues columns_of(const Row& row) {
     MicroValues vectors;
     for (int q = 0; q < piece_; ++q) vectors.push_back(pieces(row, q));
-    return transposed(std::move(vectors));
-  }
-
-  // The squares in the parts of `piece` vectors. Each round doubles the rows that lie side by side and halves
-  // the columns: first the lower ones of all pairs, then the upper ones. So the columns end in the order of
-  // their numbers' reversed bits.
-  MicroValues transposed(MicroValues vectors) {
-    for (int unit = 1; unit < piece_; unit *= 2) {
-      MicroValues halves;
-      for (const bool upper : {false, true})
-        for (int q = 0; q < piece_; q += 2)
-          halves.push_back(mixed(vectors[q], vectors[q + 1], unit, upper));
-      vectors = halves;
-    }
-    MicroValues columns(vectors.size());
-    for (int q = 0; q < piece_; ++q) {
-      int column = 0;
-      for (int bit = 1; bit < piece_; bit *= 2) column = 2 * column + ((q & bit) != 0 ? 1 : 0);
-      columns[column] = vectors[q];
-    }
-    return columns;
+    return transposed_parts(b_, std::move(vectors));
   }
 
   // Part `number` of a vector.
@@ -86,18 +67,6 @@ class ColumnsCode {
   Value* join(Value* a, Value* b) {
     llvm::SmallVector<int, 32> lanes;
     for (int i = 0; i < 2 * width_of(a); ++i) lanes.push_back(i);
-    return b_.CreateShuffleVector(a, b, lanes);
-  }
-
-  // In each part, the units of the lower (upper) half of a and b in turn: one unpack instruction.
-  Value* mixed(Value* a, Value* b, int unit, bool upper) {
-    llvm::SmallVector<int, 64> lanes;
-    for (int part = 0; part < lanes_; part += piece_)
-      for (int i = 0; i < piece_; ++i) {
-        // NOLINTNEXTLINE(clang-analyzer-core.DivideZero): a piece has 2 elements or more
-        const int pair = i / (2 * unit), second = i / unit % 2;
-        lanes.push_back(part + (upper ? piece_ / 2 : 0) + pair * unit + i % unit + second * lanes_);
-      }
     return b_.CreateShuffleVector(a, b, lanes);
   }
 
@@ -362,7 +331,7 @@ class RowsCode {
       MicroValues vectors;
       for (int q = 0; q < code_.piece(); ++q)
         vectors.push_back(f_.load(f_.vector(code_.lanes()), f_.at(at.back(), q * pitch_)));
-      vectors = code_.transposed(std::move(vectors));
+      vectors = transposed_parts(b_, std::move(vectors));
       for (int row = 0; row < code_.lanes(); ++row)
         f_.store(code_.part(vectors[row % code_.piece()], row / code_.piece()),
                  of_row.at(rows, row));
