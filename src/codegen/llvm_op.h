@@ -17,12 +17,12 @@ namespace cermet::codegen {
 struct CpuFeatures {
   int vector_bytes = 16;
   bool sse41 = false;
-  bool avx2 = false;          // with F16C and FMA
-  bool avx512 = false;        // F, BW, DQ, VL
-  bool bf16 = false;          // conversion to bfloat16
-  bool vnni = false;          // dot instructions for bytes and int16
-  bool tiles = false;         // AMX for bfloat16 and int8
-  bool fast_gathers = false;  // and scatters, beside accesses to single elements
+  bool avx2 = false;                // with F16C and FMA
+  bool avx512 = false;              // F, BW, DQ, VL
+  bool bf16 = false;                // conversion to bfloat16
+  bool vnni = false;                // dot instructions for bytes and int16
+  bool tiles = false;               // AMX for bfloat16 and int8
+  bool fast_gathers = false;        // and scatters, beside accesses to single elements
   bool full_width = false;          // arithmetic on 64 bytes takes no longer than on 32
   bool prefetches_into_l1 = false;  // rather than into L2
   bool x86 = true;

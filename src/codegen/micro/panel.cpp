@@ -8,6 +8,8 @@
 //          for: C is loaded and stored once for all of them.
 // panel_k  lanes along k. Sums of all rows and some columns, added up at the end: of a single row over
 //          the whole depth, else over a part of it, of which A stays in L1, for some groups of columns.
+//          Of a matrix from memory columns become lanes: squares of it are transposed in registers, and what is
+//          asked for is as much of the following columns, one after another.
 // Sixteen registers hold the sums of four rows of A and two vectors or columns, which load less for a product than
 // eight and one: eight rows go by halves, and the second one finds the matrix in L1.
 // bfloat16 is multiplied in pairs of k by a dot instruction: as they lie there, or of two rows, interleaved.
@@ -33,9 +35,8 @@ constexpr int64_t kBlock = 32;               // of k along n, with many register
 constexpr int64_t kBytesAhead = 8192;        // of a stream of columns, at least
 constexpr int64_t kPart = 256;               // of k, along which A stays in L1 for
 constexpr int64_t kGroup = 2;  // columns side by side; more are slower, though they load less of A
-constexpr int64_t kTurnedBytes =
-    16384;  // of each column that becomes a lane: they and as many more are in L2
-constexpr int64_t kFetched = 4;  // lines of such a column, one after another
+constexpr int64_t kTurnedBytes = 16384;  // of a column that becomes a lane, at a time
+constexpr int64_t kFetched = 4;          // lines of such a column, one after another
 
 class PanelCode {
  public:
@@ -524,8 +525,8 @@ class PanelCode {
     return vectors;
   }
 
-  // As many lines as a square has, evenly over the steps of its products: what is asked for at once keeps loads from
-  // L2 waiting. `fetched`: how many have been.
+  // As many lines as a square has, spread over the steps of its products: asked for at once, they keep loads from L2
+  // waiting. `fetched`: how many have been.
   void fetch_of_square(int64_t step, int64_t& fetched, Value*& row, Value*& at, Value* length) {
     const int64_t line = kLineBytes / static_cast<int64_t>(size_of(given_));
     const int64_t wanted = (step + 1) * at_once() / line;
