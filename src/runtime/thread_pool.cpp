@@ -73,7 +73,7 @@ struct Ticket {
   Ticket exhausted() const { return make(word >> 32, end(), end()); }
 };
 
-// The caller claims from the front and workers from the back: what one kernel wrote in a core's cache
+// The caller claims tickets from the front and workers from the back: what one kernel wrote in a core's cache
 // the same core then mostly reads in the next.
 enum class Claim : uint8_t { first, last };
 
@@ -127,8 +127,8 @@ uint32_t Slot::abandon() {
   return Ticket{seen}.left();
 }
 
-// Chunks of the back half go forwards, too, though they are claimed from the back: what is fetched from memory
-// beyond a chunk is then wanted.
+// Tickets of the back half stand for its chunks in reverse, so that memory is gone over forwards there, too: what is
+// fetched beyond a chunk is wanted next.
 void Slot::run_chunk(uint32_t index, int worker) {
   const int64_t half = chunks / 2;
   const int64_t begin = (index < half ? index : chunks - 1 - (index - half)) * chunk;
