@@ -18,8 +18,7 @@ constexpr int64_t kStripDepth = 512;   // of k that an item takes of such rows
 constexpr int64_t kLongSums = 131072;
 constexpr int64_t kRowSums = 65536, kRowDepth = 128;  // of a single row
 constexpr int64_t kWholeDepth = 16384;                // of k that an item takes if B lies along k,
-constexpr int64_t kWholeColumns = 128;                // and columns,
-constexpr int64_t kLongColumns = 512;                 // of a matrix beyond the caches
+constexpr int64_t kWholeColumns = 128;                // and columns
 constexpr int64_t kMadeColumns = 256;                 // of a block of B that is made, along n
 constexpr int64_t kMadeRows = 32;
 constexpr int64_t kMadeDepth = 512;   // along k
@@ -96,9 +95,7 @@ class PanelWriter : ProductWriter {
     const auto size = static_cast<int64_t>(size_of(acc()));
     depth_ = kStripDepth;
     if (along_k_) {
-      columns_ = !in_place_ || rows_ == 1    ? kPanelColumns
-                 : is_long(analysis_.scheme) ? kLongColumns
-                                             : kWholeColumns;
+      columns_ = in_place_ && rows_ > 1 ? kWholeColumns : kPanelColumns;
       depth_ = kWholeDepth;
     } else if (!in_place_) {
       columns_ = kMadeColumns;

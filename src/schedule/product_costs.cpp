@@ -304,7 +304,9 @@ Scheme cheapest_of(const ProductShape& p, Scheme given, const ir::TargetFacts& f
   const Costs* costs = costs_of(p, facts);
   if (costs == nullptr) return given;
   const CostShape shape = shape_of(p, facts.vector_bytes);
-  if (facts.full_width && is_all_reading(shape)) return given;
+  // Columns that become lanes are in no figures.
+  const bool turns = ir::is_long(given) && shape.larger_along_k();
+  if (facts.full_width && (turns || is_all_reading(shape))) return given;
   std::pair<double, Scheme> least = {std::numeric_limits<double>::infinity(), given};
   if (is_apart(given, shape)) least.first = kNear * cost_of(given, shape, *costs);
   for (const Scheme scheme : kSchemes)

@@ -49,6 +49,7 @@ bool is_of(Kind kind, const ProductShape& p, const ir::TargetFacts& facts) {
     case Kind::real: return is_plain_real(p);
     case Kind::full: return wide && (is_plain_real(p) || is_float16);
     case Kind::full_real: return wide && is_plain_real(p);
+    case Kind::whole: return facts.full_width && wide && !tiles && (is_plain_real(p) || dots);
     case Kind::narrow: return is_of(Kind::real, p, facts) && facts.vector_bytes < 64;
     case Kind::half: return is_half(p.dtype) || is_half(p.a.dtype) || is_half(p.b.dtype);
     case Kind::narrow_half: return facts.vector_bytes == 32 && is_of(Kind::half, p, facts);

@@ -21,6 +21,7 @@ struct ProductRow {
     real,            // float32 and float64
     full,            // ..., and float16 without tile instructions, in vectors of 64 bytes
     full_real,       // float32 and float64 alone
+    whole,           // full_real or bfloat16_dot, 64 bytes run whole
     narrow,          // float32 and float64 in shorter ones
     half,            // float16 and bfloat16, or what is cast from them
     narrow_half,     // ..., in vectors of 32 bytes
