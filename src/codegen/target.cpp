@@ -80,8 +80,9 @@ Object compile_for_host(const ir::Kernel& tiled, const ir::TargetFacts& facts) {
 
 std::string cpu_identity() {
   const ir::TargetFacts facts = host_facts();
-  return fmt::format("cpu {}{}{} l1 {} l2 {}", kLevelNames[static_cast<size_t>(cpu_level())],
+  return fmt::format("cpu {}{}{}{}{} l1 {} l2 {}", kLevelNames[static_cast<size_t>(cpu_level())],
                      emulates_amx() ? " amx_emulated" : "", facts.dot_bf16 ? " dot_bf16" : "",
+                     facts.full_width ? " full_width" : "", is_intel() ? " intel" : "",
                      facts.l1_bytes, facts.l2_bytes);
 }
 

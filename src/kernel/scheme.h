@@ -14,7 +14,7 @@ enum class Scheme : uint8_t {
   fma_split_k,      // the same, for pieces of the sum
   fma_wide,         // fma of operands widened to the accumulators' dtype, in any case
   panel,            // few rows, the other operand read in place
-  panel_long,       // ..., which lies beyond the caches: by larger items
+  panel_long,       // ..., which is expected beyond the caches
   panel_four,       // panel, of up to four rows
   panel_four_long,  // panel_long, of up to four rows
   dot_bf16,         // pairs of bfloat16 by a dot instruction

@@ -126,6 +126,24 @@ def test_shorter_vectors_have_no_full_width(features):
     assert run(script, CERMET_CPU_FEATURES=features).strip() == "False"
 
 
+def test_few_rows_beside_a_matrix_beyond_the_caches():
+    """With 64 bytes run whole: rows of the table decide, not costs."""
+    along, across = (4096, 4096, False, True), (4096, 4096, False, False)
+    by_dtype = {
+        "float32": ["panel_four_long", "panel_long", "panel_long", "panel_long"],
+        "bfloat16": ["panel_four_long", "panel_long", "panel"],
+    }
+    for dtype, schemes in by_dtype.items():
+        cases = [(4, *along), (8, *along), (4, *across), (8, *across)]
+        for case, scheme in zip(cases, schemes, strict=False):
+            assert chosen(case, dtype, "full") == scheme, case
+    for width in ("half", "narrow"):
+        assert "long" not in chosen((4, *along), "float32", width)
+    # In a cache, and where there are tile instructions, others are faster, or not measured.
+    assert "long" not in chosen((4, 1024, 1024, False, True), "float32", "full")
+    assert "long" not in chosen((4, *along), "float32", "full", tiles=True)
+
+
 def test_small_products_do_not_pack_whole():
     cases = {
         ("float16", 25, 40, 25, False, True): "fma_local",

@@ -29,14 +29,15 @@ namespace {
 
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kColumns = ir::kPanelColumns;
-constexpr int64_t kFour = 4, kMostRows = 8;  // rows of A
-constexpr int kIntoL1 = 3, kIntoL2 = 2;      // locality of a prefetch
-constexpr int64_t kBlock = 32;               // of k along n, with many registers
-constexpr int64_t kBytesAhead = 8192;        // of a stream of columns, at least
-constexpr int64_t kPart = 256;               // of k, along which A stays in L1 for
+constexpr int64_t kFour = 4;             // rows of A
+constexpr int kIntoL1 = 3, kIntoL2 = 2;  // locality of a prefetch
+constexpr int64_t kBlock = 32;           // of k along n, with many registers
+constexpr int64_t kBytesAhead = 8192;    // of a stream of columns, at least
+constexpr int64_t kPart = 256;           // of k, along which A stays in L1 for
 constexpr int64_t kGroup = 2;  // columns side by side; more are slower, though they load less of A
 constexpr int64_t kTurnedBytes = 16384;  // of a column that becomes a lane, at a time
-constexpr int64_t kFetched = 4;          // lines of such a column, one after another
+constexpr int64_t kTurnedSums = 16;  // vectors of sums of such columns, those of a row independent
+constexpr int64_t kFetched = 4;      // lines of such a column, one after another
 
 class PanelCode {
  public:
@@ -132,7 +133,6 @@ class PanelCode {
   // costs more: its lines are read and written for each block.
   int64_t block() const { return many_ ? kBlock : unit_ / 2; }
 
-  static int64_t up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
   Value* least(Value* x, Value* y) { return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, x, y); }
   Value* at_most(Value* count, int64_t limit) { return least(count, f_.word(limit)); }
   // Of a count by one that is 1 or more, or 0 by 0.
@@ -395,14 +395,10 @@ class PanelCode {
     for (int64_t v = 0; v < vectors; v += pair())
       columns.append(columns_of(matrix(in[1], f_.word(v * lanes_)), taken, count));
     const int64_t fetched = taken * vectors * lanes_;
-    const int64_t line = kLineBytes / static_cast<int64_t>(size_of(given_));
     const bool fetches = prefetch_ && of.first == 0;
     if (fetches) std::tie(out[2], out[3]) = moved_on(in[2], in[3], fetched, f_.argument(3));
     for (int64_t i = 0; i < of.count; ++i) {
-      if (fetches)
-        for (int64_t at = up(i * fetched / of.count, line); at < (i + 1) * fetched / of.count;
-             at += line)
-          prefetch(matrix(in[2], b_.CreateAdd(in[3], f_.word(at))));
+      if (fetches) fetch_lines(in[2], in[3], i * fetched / of.count, (i + 1) * fetched / of.count);
       Value* one = factor(in_a(in[0], f_.word(i * unit_)), taken);
       for (Value* column : columns) out.push_back(product(one, column, in[out.size()]));
     }
@@ -412,10 +408,15 @@ class PanelCode {
   // Asks for so many elements of a row (column) of that length, from `at` on, one after another: processors
   // go on with such a stream.
   std::pair<Value*, Value*> fetch(Value* row, Value* at, int64_t elements, Value* length) {
-    const auto size = static_cast<int64_t>(size_of(given_));
-    for (int64_t line = 0; line < elements * size; line += kLineBytes)
-      prefetch(matrix(row, b_.CreateAdd(at, f_.word(line / size))));
+    fetch_lines(row, at, 0, elements);
     return moved_on(row, at, elements, length);
+  }
+
+  int64_t line() const { return kLineBytes / static_cast<int64_t>(size_of(given_)); }
+  // The lines of a row that begin in elements [from, to) after `at`.
+  void fetch_lines(Value* row, Value* at, int64_t from, int64_t to) {
+    for (int64_t j = (from + line() - 1) / line() * line(); j < to; j += line())
+      prefetch(matrix(row, b_.CreateAdd(at, f_.word(j))));
   }
 
   std::pair<Value*, Value*> moved_on(Value* row, Value* at, int64_t elements, Value* length) {
@@ -438,7 +439,7 @@ class PanelCode {
   // what all are multiplied by is then one element of A, where lanes along k would load a line of it.
   // Beside a matrix in a cache the transposes take longer than that.
   bool turns() const { return from_memory_ && many_ && ops_.features().full_width; }
-  int64_t turned_chains() const { return 2 * kMostRows / rows_; }
+  int64_t turned_chains() const { return kTurnedSums / rows_; }
 
   // The first `columns`, in whole vectors of them. Meanwhile the part of k that comes next is asked for; parts are
   // about equal, so that it is all asked for.
@@ -528,12 +529,11 @@ class PanelCode {
   // As many lines as a square has, spread over the steps of its products: asked for at once, they keep loads from L2
   // waiting. `fetched`: how many have been.
   void fetch_of_square(int64_t step, int64_t& fetched, Value*& row, Value*& at, Value* length) {
-    const int64_t line = kLineBytes / static_cast<int64_t>(size_of(given_));
-    const int64_t wanted = (step + 1) * at_once() / line;
+    const int64_t wanted = (step + 1) * at_once() / line();
     for (; fetched < wanted; ++fetched) {
-      prefetch(matrix(row, b_.CreateAdd(at, f_.word(fetched % kFetched * line))));
-      if (fetched % kFetched == kFetched - 1)
-        std::tie(row, at) = moved_on(row, at, kFetched * line, length);
+      const int64_t number = fetched % kFetched;
+      fetch_lines(row, at, number * line(), (number + 1) * line());
+      if (number == kFetched - 1) std::tie(row, at) = moved_on(row, at, kFetched * line(), length);
     }
   }
 
