@@ -12,6 +12,7 @@ Requests and answers are lines of JSON on stdin and stdout; what libraries print
 import ctypes
 import gc
 import json
+import math
 import os
 import resource
 import sys
@@ -22,9 +23,10 @@ from case import cases_of
 
 BATCH_SECONDS = 2e-3  # a call shorter than this is timed in batches
 WARM_SECONDS = 0.15
-# Allocators take some calls until they have the memory that a step needs: one that meets so many
-# new pages is followed by another, for some seconds.
-FRESH_PAGES, WARM_MOST_SECONDS = 256, 4.0
+# Allocators take some calls until they have the memory that a step needs, and weights in turn some
+# until all are packed: one that meets so many new pages, or takes so much longer than another did,
+# is followed by another, for some seconds.
+FRESH_PAGES, MUCH_LONGER, WARM_MOST_SECONDS = 256, 2.0, 4.0
 LONG_SECONDS = 2.0  # of such calls the one that warms up is the first sample
 
 
@@ -48,12 +50,14 @@ class Step:
         self.calls, self.kept = calls, None
         self.run = build(lib)
         self.timed(1)  # compiles
-        begin = time.perf_counter()
+        begin, least = time.perf_counter(), math.inf
         while True:
             before = page_faults()
             warm = self.timed(1)
             fresh, spent = page_faults() - before, time.perf_counter() - begin
-            if spent >= (WARM_MOST_SECONDS if fresh > FRESH_PAGES else WARM_SECONDS):
+            least = min(least, warm)
+            changes = fresh > FRESH_PAGES or warm > MUCH_LONGER * least
+            if spent >= (WARM_MOST_SECONDS if changes else WARM_SECONDS):
                 break
         self.repeat = max(1, round(BATCH_SECONDS / max(warm, 1e-7)))
         self.seconds = warm / calls

@@ -299,7 +299,8 @@ void Evaluator::micro(const Micro& s) {
     case MicroKind::rows: return rows(RowsMicro::of(s));
     case MicroKind::pack: return pack(PackMicro::of(s));
     case MicroKind::panel_n:
-    case MicroKind::panel_k: return panel(PanelMicro::of(s));
+    case MicroKind::panel_k:
+    case MicroKind::panel_strips: return panel(PanelMicro::of(s));
     case MicroKind::tile_gemm: return tile_gemm(TileGemmMicro::of(s));
   }
 }
@@ -476,8 +477,15 @@ void Evaluator::panel(const PanelMicro& m) {
   const Dtype given = wide(m.b.local ? kernel_.locals[m.b.id].dtype : kernel_.params[m.b.id].dtype);
   const int64_t columns = number(m.columns), depth = number(m.depth);
   const int64_t d = panel_depth_of(kernel_.locals[m.a.id].dtype);
-  const int64_t b_k = m.along_k ? 1 : number(m.b_stride), b_n = m.along_k ? number(m.b_stride) : 1;
-  const int64_t steps = m.along_k ? round_up(depth, d) : depth;
+  const auto in_b = [&](int64_t k, int64_t j) {
+    switch (m.b_lies) {
+      case PanelMicro::Lies::along_n: return k * number(m.b_stride) + j;
+      case PanelMicro::Lies::along_k: return k + j * number(m.b_stride);
+      case PanelMicro::Lies::in_strips: break;
+    }
+    return j / m.strip * number(m.b_stride) + k * m.strip + j % m.strip;
+  };
+  const int64_t steps = m.b_lies == PanelMicro::Lies::along_k ? round_up(depth, d) : depth;
   for (int64_t i = 0; i < m.rows; ++i)
     for (int64_t j = 0; j < round_up(columns, kPanelColumns); ++j) {
       const int64_t at = number(m.c_at) + j / kPanelColumns * m.rows * kPanelColumns +
@@ -489,7 +497,7 @@ void Evaluator::panel(const PanelMicro& m) {
       ContractSum sum(acc);
       for (int64_t k = 0; k < steps; ++k) {
         const uint64_t a = read(m.a, number(m.a_at) + k / d * m.rows * d + i * d + k % d);
-        sum.add(of_a, a, given, k < depth ? read(m.b, number(m.b_at) + k * b_k + j * b_n) : 0);
+        sum.add(of_a, a, given, k < depth ? read(m.b, number(m.b_at) + in_b(k, j)) : 0);
       }
       const uint64_t terms[2] = {number(m.add) != 0 ? read(m.c, at) : 0, sum.result()};
       write(m.c, at, number(m.add) != 0 ? apply(Code::add, acc, acc, terms) : terms[1]);

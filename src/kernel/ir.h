@@ -75,6 +75,7 @@
 
 #include "base/dtype.h"
 #include "base/inline_vector.h"
+#include "kernel/micro_kind.h"
 #include "kernel/scheme.h"
 
 namespace cermet::ir {
@@ -197,7 +198,6 @@ enum class Order : uint8_t { lanes, serial };
 enum class Emit : uint8_t { last, each };
 enum class ForKind : uint8_t { stage, chunk, serial, lane, block, thread };
 enum class LocalScope : uint8_t { kernel, thread };
-enum class MicroKind : uint8_t { gemm, transpose, turn, rows, pack, panel_n, panel_k, tile_gemm };
 
 struct FoldState {
   Dtype dtype;

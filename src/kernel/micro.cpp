@@ -21,7 +21,8 @@ Counts counts_of(MicroKind kind) {
     case MicroKind::rows:
     case MicroKind::pack: return {2, 2, 5};
     case MicroKind::panel_n:
-    case MicroKind::panel_k: return {2, 3, 7};
+    case MicroKind::panel_k:
+    case MicroKind::panel_strips: return {4, 3, 7};
     case MicroKind::tile_gemm: return {6, 3, 9};
   }
   return {};
@@ -86,17 +87,23 @@ PackMicro PackMicro::of(const Micro& m) {
 }
 
 Micro PanelMicro::micro() const {
-  return {along_k ? MicroKind::panel_k : MicroKind::panel_n,
-          {rows, from_memory ? 2 : 1},
+  return {b_lies == Lies::in_strips ? MicroKind::panel_strips
+          : b_lies == Lies::along_k ? MicroKind::panel_k
+                                    : MicroKind::panel_n,
+          {rows, from_memory ? 2 : 1, strip, piece},
           {c, a, b},
           {columns, depth, c_at, a_at, b_at, b_stride, add}};
 }
 
 PanelMicro PanelMicro::of(const Micro& m) {
   const auto& [k, b, e] = std::tie(m.constants, m.buffers, m.operands);
-  return {m.kind == MicroKind::panel_k,
+  return {m.kind == MicroKind::panel_strips ? Lies::in_strips
+          : m.kind == MicroKind::panel_k    ? Lies::along_k
+                                            : Lies::along_n,
           k[0],
           k[1] > 1,
+          k[2],
+          k[3],
           b[0],
           b[1],
           b[2],
@@ -149,7 +156,8 @@ std::string fault_of_groups(const Micro& micro, int64_t group) {
     case MicroKind::turn:
     case MicroKind::rows:
     case MicroKind::panel_n:
-    case MicroKind::panel_k: break;
+    case MicroKind::panel_k:
+    case MicroKind::panel_strips: break;
   }
   const bool whole =
       std::ranges::all_of(distances, [&](int64_t distance) { return distance % group == 0; });
@@ -200,7 +208,7 @@ std::string fault_of(const Kernel& kernel, const Micro& micro) {
   if (std::ranges::any_of(std::span(micro.constants).first(counts.constants - (gemm ? 1 : 0)),
                           [](int64_t c) { return c < 1; }))
     return "a micro's constants are sizes and strides, at least 1";
-  const bool panel = micro.kind == MicroKind::panel_n || micro.kind == MicroKind::panel_k;
+  const bool panel = is_panel(micro.kind);
   const auto dtype_of = [&](BufferRef b) {
     return b.local ? kernel.locals[b.id].dtype : kernel.params[b.id].dtype;
   };

@@ -112,24 +112,32 @@ struct PackMicro {
   static PackMicro of(const Micro& micro);
 };
 
-// A few rows times b as it lies in memory, unpacked: a parameter that is read or a Local, of the
-// others' dtype or, for float32, of a half dtype; nothing of it outside depth x columns is read.
+// A few rows times b as it lies in memory, or packed in strips of columns: a parameter that is read or a Local, of
+// the others' dtype or, for float32, of a half dtype; nothing of it outside depth x columns is read, but a whole strip.
 // For i < rows, j < columns:
 //   c[c_at + (j / kPanelColumns)·rows·kPanelColumns + i·kPanelColumns + j % kPanelColumns] =
 //       (add ? c[...] : 0)
-//       + Σ_k<depth a[a_at + (k / d)·rows·d + i·d + k % d] · b[b_at + k·b_k + j·b_n]
-// with d = panel_depth_of(a), and b_n = 1 and b_k = b_stride (along n), or b_k = 1 and b_n = b_stride (along k; a
-// is defined up to the next multiple of d, and 0 past depth). a and b may both be bfloat16. The order of the
-// sum, and fma in it, are free.
+//       + Σ_k<depth a[a_at + (k / d)·rows·d + i·d + k % d] · b[b_at + at(k, j)]
+// with d = panel_depth_of(a), and at(k, j) = k·b_stride + j (along n), k + j·b_stride (along k; a is defined up to the
+// next multiple of d, and 0 past depth) or (j / strip)·b_stride + k·strip + j % strip (in strips, which are as wide
+// as panel_strip says). a and b may both be bfloat16. The order of the sum, and fma in it, are free. But for a b
+// expected in memory it is one chain of multiply-adds along n, and along k for columns in whole vectors; in strips there
+// is such a chain for each `piece` of k, which is added to what is before it.
 inline constexpr int64_t kPanelColumns = 64, kPanelDepth = 16;
 inline int64_t panel_depth_of(Dtype a) {
   return a == Dtype::bfloat16 ? 2 * kPanelDepth : kPanelDepth;
 }
+// Two vectors of the sums, whatever b is.
+inline int64_t panel_strip(int64_t vector_bytes, Dtype c) {
+  return 2 * vector_bytes / static_cast<int64_t>(size_of(c));
+}
 struct PanelMicro {
-  bool along_k;  // the template: panel_n or panel_k
+  enum class Lies : uint8_t { along_n, along_k, in_strips };
+  Lies b_lies;  // the template: panel_n, panel_k or panel_strips
   // Constants.
   int64_t rows;
-  bool from_memory;  // where b is expected, rather than in a cache
+  bool from_memory;      // where b is expected, rather than in a cache
+  int64_t strip, piece;  // 1 where b does not lie in strips
   // Buffers.
   BufferRef c, a, b;
   // Operands, int64; add: not 0.

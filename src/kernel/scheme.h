@@ -17,6 +17,8 @@ enum class Scheme : uint8_t {
   panel_long,       // ..., which is expected beyond the caches
   panel_four,       // panel, of up to four rows
   panel_four_long,  // panel_long, of up to four rows
+  panel_packed,     // panel_long, the other operand packed first: for one that serves again
+  panel_four_packed,
   dot_bf16,         // pairs of bfloat16 by a dot instruction
   dot_int8,         // fours of int8 by a dot instruction
   dot_int16,        // pairs of int16, and of what it holds, by one
@@ -29,13 +31,17 @@ enum class Scheme : uint8_t {
 };
 
 constexpr bool is_panel(Scheme scheme) {
-  return Scheme::panel <= scheme && scheme <= Scheme::panel_four_long;
+  return Scheme::panel <= scheme && scheme <= Scheme::panel_four_packed;
 }
 constexpr bool is_four(Scheme scheme) {
-  return scheme == Scheme::panel_four || scheme == Scheme::panel_four_long;
+  return scheme == Scheme::panel_four || scheme == Scheme::panel_four_long ||
+         scheme == Scheme::panel_four_packed;
+}
+constexpr bool is_packed(Scheme scheme) {
+  return scheme == Scheme::panel_packed || scheme == Scheme::panel_four_packed;
 }
 constexpr bool is_long(Scheme scheme) {
-  return scheme == Scheme::panel_long || scheme == Scheme::panel_four_long;
+  return scheme == Scheme::panel_long || scheme == Scheme::panel_four_long || is_packed(scheme);
 }
 
 }  // namespace cermet::ir

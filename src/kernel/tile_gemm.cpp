@@ -650,7 +650,7 @@ Kernel tile_gemm(const Kernel& kernel, const TargetFacts& target) {
   take_operands(source, analysis, target);
   const auto write = [&](Emitter out) {
     if (is_panel(analysis.scheme)) {
-      write_panels(source, analysis, out);
+      write_panels(source, analysis, target, out);
     } else {
       write_gemm(source, analysis, target, out);
     }

@@ -2,8 +2,10 @@
 // Products whose A has few rows (Scheme::panel and its kin): bound by reading B, once and in place.
 // One entry point packs A whole, eight or four rows side by side; the next multiplies it with pieces of B,
 // each item into its own part of a Local; the last adds up what belongs together and runs what
-// follows the Contract. B that is not simply in memory is made block by block in L1 or L2.
+// follows the Contract. B that is not simply in memory is made block by block in L1 or L2; any other is packed whole
+// in strips before, where it serves again (panel_packed).
 #include <algorithm>
+#include <utility>
 
 #include "kernel/micro.h"
 #include "kernel/tile_product.h"
@@ -21,9 +23,13 @@ constexpr int64_t kWholeDepth = 16384;                // of k that an item takes
 constexpr int64_t kWholeColumns = 128;                // and columns
 constexpr int64_t kMadeColumns = 256;                 // of a block of B that is made, along n
 constexpr int64_t kMadeRows = 32;
-constexpr int64_t kMadeDepth = 512;   // along k
-constexpr int64_t kPackDepth = 1024;  // of k: items that pack A
-constexpr int64_t kEndColumns = 512;  // items of the end
+constexpr int64_t kMadeDepth = 512;               // along k
+constexpr int64_t kPackDepth = 1024;              // of k: items that pack A
+constexpr int64_t kEndColumns = 512;              // items of the end
+constexpr int64_t kStrips = 16, kStripRows = 64;  // that an item packs of a B along n,
+constexpr int64_t kStripPiece = 512;              // and of k of a strip along k
+constexpr int64_t kStripUnit = 32;  // of k: strips hold whole ones, as transposes make whole tiles
+constexpr int64_t kWholeSum = int64_t{1} << 40;
 
 constexpr int64_t kMostRows = 8, kFour = 4;  // of A side by side
 
@@ -40,14 +46,18 @@ bool is_contiguous(const Place& place, bool along_k) {
 
 class PanelWriter : ProductWriter {
  public:
-  PanelWriter(Source& source, const ProductAnalysis& analysis, Emitter& out)
-      : ProductWriter(source, analysis, out), rows_(rows_of(analysis)) {}
+  PanelWriter(Source& source, const ProductAnalysis& analysis, const TargetFacts& target,
+              Emitter& out)
+      : ProductWriter(source, analysis, out),
+        rows_(rows_of(analysis)),
+        vector_bytes_(target.vector_bytes) {}
 
   void run() {
     find_operands();
     choose_sizes();
     declare();
     pack_a();
+    if (is_packed()) pack_b();
     multiply();
     end();
   }
@@ -59,10 +69,17 @@ class PanelWriter : ProductWriter {
   };
   struct OperandB {
     ExprId expr;
-    Place place = {};  // free: n
-    LocalId made = kNone;
+    Place place = {};        // free: n
+    LocalId made = kNone;    // block by block, or
+    LocalId packed = kNone;  // whole,
+    LocalId turned = kNone;  // along k by way of this
   };
 
+  bool is_packed() const { return in_place_ && ir::is_packed(analysis_.scheme); }
+  int64_t strip() const { return panel_strip(vector_bytes_, acc()); }
+  ExprId whole_strip() {
+    return to_.mul(tiles(roles_.k, kStripUnit), integer(kStripUnit * strip()));
+  }
   int64_t a_tile() const { return rows_ * unit_; }
   int64_t c_tile() const { return rows_ * kPanelColumns; }
 
@@ -107,6 +124,9 @@ class PanelWriter : ProductWriter {
     } else {
       columns_ = kStripBytes / narrowest();
     }
+    if (!is_packed()) return;
+    piece_ = std::exchange(depth_, kWholeSum);
+    columns_ = kPanelColumns;
   }
 
   int64_t narrowest() const {
@@ -127,10 +147,24 @@ class PanelWriter : ProductWriter {
     for (OperandA& a : a_) a.local = to_.local(source_[a.expr].dtype, packed, LocalScope::kernel);
     for (size_t i = 0; i < analysis_.products.size(); ++i)
       c_.push_back(to_.local(acc(), sums, LocalScope::kernel));
+    if (is_packed()) declare_packed();
     if (in_place_) return;
     const int64_t made = along_k_ ? kPanelColumns * made_row() : kMadeRows * made_row();
     for (OperandB& b : b_)
       b.made = to_.local(acc(), {.constant = made, .terms = {}}, LocalScope::thread);
+  }
+
+  void declare_packed() {
+    Size whole{.constant = kStripUnit * strip(),
+               .terms = {{roles_.n, strip()}, {roles_.k, kStripUnit}}};
+    for (AxisId axis : roles_.b_batch) whole.terms.push_back({axis, 1});
+    for (OperandB& b : b_) {
+      const Dtype dtype = source_[b.place.load].dtype;
+      const int64_t turned = strip_size(packed_tiles(dtype), kStripPiece);
+      b.packed = to_.local(dtype, whole, LocalScope::kernel);
+      if (along_k_)
+        b.turned = to_.local(dtype, {.constant = turned, .terms = {}}, LocalScope::thread);
+    }
   }
 
   // One cache line more than a power of two.
@@ -160,7 +194,8 @@ class PanelWriter : ProductWriter {
     std::vector<GridDim> dims = each_of(packed_batch_);
     dims.push_back({roles_.rows(), rows_});
     dims.push_back({{roles_.k}, kPackDepth});
-    std::vector<ExprId> at = out_.open_chunk(kPackEntry, dims);
+    // Not kPackEntry: A is another one at each use.
+    std::vector<ExprId> at = out_.open_chunk("rows", dims);
     const ExprId k_block = at.back(), m_block = at[at.size() - 2];
     at.resize(at.size() - 2);
     bind_each(packed_batch_, at);
@@ -206,6 +241,62 @@ class PanelWriter : ProductWriter {
     out_.close();
   }
 
+  // Where a strip of the columns from n on begins, of the packed B of a batch.
+  ExprId strip_at(const std::vector<ExprId>& batch, ExprId n) {
+    std::vector<Digit> digits;
+    for (size_t i = 0; i < roles_.b_batch.size(); ++i)
+      digits.push_back({batch[i], to_.extent(roles_.b_batch[i])});
+    digits.push_back({to_.div(n, integer(strip())), tiles(roles_.n, strip())});
+    return out_.let(to_.mul(number(digits), whole_strip()));
+  }
+
+  void pack_b() {
+    std::vector<GridDim> dims = each_of(roles_.b_batch);
+    const int64_t columns = along_k_ ? strip() : kStrips * strip();
+    const int64_t depth = along_k_ ? kStripPiece : kStripRows;
+    dims.push_back({{roles_.n}, columns});
+    dims.push_back({{roles_.k}, depth});
+    std::vector<ExprId> at = out_.open_chunk(kPackEntry, dims);
+    const ExprId k_block = at.back(), n_block = at[at.size() - 2];
+    at.resize(at.size() - 2);
+    bind_each(roles_.b_batch, at);
+    const Range n = range_of(n_block, columns, roles_.n), k = range_of(k_block, depth, roles_.k);
+    const ExprId base = strip_at(at, n.begin);
+    for (const OperandB& b : b_) {
+      if (along_k_) {
+        const ExprId first = out_.let(to_.add(base, to_.mul(k.begin, integer(strip()))));
+        const ExprId load = b.place.load;
+        pack_transposed(packed_tiles(source_[load].dtype), load, {b.packed, first, kStripPiece},
+                        roles_.k, k, roles_.n, n, b.turned);
+      } else {
+        pack_rows(b, base, k, n);
+      }
+    }
+    out_.close();
+  }
+
+  // Vectors of the matrix' own dtype are transposed.
+  Tiles packed_tiles(Dtype dtype) const {
+    const auto size = static_cast<int64_t>(size_of(dtype));
+    const int64_t lanes = std::min(std::max<int64_t>(1, vector_bytes_ / size), strip());
+    return {.tile_rows = 1, .tile_columns = strip(), .lanes = lanes, .line = lanes};
+  }
+
+  void pack_rows(const OperandB& b, ExprId base, Range k, Range n) {
+    const ExprId strips = out_.let(out_.ceil_div(length_of(n), strip()));
+    const AxisId i = open(ForKind::serial, roles_.k, k);
+    const ExprId row = out_.let(to_.add(base, to_.mul(variable(i), integer(strip()))));
+    const AxisId s = out_.open_loop(ForKind::serial, integer(0), strips, "strip");
+    const ExprId first = out_.let(to_.add(n.begin, to_.mul(variable(s), integer(strip()))));
+    const ExprId end = out_.let(to_.min(to_.add(first, integer(strip())), n.end));
+    const ExprId in_strip = to_.add(row, to_.mul(variable(s), whole_strip()));
+    const ExprId place = out_.let(to_.sub(in_strip, first));
+    const AxisId j = open(ForKind::lane, roles_.n, {first, end});
+    const ExprId value = out_.expr(b.place.load);
+    out_.append(Store{{true, b.packed}, {{place, kUnit}, {variable(j), kUnit}}, value});
+    for (int loops = 0; loops < 3; ++loops) out_.close();
+  }
+
   void multiply() {
     std::vector<GridDim> dims = each_of(batch_);
     dims.push_back({{roles_.k}, depth_});
@@ -221,7 +312,9 @@ class PanelWriter : ProductWriter {
     const ExprId c_at = out_.let(sums_at(at, m_block, k_block, n_tile));
     const ExprId unit = out_.let(to_.mul(k_block, integer(depth_ / unit_)));
     const ExprId a_at = out_.let(packed_at(at, m_block, unit));
-    if (in_place_) {
+    if (is_packed()) {
+      multiply_packed(at, n, k, c_at, a_at);
+    } else if (in_place_) {
       multiply_in_place(n, k, c_at, a_at);
     } else {
       multiply_made(n, k, c_at, a_at);
@@ -236,6 +329,21 @@ class PanelWriter : ProductWriter {
       micro.b = source_[place.load].buffer;
       micro.b_at = first_of(place, roles_.n, n.begin, roles_.k, k.begin);
       micro.b_stride = stride(along_k_ ? place.free : place.k);
+      out_.append(micro.micro());
+    }
+  }
+
+  void multiply_packed(const std::vector<ExprId>& batch, Range n, Range k, ExprId c_at,
+                       ExprId a_at) {
+    PanelMicro micro = micro_of(n, k, c_at, a_at, integer(0));
+    micro.b_lies = PanelMicro::Lies::in_strips;
+    micro.strip = strip();
+    micro.piece = piece_;
+    const ExprId skipped = to_.mul(k.begin, integer(strip()));
+    micro.b_at = out_.let(to_.add(strip_at(batch, n.begin), skipped));
+    micro.b_stride = out_.let(whole_strip());
+    for (size_t i = 0; i < c_.size(); ++i) {
+      micro.b = {true, operands(i, micro).packed};
       out_.append(micro.micro());
     }
   }
@@ -266,9 +374,11 @@ class PanelWriter : ProductWriter {
   }
 
   PanelMicro micro_of(Range n, Range k, ExprId c_at, ExprId a_at, ExprId add) {
-    return {.along_k = along_k_,
+    return {.b_lies = along_k_ ? PanelMicro::Lies::along_k : PanelMicro::Lies::along_n,
             .rows = rows_,
             .from_memory = is_long(analysis_.scheme),
+            .strip = 1,
+            .piece = 1,
             .c = {},
             .a = {},
             .b = {},
@@ -349,7 +459,7 @@ class PanelWriter : ProductWriter {
     for (int loops = around + 2; loops > 0; --loops) out_.close();
   }
 
-  const int64_t rows_;
+  const int64_t rows_, vector_bytes_;
 
   std::vector<OperandA> a_;
   std::vector<OperandB> b_;
@@ -359,6 +469,7 @@ class PanelWriter : ProductWriter {
   bool along_k_ = false, in_place_ = false;
   int64_t unit_ = kPanelDepth;  // of k, in which the rows of A lie side by side
   int64_t columns_ = 0, depth_ = 0;
+  int64_t piece_ = 0;  // of a sum in strips: depth_ of a B that is read in place
 };
 
 }  // namespace
@@ -372,8 +483,9 @@ bool panels_take_pairs(Source& source, const ProductAnalysis& analysis) {
   });
 }
 
-void write_panels(Source& source, const ProductAnalysis& analysis, Emitter& out) {
-  PanelWriter(source, analysis, out).run();
+void write_panels(Source& source, const ProductAnalysis& analysis, const TargetFacts& target,
+                  Emitter& out) {
+  PanelWriter(source, analysis, target, out).run();
 }
 
 }  // namespace cermet::ir

@@ -290,11 +290,11 @@ class ProductWriter : protected BlockWriter {
 void write_gemm(Source& source, const ProductAnalysis& analysis, const TargetFacts& target,
                 Emitter& out);
 bool panels_take_pairs(Source& source, const ProductAnalysis& analysis);  // for a dot instruction
-void write_panels(Source& source, const ProductAnalysis& analysis, Emitter& out);
+void write_panels(Source& source, const ProductAnalysis& analysis, const TargetFacts& target,
+                  Emitter& out);
 
-// Products of products (tile_attention.cpp); nullopt: the kernel is not such.
+// Products of products (tile_attention.cpp), and how they are made; nullopt: the kernel is not such.
 std::optional<Kernel> tile_attention(const Kernel& kernel, const TargetFacts& target);
-// How they are made; nullopt: the same.
 std::optional<Scheme> scheme_of_chain(const Kernel& kernel, const TargetFacts& target);
 
 }  // namespace cermet::ir

@@ -85,9 +85,30 @@ bool fits(const Row& row, const ProductShape& p, const ir::TargetFacts& facts) {
          is_of(row.kind, p, facts);
 }
 
-// The scheme of CERMET_MATMUL_SCHEME can make the product.
-bool is_wanted(const Row& row, const ProductShape& p, const ir::TargetFacts& facts) {
-  return env::matmul_scheme() == ir::text_of(row.scheme) && is_of(row.kind, p, facts);
+// That of CERMET_MATMUL_SCHEME, where it can make the product.
+std::optional<Scheme> wanted_scheme(const ProductShape& p, const ir::TargetFacts& facts) {
+  for (const auto table : {product_table(), kept_table()})
+    for (const Row& row : table)
+      if (env::matmul_scheme() == ir::text_of(row.scheme) && is_of(row.kind, p, facts))
+        return row.scheme;
+  return std::nullopt;
+}
+
+// Whether a product made by `kept` has the bits of one made by `scheme`. Of panels all sum across k in one order; along
+// k those do whose columns become lanes, of which the last few are no whole vector.
+bool is_same(Scheme scheme, Scheme kept, const ProductShape& p, const ir::TargetFacts& facts) {
+  if (!is_packed(kept)) return scheme == Scheme::fma_local;
+  const bool along_k = (p.m < p.n ? p.b : p.a).along_k;
+  const int64_t lanes = facts.vector_bytes / std::max<int64_t>(4, size_of(p.dtype));
+  if (!is_panel(scheme)) return false;
+  return !along_k || (is_long(scheme) && facts.full_width && std::max(p.m, p.n) % lanes == 0);
+}
+
+std::optional<Scheme> kept_scheme(Scheme scheme, const ProductShape& p,
+                                  const ir::TargetFacts& facts) {
+  for (const Row& row : kept_table())
+    if (fits(row, p, facts) && is_same(scheme, row.scheme, p, facts)) return row.scheme;
+  return std::nullopt;
 }
 
 // That of a product of all the rows, by items that pack what they need; nullopt: each row alone is better.
@@ -115,12 +136,9 @@ ProductScheme scheme_of(const ProductShape& p, const ir::TargetFacts& facts) {
   const auto table = product_table();
   const Row& row = *std::ranges::find_if(table, [&](const Row& r) { return fits(r, p, facts); });
   Scheme scheme = cheapest_of(p, row.scheme, facts);
-  std::optional<Scheme> kept = row.kept;
-  if (env::matmul_scheme() != "auto") {
-    const auto wanted =
-        std::ranges::find_if(table, [&](const Row& r) { return is_wanted(r, p, facts); });
-    if (wanted != table.end()) scheme = wanted->scheme, kept = std::nullopt;
-  }
+  std::optional<Scheme> kept = kept_scheme(scheme, p, facts);
+  if (env::matmul_scheme() != "auto")
+    if (const auto wanted = wanted_scheme(p, facts)) scheme = *wanted, kept = std::nullopt;
   // Panels are few rows beside B, those of tile instructions few columns beside A.
   const bool exchanged =
       (is_panel(scheme) && p.n < p.m) || (scheme == Scheme::amx_panel && p.m < p.n);

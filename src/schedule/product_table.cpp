@@ -170,9 +170,8 @@ constexpr ProductRow kTable[] = {
      .many = {192},
      .k = {2048},
      .scheme = Scheme::amx_panel},
-    // Few rows, read across: items pack what they need, until B has served some times. 4096 x 4096, 2 to 16
-    // rows: 1.2 times panel, which is faster beyond 2^25 elements; then 1.9 times that. 64 rows: then 1.35
-    // times.
+    // Few rows, read across: items pack what they need. 4096 x 4096, 2 to 16 rows: 1.2 times panel, which is faster
+    // beyond 2^25 elements.
     {.kind = Kind::bfloat16,
      .form = Form::wide,
      .larger_lies = Lies::across_k,
@@ -180,8 +179,7 @@ constexpr ProductRow kTable[] = {
      .k = {20},
      .batch = {0, 1},
      .larger = {1 << 19},
-     .scheme = Scheme::fma_local,
-     .kept = Scheme::fma},
+     .scheme = Scheme::fma_local},
     // 1.5 to 2.7 times panel, while the larger operand is in L2. The smallest products are panels on every
     // processor: so one kernel of the seed serves all.
     {.kind = Kind::bfloat16,
@@ -765,15 +763,13 @@ constexpr ProductRow kTable[] = {
     // few, 0.8 times.
     {.kind = Kind::bfloat16, .m = {0, 64}, .k = {20}, .scheme = Scheme::fma_local},
     {.kind = Kind::bfloat16, .m = {65, ir::kTiledRows}, .k = {128}, .scheme = Scheme::fma_local},
-    // 4096 x 4096, once B has served: 4 and 16 rows 2.2 times, 64 rows 1.8, 128 rows 1.6 times.
     {.kind = Kind::bytes,
      .form = Form::wide,
      .larger_lies = Lies::across_k,
      .m = {2, ir::kTiledRows},
      .batch = {0, 1},
      .larger = {1 << 19},
-     .scheme = Scheme::fma_local,
-     .kept = Scheme::fma},
+     .scheme = Scheme::fma_local},
     {.kind = Kind::bytes, .m = {0, ir::kTiledRows}, .scheme = Scheme::fma_local},
     // Packing whole is a pass of its own: a microsecond or two, of ten. Up to 1.7 times fma.
     {.kind = Kind::packed, .m = {0, 258}, .work = Work::is_small, .scheme = Scheme::fma_local},

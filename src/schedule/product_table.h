@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <span>
 
 #include "kernel/scheme.h"
@@ -55,10 +54,12 @@ struct ProductRow {
   Sum sum = Sum::any;
   Work work = Work::any;
   ir::Scheme scheme;
-  std::optional<ir::Scheme> kept = {};  // of the same bits, by packing weights that serve again
 };
 
 // The first row that fits is taken; the last one fits all.
 std::span<const ProductRow> product_table();
+// The scheme of an operand that serves again, which packs it whole, where that gives the same bits: the first row that
+// fits, if any (product_kept.cpp).
+std::span<const ProductRow> kept_table();
 
 }  // namespace cermet::schedule

@@ -353,6 +353,38 @@ TEST(Gemm, FewRowsSeveralItems) {
   check_few({.m = 2, .n = 70, .k = 530, .b_transposed = true, .prologue = true});
 }
 
+// Packed whole: strips that are not full, several pieces of the sum, batches, and what is not packed.
+TEST(Gemm, FewRowsInStrips) {
+  const auto kPacked = {Scheme::panel_packed, Scheme::panel_four_packed};
+  for (int64_t m : {1, 3, 11})
+    for (int64_t n : {1, 33, 130})
+      for (int64_t k : {1, 40, 1041})
+        for (bool transposed : {false, true})
+          for (Dtype in : {Dtype::float32, Dtype::bfloat16})
+            check_few({.m = m, .n = n, .k = k, .b_transposed = transposed, .in = in}, kPacked);
+  for (int bits = 0; bits < 32; ++bits)
+    check_few({.batch = bits & 16 ? 3 : 0,
+               .m = 5,
+               .n = 70,
+               .k = 21,
+               .a_transposed = (bits & 1) != 0,
+               .b_transposed = (bits & 2) != 0,
+               .c_transposed = (bits & 4) != 0,
+               .b_shared = (bits & 20) == 20,
+               .padding = bits & 8,
+               .prologue = (bits & 9) == 9,
+               .epilogue = (bits & 1) != 0},
+              kPacked);
+  check_few({.m = 3,
+             .n = 70,
+             .k = 33,
+             .in = Dtype::float64,
+             .acc = Dtype::float64,
+             .out = Dtype::float64},
+            kPacked);
+  check_few({.m = 3, .n = 70, .k = 33, .b_transposed = true, .in = Dtype::float16}, kPacked);
+}
+
 TEST(Gemm, FewRowsLayouts) {
   for (int bits = 0; bits < 32; ++bits)
     check_few({.batch = bits & 16 ? 3 : 0,

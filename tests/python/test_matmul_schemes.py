@@ -54,6 +54,8 @@ def named_in_ir(m, n, k, a_turned, b_turned, dtype):
         "panel_long",
         "panel_four",
         "panel_four_long",
+        "panel_packed",
+        "panel_four_packed",
         "amx_panel",
         "amx_split",
         "amx_split_k",

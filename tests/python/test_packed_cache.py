@@ -230,6 +230,45 @@ for rows, layers in ((2, 1), (16, 1), (64, 3)):
     own_process.run(source, CERMET_CPU_FEATURES="amx_emulated")
 
 
+FEW = {  # W as it is in memory, and whether it is turned for x @ W
+    "across": ((1100, 1030), False),  # neither strips nor pieces of the sum are whole
+    "along": ((2048, 5200), True),
+}
+
+
+@pytest.mark.parametrize("lies", FEW)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+def test_few_rows_take_a_packing_once_weights_serve_again(dtype, lies):
+    """Rows that are others at each use, with the bits of weights that never serve again."""
+    shape, turned = FEW[lies]
+    rng = np.random.default_rng(3)
+    width, full_width = mx._vector_width()
+    kept = width == 64 and (full_width if turned else True)
+    for rows in (1, 2, 5, 8):
+        w = mx.array(rng.standard_normal(shape)).astype(getattr(mx, dtype))
+        right = np.array(w.astype(mx.float64))
+        right = right.T if turned else right
+        xs = [mx.random.normal((rows, right.shape[0])).astype(w.dtype) for _ in range(7)]
+        mx.eval(w, xs)
+
+        def multiply(x, w):
+            y = x @ (w.T if turned else w)
+            mx.eval(y)
+            return y
+
+        before = hits()
+        for x in xs:
+            once = mx.array(w)
+            mx.eval(once)
+            got, want = multiply(x, w), multiply(x, once)
+            assert mx.array_equal(got, want), (rows, shape)
+            wide = np.array(x.astype(mx.float64)) @ right
+            off = np.abs(np.array(got.astype(mx.float64)) - wide).max() / np.abs(wide).max()
+            assert off < {"float32": 1e-5, "float64": 1e-13}.get(dtype, 1e-2)
+        if kept and rows > 1 and dtype == "float32":
+            assert hits() >= before + 3, (rows, shape)
+
+
 def test_packings_that_do_not_fit_together_give_way():
     # Whole blocks, so that what is packed has the weight's own size. (In vectors of 16 bytes
     # packing is too little of the product to be worth keeping.)

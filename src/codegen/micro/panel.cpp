@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A few rows times a matrix as it lies in memory. Both forms are bound by reading it once, so both
+// A few rows times a matrix as it lies in memory, or packed. All forms are bound by reading it once, so all
 // ask early for what the next round reads: processors follow a few long streams only by themselves.
 //
 // panel_n  lanes along n. Blocks of some k: a tile of C stays in registers over a block, whose rows are
@@ -10,6 +10,7 @@
 //          the whole depth, else over a part of it, of which A stays in L1, for some groups of columns.
 //          Of a matrix from memory columns become lanes: squares of it are transposed in registers, and what is
 //          asked for is as much of the following columns, one after another.
+// panel_strips  lanes along n, strip by strip: one stream, of which each line is used once it arrives.
 // Sixteen registers hold the sums of four rows of A and two vectors or columns, which load less for a product than
 // eight and one: eight rows go by halves, and the second one finds the matrix in L1.
 // bfloat16 is multiplied in pairs of k by a dot instruction: as they lie there, or of two rows, interleaved.
@@ -36,8 +37,8 @@ constexpr int64_t kBytesAhead = 8192;    // of a stream of columns, at least
 constexpr int64_t kPart = 256;           // of k, along which A stays in L1 for
 constexpr int64_t kGroup = 2;  // columns side by side; more are slower, though they load less of A
 constexpr int64_t kTurnedBytes = 16384;  // of a column that becomes a lane, at a time
-constexpr int64_t kTurnedSums = 16;  // vectors of sums of such columns, those of a row independent
-constexpr int64_t kFetched = 4;      // lines of such a column, one after another
+constexpr int64_t kFetched = 4;          // lines of such a column, one after another
+constexpr int64_t kStripAhead = 4096;    // bytes of a strip
 
 class PanelCode {
  public:
@@ -50,9 +51,11 @@ class PanelCode {
         unit_(ir::panel_depth_of(a)),
         lanes_(target.lanes()),
         rows_(micro.rows),
+        strip_(micro.b_lies == ir::PanelMicro::Lies::in_strips ? micro.strip : 0),
+        piece_(micro.piece),
         from_memory_(micro.from_memory),
         many_(target.features.vector_bytes >= 64),
-        prefetch_(!micro.b.local),
+        prefetch_(!micro.b.local || strip_ > 0),
         f_(f),
         b_(f.builder()),
         ops_(f.builder(), target.features),
@@ -69,6 +72,24 @@ class PanelCode {
       rows_along_n();
     }
     if (pairs_) reorder(false);
+  }
+
+  void in_strips() {
+    Value* ahead = f_.word(kStripAhead / static_cast<int64_t>(size_of(given_)));
+    const MicroValues first = {f_.argument(2), f_.argument(2), ahead};
+    f_.loop(f_.argument(3), strip_, first, [&](Value* j, const MicroValues& in) -> MicroValues {
+      Value* c = place(j);
+      Value* depth = f_.argument(4);
+      MicroValues fetched = {in[1], in[2]};
+      fetched = f_.loop(depth, piece_, fetched, [&](Value* k, const MicroValues& at) {
+        Value* adds = b_.CreateOr(k, f_.argument(6));
+        Value* steps = at_most(b_.CreateSub(depth, k), piece_);
+        MicroValues out = at;
+        for (const Rows of : row_tiles()) out = piece(of, c, k, in[0], steps, adds, out);
+        return out;
+      });
+      return {matrix(in[0], stride()), fetched[0], fetched[1]};
+    });
   }
 
   void along_k() {
@@ -113,7 +134,7 @@ class PanelCode {
   std::vector<Rows> row_tiles() const {
     if (many_) return {all()};
     std::vector<Rows> tiles;
-    for (int64_t i = 0; i < rows_; i += kFour) tiles.push_back({i, kFour});
+    for (int64_t i = 0; i < rows_; i += kFour) tiles.push_back({i, std::min(kFour, rows_ - i)});
     return tiles;
   }
   // As many as 32 (16) registers hold beside a row of the matrix.
@@ -141,6 +162,12 @@ class PanelCode {
     return b_.CreateUDiv(b_.CreateAdd(x, b_.CreateSub(some, f_.word(1))), some);
   }
   Value* stride() { return f_.argument(5); }
+  // From a row of the matrix to the next one, along n or in a strip.
+  Value* to_next_row() { return strip_ > 0 ? f_.word(strip_) : stride(); }
+  // Elements of what is asked for as one stream, to be followed by the next at a stride.
+  Value* stream() {
+    return strip_ > 0 ? b_.CreateMul(f_.argument(4), f_.word(strip_)) : f_.argument(3);
+  }
   Value* matrix(Value* pointer, Value* elements) {
     return b_.CreateGEP(ops_.memory_type(given_), pointer, elements);
   }
@@ -267,11 +294,14 @@ class PanelCode {
       add_rows(k, together());
       return {};
     });
-    f_.loop(b_.CreateSub(f_.argument(4), whole), 1, {},
-            [&](Value* k, const MicroValues&) -> MicroValues {
-              add_rows(b_.CreateAdd(whole, k), 1);
-              return {};
-            });
+    for (int64_t count = pair(); count > 0; --count) {
+      Value* rest = b_.CreateAnd(b_.CreateSub(f_.argument(4), whole), f_.word(-count));
+      f_.loop(rest, count, {}, [&](Value* k, const MicroValues&) -> MicroValues {
+        add_rows(b_.CreateAdd(whole, k), count);
+        return {};
+      });
+      whole = b_.CreateAdd(whole, rest);
+    }
   }
 
   // Rows k .. of the matrix onto C, a cache line of each at a time.
@@ -322,7 +352,7 @@ class PanelCode {
   MicroValues columns_of(Value* row, int64_t taken, Value* count) {
     Value* first = wide(row, count);
     if (!pairs_) return {first};
-    Value* second = taken > 1 ? wide(matrix(row, stride()), count)
+    Value* second = taken > 1 ? wide(matrix(row, to_next_row()), count)
                               : llvm::Constant::getNullValue(first->getType());
     MicroValues columns;
     for (int64_t v = 0; v < pair(); ++v) {
@@ -342,14 +372,18 @@ class PanelCode {
     return i / kHalf * 2 * kHalf + j / lanes_ * kHalf + i % kHalf;
   }
 
-  // Brings the sums of C into the order of pairs (`paired`), or back into that of columns.
-  void reorder(bool paired) {
+  // Sums of at_once() columns in the order of pairs (`paired`), or back in that of columns.
+  Value* reordered(Value* sums, bool paired) {
     llvm::SmallVector<int, 32> order(at_once());
     for (int64_t j = 0; j < at_once(); ++j)
       order[paired ? j : in_order(j)] = static_cast<int>(paired ? in_order(j) : j);
+    return b_.CreateShuffleVector(sums, order);
+  }
+  // All of C.
+  void reorder(bool paired) {
     f_.loop(size_of_c(), at_once(), {}, [&](Value* i, const MicroValues&) -> MicroValues {
       Value* c = f_.at(f_.argument(0), i);
-      f_.store(b_.CreateShuffleVector(f_.load(f_.vector(at_once()), c), order), c);
+      f_.store(reordered(f_.load(f_.vector(at_once()), c), paired), c);
       return {};
     });
   }
@@ -366,37 +400,71 @@ class PanelCode {
                            fetched[1]};
     const size_t first = carried.size();
     for (Value* at : c) carried.push_back(f_.load(f_.vector(lanes_), at));
-    const auto in_unit = [&](Value* taken, const MicroValues& in) {
-      Value* whole = b_.CreateAnd(taken, f_.word(-pair()));
-      MicroValues out = f_.loop(whole, pair(), in, [&](Value*, const MicroValues& at) {
-        return step(of, at, vectors, count, pair());
-      });
-      if (!pairs_) return out;
-      return f_.loop(b_.CreateSub(taken, whole), 1, out, [&](Value*, const MicroValues& at) {
-        return step(of, at, vectors, count, 1);
-      });
-    };
-    const MicroValues sums =
-        block() <= unit_ ? in_unit(steps, carried)
-                         : f_.loop(steps, unit_, carried, [&](Value* k, const MicroValues& in) {
-                             MicroValues out = in_unit(at_most(b_.CreateSub(steps, k), unit_), in);
-                             out[0] = in_a(out[0], f_.word((rows_ - 1) * unit_));
-                             return out;
-                           });
+    const MicroValues sums = block() <= unit_ ? in_unit(of, carried, steps, vectors, count)
+                                              : in_units(of, carried, steps, vectors, count);
     for (size_t s = 0; s < c.size(); ++s) f_.store(sums[first + s], c[s]);
     return {sums[2], sums[3]};
   }
 
+  // `steps` of k from k on, of the strip that begins at `strip`, to `c`. `fetched`: see tile.
+  MicroValues piece(Rows of, Value* c, Value* k, Value* strip, Value* steps, Value* adds_if,
+                    const MicroValues& fetched) {
+    const int64_t vectors = strip_ / lanes_;
+    Value* skipped = b_.CreateAdd(b_.CreateMul(k, f_.word(rows_)), f_.word(of.first * unit_));
+    MicroValues carried = {in_a(f_.argument(1), skipped),
+                           matrix(strip, b_.CreateMul(k, f_.word(strip_))), fetched[0], fetched[1]};
+    const size_t first = carried.size();
+    carried.append(of.count * vectors, llvm::Constant::getNullValue(f_.vector(lanes_)));
+    carried = in_units(of, carried, steps, vectors, nullptr);
+    Value* adds = b_.CreateICmpNE(adds_if, f_.word(0));
+    llvm::Type* type = f_.vector(at_once());
+    for (int64_t i = 0; i < of.count; ++i)
+      for (int64_t v = 0; v < vectors; v += pair()) {
+        Value* sum = carried[first + i * vectors + v];
+        if (pairs_) sum = reordered(joined(sum, carried[first + i * vectors + v + 1]), false);
+        Value* at = f_.at(c, in_c(of.first + i, v));
+        f_.store(b_.CreateSelect(adds, b_.CreateFAdd(f_.load(type, at), sum), sum), at);
+      }
+    return {carried[2], carried[3]};
+  }
+  Value* joined(Value* low, Value* high) {
+    llvm::SmallVector<int, 32> lanes;
+    for (int64_t lane = 0; lane < at_once(); ++lane) lanes.push_back(static_cast<int>(lane));
+    return b_.CreateShuffleVector(low, high, lanes);
+  }
+
+  // So many steps of k from the beginning of a unit on. What is carried: A, the row of the matrix, what is fetched and
+  // how much of it has been, the sums.
+  MicroValues in_units(Rows of, const MicroValues& carried, Value* steps, int64_t vectors,
+                       Value* count) {
+    return f_.loop(steps, unit_, carried, [&](Value* k, const MicroValues& in) {
+      Value* taken = at_most(b_.CreateSub(steps, k), unit_);
+      MicroValues out = in_unit(of, in, taken, vectors, count);
+      out[0] = in_a(out[0], f_.word((rows_ - 1) * unit_));
+      return out;
+    });
+  }
+  MicroValues in_unit(Rows of, const MicroValues& carried, Value* steps, int64_t vectors,
+                      Value* count) {
+    Value* whole = b_.CreateAnd(steps, f_.word(-pair()));
+    MicroValues out = f_.loop(whole, pair(), carried, [&](Value*, const MicroValues& at) {
+      return step(of, at, vectors, count, pair());
+    });
+    if (!pairs_) return out;
+    return f_.loop(b_.CreateSub(steps, whole), 1, out,
+                   [&](Value*, const MicroValues& at) { return step(of, at, vectors, count, 1); });
+  }
+
   // `taken` rows of the matrix, which are asked for with the first rows of A.
   MicroValues step(Rows of, const MicroValues& in, int64_t vectors, Value* count, int64_t taken) {
-    Value* following = b_.CreateMul(stride(), f_.word(taken));
+    Value* following = b_.CreateMul(to_next_row(), f_.word(taken));
     MicroValues out = {in_a(in[0], f_.word(taken)), matrix(in[1], following), in[2], in[3]};
     MicroValues columns;
     for (int64_t v = 0; v < vectors; v += pair())
       columns.append(columns_of(matrix(in[1], f_.word(v * lanes_)), taken, count));
     const int64_t fetched = taken * vectors * lanes_;
     const bool fetches = prefetch_ && of.first == 0;
-    if (fetches) std::tie(out[2], out[3]) = moved_on(in[2], in[3], fetched, f_.argument(3));
+    if (fetches) std::tie(out[2], out[3]) = moved_on(in[2], in[3], fetched, stream());
     for (int64_t i = 0; i < of.count; ++i) {
       if (fetches) fetch_lines(in[2], in[3], i * fetched / of.count, (i + 1) * fetched / of.count);
       Value* one = factor(in_a(in[0], f_.word(i * unit_)), taken);
@@ -439,7 +507,6 @@ class PanelCode {
   // what all are multiplied by is then one element of A, where lanes along k would load a line of it.
   // Beside a matrix in a cache the transposes take longer than that.
   bool turns() const { return from_memory_ && many_ && ops_.features().full_width; }
-  int64_t turned_chains() const { return kTurnedSums / rows_; }
 
   // The first `columns`, in whole vectors of them. Meanwhile the part of k that comes next is asked for; parts are
   // about equal, so that it is all asked for.
@@ -449,10 +516,16 @@ class PanelCode {
     Value* parts = ceil_div(depth, f_.word(most));
     Value* units = ceil_div(depth, b_.CreateMul(parts, f_.word(unit_)));
     Value* part = b_.CreateMul(units, f_.word(unit_));
+    Value* adds = b_.CreateICmpNE(f_.argument(6), f_.word(0));
+    Value* zero = llvm::Constant::getNullValue(f_.vector(lanes_));
     f_.loop(columns, lanes_, {}, [&](Value* j, const MicroValues&) -> MicroValues {
       Value* first = matrix(f_.argument(2), b_.CreateMul(j, stride()));
-      MicroValues sums(static_cast<size_t>(rows_ * turned_chains()),
-                       llvm::Constant::getNullValue(f_.vector(lanes_)));
+      Value* c = place(j);
+      MicroValues sums;
+      for (int64_t i = 0; i < rows_; ++i) {
+        Value* old = f_.load(f_.vector(lanes_), f_.at(c, i * kColumns));
+        sums.push_back(b_.CreateSelect(adds, old, zero));
+      }
       sums = f_.loop(parts, 1, sums, [&](Value* number, const MicroValues& in) {
         Value* k = b_.CreateMul(number, part);
         Value* next = b_.CreateAdd(k, part);
@@ -464,17 +537,7 @@ class PanelCode {
         Value* count = least(b_.CreateSub(depth, k), part);
         return squares(matrix(first, k), a, count, ahead, left, in);
       });
-      Value* c = place(j);
-      Value* adds = b_.CreateICmpNE(f_.argument(6), f_.word(0));
-      for (int64_t i = 0; i < rows_; ++i) {
-        Value* at = f_.at(c, i * kColumns);
-        Value* zero = llvm::Constant::getNullValue(f_.vector(lanes_));
-        Value* old = b_.CreateSelect(adds, f_.load(f_.vector(lanes_), at), zero);
-        Value* sum = sums[i];
-        for (int64_t chain = 1; chain < turned_chains(); ++chain)
-          sum = b_.CreateFAdd(sum, sums[chain * rows_ + i]);
-        f_.store(b_.CreateFAdd(old, sum), at);
-      }
+      for (int64_t i = 0; i < rows_; ++i) f_.store(sums[i], f_.at(c, i * kColumns));
       return {};
     });
   }
@@ -502,7 +565,7 @@ class PanelCode {
           if (prefetch_) fetch_of_square(step, fetched, out[1], out[2], length);
           for (int64_t i = 0; i < rows_; ++i) {
             Value* x = factor(in_a(in[0], f_.word(i * unit_ + at + step * pair())), pair());
-            Value*& sum = out[summed + step % turned_chains() * rows_ + i];
+            Value*& sum = out[summed + i];
             sum = product(x, columns[step], sum);
           }
         }
@@ -702,6 +765,8 @@ class PanelCode {
   const int64_t unit_;  // of k, in which the rows of A lie side by side
   const int64_t lanes_;
   const int64_t rows_;
+  const int64_t strip_;  // columns of one; 0: the matrix lies as it is
+  const int64_t piece_;  // of k in a strip
   const bool from_memory_;
   const bool many_, prefetch_;
   MicroFunction& f_;
@@ -715,16 +780,19 @@ class PanelCode {
 
 llvm::Function* panel_function(const MicroTarget& target, const ir::PanelMicro& m, Dtype a,
                                Dtype given) {
-  const std::string name = fmt::format("panel_{}{}{}_{}_{}_{}_{}", m.along_k ? 'k' : 'n', m.rows,
-                                       m.from_memory ? "_from_memory" : "", name_of(target.dtype),
-                                       name_of(a), name_of(given), m.b.local ? 1 : 0);
+  using Lies = ir::PanelMicro::Lies;
+  const char lies = m.b_lies == Lies::in_strips ? 's' : m.b_lies == Lies::along_k ? 'k' : 'n';
+  const std::string name =
+      fmt::format("panel_{}{}_{}_{}{}_{}_{}_{}_{}", lies, m.rows, m.strip, m.piece,
+                  m.from_memory ? "_from_memory" : "", name_of(target.dtype), name_of(a),
+                  name_of(given), m.b.local ? 1 : 0);
   if (llvm::Function* known = target.module.getFunction(name)) return known;
   MicroFunction f(target, name, 3, 4);
   PanelCode code(target, m, a, given, f);
-  if (m.along_k) {
-    code.along_k();
-  } else {
-    code.along_n();
+  switch (m.b_lies) {
+    case Lies::along_n: code.along_n(); break;
+    case Lies::along_k: code.along_k(); break;
+    case Lies::in_strips: code.in_strips(); break;
   }
   return f.finish();
 }
