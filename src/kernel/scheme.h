@@ -9,13 +9,13 @@
 namespace cermet::ir {
 
 enum class Scheme : uint8_t {
-  fma,              // fused multiply-adds; one operand packed whole, once
-  fma_local,        // items pack both operands
-  fma_split_k,      // the same, for pieces of the sum
-  fma_wide,         // fma of operands widened to the accumulators' dtype, in any case
-  panel,            // few rows, the other operand read in place
-  panel_long,       // ..., which is expected beyond the caches
-  panel_four,       // panel, of up to four rows
+  fma,          // fused multiply-adds; one operand packed whole, once
+  fma_local,    // items pack both operands
+  fma_split_k,  // the same, for pieces of the sum
+  fma_wide,     // fma of operands widened to the accumulators' dtype, in any case
+  panel,        // few rows, the other operand read in place
+  panel_long,   // ..., which is expected beyond the caches; along k its columns may become lanes
+  panel_four,   // panel, of up to four rows
   panel_four_long,  // panel_long, of up to four rows
   panel_packed,     // panel_long, the other operand packed first: for one that serves again
   panel_four_packed,

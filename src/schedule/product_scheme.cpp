@@ -50,6 +50,8 @@ bool is_of(Kind kind, const ProductShape& p, const ir::TargetFacts& facts) {
     case Kind::full: return wide && (is_plain_real(p) || is_float16);
     case Kind::full_real: return wide && is_plain_real(p);
     case Kind::whole: return facts.full_width && wide && !tiles && (is_plain_real(p) || dots);
+    case Kind::whole_float16: return facts.full_width && wide && is_float16;
+    case Kind::whole_real: return facts.full_width && wide && !tiles && is_plain_real(p);
     case Kind::narrow: return is_of(Kind::real, p, facts) && facts.vector_bytes < 64;
     case Kind::half: return is_half(p.dtype) || is_half(p.a.dtype) || is_half(p.b.dtype);
     case Kind::narrow_half: return facts.vector_bytes == 32 && is_of(Kind::half, p, facts);
@@ -87,7 +89,7 @@ bool fits(const Row& row, const ProductShape& p, const ir::TargetFacts& facts) {
 
 // That of CERMET_MATMUL_SCHEME, where it can make the product.
 std::optional<Scheme> wanted_scheme(const ProductShape& p, const ir::TargetFacts& facts) {
-  for (const auto table : {product_table(), kept_table()})
+  for (const auto table : {batch_table(), product_table(), kept_table()})
     for (const Row& row : table)
       if (env::matmul_scheme() == ir::text_of(row.scheme) && is_of(row.kind, p, facts))
         return row.scheme;
@@ -109,6 +111,13 @@ std::optional<Scheme> kept_scheme(Scheme scheme, const ProductShape& p,
   for (const Row& row : kept_table())
     if (fits(row, p, facts) && is_same(scheme, row.scheme, p, facts)) return row.scheme;
   return std::nullopt;
+}
+
+Scheme first_that_fits(const ProductShape& p, const ir::TargetFacts& facts) {
+  for (const auto table : {batch_table(), product_table()})
+    for (const Row& row : table)
+      if (fits(row, p, facts)) return row.scheme;
+  return Scheme::fma;
 }
 
 // That of a product of all the rows, by items that pack what they need; nullopt: each row alone is better.
@@ -133,9 +142,7 @@ ProductScheme scheme_of(const ProductShape& p, const ir::TargetFacts& facts) {
   if (p.batch * p.m * p.n == 0) return {};
   if (p.in_runs && p.m == 1)
     if (const std::optional<Scheme> scheme = scheme_of_runs(p, facts)) return {.scheme = *scheme};
-  const auto table = product_table();
-  const Row& row = *std::ranges::find_if(table, [&](const Row& r) { return fits(r, p, facts); });
-  Scheme scheme = cheapest_of(p, row.scheme, facts);
+  Scheme scheme = cheapest_of(p, first_that_fits(p, facts), facts);
   std::optional<Scheme> kept = kept_scheme(scheme, p, facts);
   if (env::matmul_scheme() != "auto")
     if (const auto wanted = wanted_scheme(p, facts)) scheme = *wanted, kept = std::nullopt;

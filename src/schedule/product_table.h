@@ -20,7 +20,9 @@ struct ProductRow {
     real,            // float32 and float64
     full,            // ..., and float16 without tile instructions, in vectors of 64 bytes
     full_real,       // float32 and float64 alone
-    whole,           // full_real or bfloat16_dot, 64 bytes run whole
+    whole,           // whole_real, or bfloat16_dot, where 64 bytes run whole
+    whole_float16,   // float16 alone, likewise
+    whole_real,      // full_real without tile instructions, 64 bytes run whole
     narrow,          // float32 and float64 in shorter ones
     half,            // float16 and bfloat16, or what is cast from them
     narrow_half,     // ..., in vectors of 32 bytes
@@ -56,7 +58,8 @@ struct ProductRow {
   ir::Scheme scheme;
 };
 
-// The first row that fits is taken; the last one fits all.
+// The first row that fits is taken, of batches before the others; the last one fits all.
+std::span<const ProductRow> batch_table();
 std::span<const ProductRow> product_table();
 // The scheme of an operand that serves again, which packs it whole, where that gives the same bits: the first row that
 // fits, if any (product_kept.cpp).

@@ -8,8 +8,8 @@
 //          for: C is loaded and stored once for all of them.
 // panel_k  lanes along k. Sums of all rows and some columns, added up at the end: of a single row over
 //          the whole depth, else over a part of it, of which A stays in L1, for some groups of columns.
-//          Of a matrix from memory columns become lanes: squares of it are transposed in registers, and what is
-//          asked for is as much of the following columns, one after another.
+//          Of a matrix from memory, and in short sums, columns become lanes: squares are transposed in registers,
+//          and what is asked for is as much of the following columns, one after another.
 // panel_strips  lanes along n, strip by strip: one stream, of which each line is used once it arrives.
 // Sixteen registers hold the sums of four rows of A and two vectors or columns, which load less for a product than
 // eight and one: eight rows go by halves, and the second one finds the matrix in L1.
@@ -505,7 +505,7 @@ class PanelCode {
 
   // Whether columns become lanes, by transposes in registers, of which there are enough for a square and the sums:
   // what all are multiplied by is then one element of A, where lanes along k would load a line of it.
-  // Beside a matrix in a cache the transposes take longer than that.
+  // Of few rows, and long sums, beside a matrix in a cache the transposes take longer than that.
   bool turns() const { return from_memory_ && many_ && ops_.features().full_width; }
 
   // The first `columns`, in whole vectors of them. Meanwhile the part of k that comes next is asked for; parts are
