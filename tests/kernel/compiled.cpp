@@ -152,6 +152,12 @@ KernelOutput run_compiled(const LoadedKernel& code, const ir::Kernel& tiled,
   return memory.output();
 }
 
+KernelOutput CompiledKernels::run(const ir::Kernel& tiled, const KernelInput& input, bool at_end) {
+  std::shared_ptr<LoadedKernel>& code = known_[ir::print(tiled)];
+  if (code == nullptr) code = load_kernel(compile_cpu(tiled, cpu_level()));
+  return run_compiled(*code, tiled, input, at_end);
+}
+
 void expect_as_interpreted(const ir::Kernel& tiled, const std::vector<KernelInput>& inputs,
                            CpuLevel least) {
   ir::verify(tiled, true);

@@ -3,6 +3,7 @@
 // one byte touched outside it ends the test; scratch of the exact sizes; items in several calls.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -74,6 +75,15 @@ KernelOutput run_interpreted(const ir::Kernel& kernel, const KernelInput& input,
 // calls: into how many pieces the items of each entry are cut.
 KernelOutput run_compiled(const LoadedKernel& code, const ir::Kernel& tiled,
                           const KernelInput& input, bool at_end = true, int64_t calls = 1);
+// Compiled for the host, by their text: sizes need no code of their own.
+class CompiledKernels {
+ public:
+  KernelOutput run(const ir::Kernel& tiled, const KernelInput& input, bool at_end = true);
+
+ private:
+  std::map<std::string, std::shared_ptr<LoadedKernel>> known_;
+};
+
 // Compiles for every level of the host and compares with the interpreter, by bits but for NaNs.
 // Adds a test failure that says where they differ.
 void expect_as_interpreted(const ir::Kernel& tiled, const std::vector<KernelInput>& inputs,

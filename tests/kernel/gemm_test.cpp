@@ -2,9 +2,14 @@
 // Matrix products before and after `tile`, in the interpreter, against sums in double.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
+
+#include "codegen/target.h"
 #include "kernel/compiled.h"
 #include "kernel/gemm_case.h"
 #include "kernel/run.h"
+#include "kernel/text.h"
 #include "kernel/tile.h"
 
 namespace cermet::ir {
@@ -383,6 +388,53 @@ TEST(Gemm, FewRowsInStrips) {
              .out = Dtype::float64},
             kPacked);
   check_few({.m = 3, .n = 70, .k = 33, .b_transposed = true, .in = Dtype::float16}, kPacked);
+}
+
+// Of values whose sums are rounded, as this host computes them.
+std::vector<char> rounded_product(CompiledKernels& kernels, GemmShape shape, Scheme scheme) {
+  shape.scheme = scheme;
+  GemmCase product(shape);
+  uint32_t state = 1;
+  for (GemmCase::Buffer& buffer : product.buffers)
+    for (int64_t i = 0; i < buffer.elements; ++i) {
+      state = state * 1664525 + 1013904223;
+      const float value = static_cast<float>(state) * 0x1p-32f - 0.5f;
+      const auto size = static_cast<int64_t>(size_of(buffer.dtype));
+      // The upper half of a float32 is a bfloat16.
+      std::memcpy(buffer.data.data() + size * i,
+                  reinterpret_cast<const char*>(&value) + sizeof(float) - size, size);
+    }
+  const Kernel tiled = simplify(tile(product.kernel, cpu_target().facts()));
+  const auto c = std::ranges::find_if(
+      product.buffers, [](const GemmCase::Buffer& buffer) { return !buffer.expected.empty(); });
+  return kernels.run(tiled, product.input())
+      .bytes[static_cast<size_t>(c - product.buffers.begin())];
+}
+
+// A packed matrix gives the bits of one that is read in place: what is kept may come and go.
+TEST(Gemm, PanelsSumInOneOrder) {
+  const TargetFacts facts = cpu_target().facts();
+  CompiledKernels kernels;
+  for (Dtype in : {Dtype::float32, Dtype::bfloat16}) {
+    for (int64_t m : {0, 3, 11})
+      for (int64_t k : {7, 100, 1041}) {
+        const GemmShape shape = {.m = m, .n = 70, .k = k, .in = in};
+        const std::vector<char> expected = rounded_product(kernels, shape, Scheme::panel);
+        for (Scheme scheme : {Scheme::panel_four, Scheme::panel_long, Scheme::panel_packed,
+                              Scheme::panel_four_packed})
+          EXPECT_EQ(rounded_product(kernels, shape, scheme), expected)
+              << shape.text() << " " << text_of(scheme);
+      }
+    if (!facts.full_width || facts.amx_bf16) continue;
+    for (int64_t k : {7, 100, 1041, 16500}) {
+      const GemmShape shape = {.m = 11, .n = 160, .k = k, .b_transposed = true, .in = in};
+      const std::vector<char> expected = rounded_product(kernels, shape, Scheme::panel_long);
+      for (Scheme scheme :
+           {Scheme::panel_four_long, Scheme::panel_packed, Scheme::panel_four_packed})
+        EXPECT_EQ(rounded_product(kernels, shape, scheme), expected)
+            << shape.text() << " " << text_of(scheme);
+    }
+  }
 }
 
 TEST(Gemm, FewRowsLayouts) {

@@ -10,7 +10,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <map>
 
 #include "kernel/compiled.h"
 #include "kernel/gemm_case.h"
@@ -28,14 +27,10 @@ GemmShape of_bfloat16(GemmShape shape) {
   return shape;
 }
 
-// Compiled kernels for the host, by their text.
 class Compiled {
  public:
   KernelOutput run(const Kernel& kernel, const KernelInput& input, bool at_end = true) {
-    const Kernel tiled = simplify(tile(kernel, kTiles));
-    std::shared_ptr<LoadedKernel>& code = known_[print(tiled)];
-    if (code == nullptr) code = load_kernel(compile_cpu(tiled, cpu_level()));
-    return run_compiled(*code, tiled, input, at_end);
+    return kernels_.run(simplify(tile(kernel, kTiles)), input, at_end);
   }
 
   // Empty, or what is wrong.
@@ -48,7 +43,7 @@ class Compiled {
   }
 
  private:
-  std::map<std::string, std::shared_ptr<LoadedKernel>> known_;
+  CompiledKernels kernels_;
 };
 
 // Every way to lie in memory and every scheme in turn.
