@@ -22,7 +22,7 @@ Counts counts_of(MicroKind kind) {
     case MicroKind::pack: return {2, 2, 5};
     case MicroKind::panel_n:
     case MicroKind::panel_k:
-    case MicroKind::panel_strips: return {4, 3, 7};
+    case MicroKind::panel_strips: return {4, 3, 8};
     case MicroKind::tile_gemm: return {6, 3, 9};
   }
   return {};
@@ -92,7 +92,7 @@ Micro PanelMicro::micro() const {
                                     : MicroKind::panel_n,
           {rows, from_memory ? 2 : 1, strip, piece},
           {c, a, b},
-          {columns, depth, c_at, a_at, b_at, b_stride, add}};
+          {columns, depth, c_at, a_at, b_at, b_stride, add, before}};
 }
 
 PanelMicro PanelMicro::of(const Micro& m) {
@@ -113,7 +113,8 @@ PanelMicro PanelMicro::of(const Micro& m) {
           e[3],
           e[4],
           e[5],
-          e[6]};
+          e[6],
+          e[7]};
 }
 
 Micro TileGemmMicro::micro() const {

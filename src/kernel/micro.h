@@ -113,7 +113,8 @@ struct PackMicro {
 };
 
 // A few rows times b as it lies in memory, or packed in strips of columns: a parameter that is read or a Local, of
-// the others' dtype or, for float32, of a half dtype; nothing of it outside depth x columns is read, but a whole strip.
+// the others' dtype or, for float32, of a half dtype; nothing of it outside depth x columns is read, but a whole strip
+// or, along k, of `before` columns in front of b_at.
 // For i < rows, j < columns:
 //   c[c_at + (j / kPanelColumns)·rows·kPanelColumns + i·kPanelColumns + j % kPanelColumns] =
 //       (add ? c[...] : 0)
@@ -121,8 +122,8 @@ struct PackMicro {
 // with d = panel_depth_of(a), and at(k, j) = k·b_stride + j (along n), k + j·b_stride (along k; a is defined up to the
 // next multiple of d, and 0 past depth) or (j / strip)·b_stride + k·strip + j % strip (in strips, which are as wide
 // as panel_strip says). a and b may both be bfloat16. The order of the sum, and fma in it, are free. But for a b
-// expected in memory it is one chain of multiply-adds along n, and along k for columns in whole vectors; in strips there
-// is such a chain for each `piece` of k, which is added to what is before it.
+// expected in memory it is one chain of multiply-adds along n, and along k where there is a vector of columns; in strips
+// there is such a chain for each `piece` of k, which is added to what is before it.
 inline constexpr int64_t kPanelColumns = 64, kPanelDepth = 16;
 inline int64_t panel_depth_of(Dtype a) {
   return a == Dtype::bfloat16 ? 2 * kPanelDepth : kPanelDepth;
@@ -142,7 +143,7 @@ struct PanelMicro {
   // Buffers.
   BufferRef c, a, b;
   // Operands, int64; add: not 0.
-  ExprId columns, depth, c_at, a_at, b_at, b_stride, add;
+  ExprId columns, depth, c_at, a_at, b_at, b_stride, add, before;
 
   Micro micro() const;
   static PanelMicro of(const Micro& micro);

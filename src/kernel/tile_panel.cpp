@@ -388,7 +388,8 @@ class PanelWriter : ProductWriter {
             .a_at = a_at,
             .b_at = kNone,
             .b_stride = kNone,
-            .add = add};
+            .add = add,
+            .before = along_k_ && in_place_ ? n.begin : integer(0)};
   }
 
   // Sets c and a of product i; gives its B.

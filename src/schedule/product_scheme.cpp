@@ -97,13 +97,13 @@ std::optional<Scheme> wanted_scheme(const ProductShape& p, const ir::TargetFacts
 }
 
 // Whether a product made by `kept` has the bits of one made by `scheme`. Of panels all sum across k in one order; along
-// k those do whose columns become lanes, of which the last few are no whole vector.
+// k those do whose columns become lanes, where there is a vector of them.
 bool is_same(Scheme scheme, Scheme kept, const ProductShape& p, const ir::TargetFacts& facts) {
   if (!is_packed(kept)) return scheme == Scheme::fma_local;
   const bool along_k = (p.m < p.n ? p.b : p.a).along_k;
   const int64_t lanes = facts.vector_bytes / std::max<int64_t>(4, size_of(p.dtype));
   if (!is_panel(scheme)) return false;
-  return !along_k || (is_long(scheme) && facts.full_width && std::max(p.m, p.n) % lanes == 0);
+  return !along_k || (is_long(scheme) && facts.full_width && std::max(p.m, p.n) >= lanes);
 }
 
 std::optional<Scheme> kept_scheme(Scheme scheme, const ProductShape& p,

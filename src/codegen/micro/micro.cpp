@@ -195,7 +195,7 @@ void emit_micro(Emitter& emitter, const ir::Micro& micro) {
     b.CreateCall(panel_function(target, m, emitter.dtype_of(m.a), emitter.dtype_of(m.b)),
                  {element(m.c, m.c_at), element(m.a, m.a_at), element(m.b, m.b_at),
                   emitter.natural(m.columns), emitter.natural(m.depth), emitter.natural(m.b_stride),
-                  emitter.natural(m.add)});
+                  emitter.natural(m.add), emitter.natural(m.before)});
   }
 }
 

@@ -40,7 +40,7 @@ llvm::Function* rows_function(const MicroTarget& target, const ir::RowsMicro& mi
 // void(to, from, rows, columns, from_row)
 llvm::Function* pack_function(const MicroTarget& target, const ir::PackMicro& micro);
 
-// void(c, a, b, columns, depth, b_stride, add); dtypes of a and b.
+// void(c, a, b, columns, depth, b_stride, add, before); dtypes of a and b.
 llvm::Function* panel_function(const MicroTarget& target, const ir::PanelMicro& micro, Dtype a,
                                Dtype given);
 

@@ -101,7 +101,9 @@ class PanelCode {
     const int64_t part = given_ == dtype_ ? kPart : 2 * kPart;
     Value* turned = f_.word(0);
     if (turns()) {
-      turned = b_.CreateAnd(f_.argument(3), f_.word(-lanes_));
+      Value* reachable = b_.CreateAdd(f_.argument(3), f_.argument(7));
+      Value* enough = b_.CreateICmpSGE(reachable, f_.word(lanes_));
+      turned = b_.CreateSelect(enough, f_.argument(3), f_.word(0));
       squares_along_k(turned);
     }
     Value* rest = b_.CreateSub(f_.argument(3), turned);
@@ -508,8 +510,8 @@ class PanelCode {
   // Of few rows, and long sums, beside a matrix in a cache the transposes take longer than that.
   bool turns() const { return from_memory_ && many_ && ops_.features().full_width; }
 
-  // The first `columns`, in whole vectors of them. Meanwhile the part of k that comes next is asked for; parts are
-  // about equal, so that it is all asked for.
+  // `columns`: all or none. The last ones that are no whole vector are made with those before them, and these left
+  // out. Meanwhile the part of k that comes next is asked for; parts are about equal, so that it is all asked for.
   void squares_along_k(Value* columns) {
     const int64_t most = kTurnedBytes / static_cast<int64_t>(size_of(given_));
     Value* depth = f_.argument(4);
@@ -517,15 +519,14 @@ class PanelCode {
     Value* units = ceil_div(depth, b_.CreateMul(parts, f_.word(unit_)));
     Value* part = b_.CreateMul(units, f_.word(unit_));
     Value* adds = b_.CreateICmpNE(f_.argument(6), f_.word(0));
-    Value* zero = llvm::Constant::getNullValue(f_.vector(lanes_));
+    llvm::Type* type = f_.vector(lanes_);
+    Value* moved = ops_.slot(type, 2);
+    f_.store(llvm::Constant::getNullValue(type), f_.at(type, moved, 1));
+    Value* last = b_.CreateSub(columns, f_.word(lanes_));
     f_.loop(columns, lanes_, {}, [&](Value* j, const MicroValues&) -> MicroValues {
-      Value* first = matrix(f_.argument(2), b_.CreateMul(j, stride()));
-      Value* c = place(j);
-      MicroValues sums;
-      for (int64_t i = 0; i < rows_; ++i) {
-        Value* old = f_.load(f_.vector(lanes_), f_.at(c, i * kColumns));
-        sums.push_back(b_.CreateSelect(adds, old, zero));
-      }
+      Value* begin = least(j, last);
+      Value* first = matrix(f_.argument(2), b_.CreateMul(begin, stride()));
+      MicroValues sums(static_cast<size_t>(rows_), llvm::Constant::getNullValue(type));
       sums = f_.loop(parts, 1, sums, [&](Value* number, const MicroValues& in) {
         Value* k = b_.CreateMul(number, part);
         Value* next = b_.CreateAdd(k, part);
@@ -537,7 +538,12 @@ class PanelCode {
         Value* count = least(b_.CreateSub(depth, k), part);
         return squares(matrix(first, k), a, count, ahead, left, in);
       });
-      for (int64_t i = 0; i < rows_; ++i) f_.store(sums[i], f_.at(c, i * kColumns));
+      for (int64_t i = 0; i < rows_; ++i) {
+        f_.store(sums[i], moved);
+        Value* sum = f_.load(type, f_.at(moved, b_.CreateSub(j, begin)));
+        Value* c = f_.at(place(j), i * kColumns);
+        f_.store(b_.CreateSelect(adds, b_.CreateFAdd(f_.load(type, c), sum), sum), c);
+      }
       return {};
     });
   }
@@ -787,7 +793,7 @@ llvm::Function* panel_function(const MicroTarget& target, const ir::PanelMicro& 
                   m.from_memory ? "_from_memory" : "", name_of(target.dtype), name_of(a),
                   name_of(given), m.b.local ? 1 : 0);
   if (llvm::Function* known = target.module.getFunction(name)) return known;
-  MicroFunction f(target, name, 3, 4);
+  MicroFunction f(target, name, 3, 5);
   PanelCode code(target, m, a, given, f);
   switch (m.b_lies) {
     case Lies::along_n: code.along_n(); break;
