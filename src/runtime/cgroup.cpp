@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "runtime/cgroup.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,8 @@
 #include <fstream>
 #include <sstream>
 #include <vector>
+
+#include "runtime/affinity.h"
 
 namespace cermet {
 namespace {
@@ -113,15 +114,8 @@ std::optional<double> ratio(const std::string& quota, const std::string& period)
 }  // namespace
 
 int affinity_cores() {
-  for (int processors = 1024; processors <= 1 << 20; processors *= 2) {
-    cpu_set_t* set = CPU_ALLOC(processors);
-    const size_t bytes = CPU_ALLOC_SIZE(processors);
-    const int failed = sched_getaffinity(0, bytes, set);
-    const int count = failed ? 0 : CPU_COUNT_S(bytes, set);
-    CPU_FREE(set);
-    if (!failed) return std::max(1, count);
-  }
-  return 1;
+  const std::optional<AffinityMask> mask = AffinityMask::of(0);
+  return mask ? std::max(1, mask->count()) : 1;
 }
 
 std::optional<double> cpu_quota(const std::string& root) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "runtime/thread_pool.h"
 
+#include <sched.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -10,12 +13,14 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/env.h"
 #include "base/error.h"
+#include "runtime/affinity.h"
 #include "runtime/cgroup.h"
 #include "runtime/clock.h"
 #include "runtime/float_mode.h"
@@ -54,6 +59,46 @@ class Spinner {
   int64_t limit_;
   int64_t start_ = 0;
   uint32_t spins_ = 0;
+};
+
+// A parked worker. Linux may wake it on the processor of the thread that wakes it, and where few share a cache it hardly
+// looks for another one: beside a busy caller the worker waits for ten milliseconds and more, while the other processor
+// idles. So who wakes it forbids it its own processor, until it runs.
+class Sleeper {
+ public:
+  // By the worker, around its sleep.
+  void lie_down() {
+    if (thread_ == 0) thread_ = gettid();
+    processor_.store(sched_getcpu(), std::memory_order_release);
+  }
+  void get_up() {
+    processor_.store(kAwake, std::memory_order_relaxed);
+    while (mask_.load(std::memory_order_acquire) == Mask::changes) sched_yield();
+    if (mask_.load(std::memory_order_relaxed) != Mask::narrowed) return;
+    whole_->set(thread_);
+    mask_.store(Mask::whole, std::memory_order_release);
+  }
+  // By who wakes it, from this processor. always: wherever it fell asleep.
+  void leave(int processor, bool always) {
+    const int last = processor_.load(std::memory_order_acquire);
+    if (last == kAwake || (last != processor && !always)) return;
+    Mask whole = Mask::whole;
+    if (!mask_.compare_exchange_strong(whole, Mask::changes, std::memory_order_acq_rel)) return;
+    whole_ = AffinityMask::of(thread_);
+    std::optional<AffinityMask> others = whole_;
+    if (others) others->remove(processor);
+    const bool narrowed = others && others->count() > 0 && others->set(thread_);
+    mask_.store(narrowed ? Mask::narrowed : Mask::whole, std::memory_order_release);
+  }
+
+ private:
+  static constexpr int kAwake = -1;
+  enum class Mask : uint8_t { whole, changes, narrowed };
+
+  pid_t thread_ = 0;
+  std::atomic<int> processor_{kAwake};  // where it fell asleep
+  std::atomic<Mask> mask_{Mask::whole};
+  std::optional<AffinityMask> whole_;
 };
 
 // Which chunks are left, [begin, end): epoch (32 bits) | end (16) | begin (16). The epoch keeps a worker
@@ -194,8 +239,14 @@ struct ThreadPool::State {
   std::atomic<int64_t> row_time{0};
   std::mutex mutex;  // starting and stopping workers
   std::vector<std::thread> threads;
+  std::unique_ptr<Sleeper[]> sleepers;  // by worker
 
-  State(int size, bool spin) : size(size), spin_ns(spin ? kSpinNs : 0) {}
+  State(int size, bool spin) : spin_ns(spin ? kSpinNs : 0) { resize(size); }
+
+  void resize(int to) {
+    size = to;
+    sleepers = std::make_unique<Sleeper[]>(static_cast<size_t>(to));
+  }
 
   void start_workers();
   void stop_workers();
@@ -235,6 +286,9 @@ void ThreadPool::State::stop_workers() {
 }
 
 void ThreadPool::State::wake_some(int n) {
+  constexpr int kFewThreads = 4;
+  const int here = sched_getcpu();
+  for (int worker = 1; worker < size; ++worker) sleepers[worker].leave(here, size <= kFewThreads);
   wake.fetch_add(1, std::memory_order_seq_cst);
   futex_wake(wake, n);
 }
@@ -275,9 +329,12 @@ void ThreadPool::State::work(int worker) {
 
 void ThreadPool::State::park(int worker) {
   const uint32_t seen = wake.load(std::memory_order_seq_cst);
+  Sleeper& sleeper = sleepers[worker];
+  sleeper.lie_down();
   parked.fetch_add(1, std::memory_order_seq_cst);
   // Whoever publishes work looks at `parked` after it, so either sees the other.
   if (!any_left() && !stopping.load(std::memory_order_seq_cst)) futex_wait(wake, seen);
+  sleeper.get_up();
   const int others = parked.fetch_sub(1, std::memory_order_seq_cst) - 1;
   // The caller wakes a few; each of these wakes two more while chunks are left.
   if (others > 0 && any_left()) wake_some(2);
@@ -397,7 +454,7 @@ void ThreadPool::set_size(int n) {
     while (slot.taken.exchange(true, std::memory_order_acquire)) sched_yield();
   }
   pool.stop_workers();
-  pool.size = n;
+  pool.resize(n);
   wanted_size_ = n;
   for (Slot& slot : pool.slots) slot.taken.store(false, std::memory_order_release);
 }
