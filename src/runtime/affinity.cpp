@@ -40,4 +40,9 @@ bool AffinityMask::set(pid_t thread) const {
                            reinterpret_cast<const cpu_set_t*>(words_.data())) == 0;
 }
 
+bool AffinityMask::set_new(pthread_t thread) const {
+  return pthread_setaffinity_np(thread, words_.size() * sizeof(uint64_t),
+                                reinterpret_cast<const cpu_set_t*>(words_.data())) == 0;
+}
+
 }  // namespace cermet

@@ -2,6 +2,7 @@
 // The processors that a thread may run on.
 #pragma once
 
+#include <pthread.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -17,6 +18,7 @@ class AffinityMask {
   int count() const;
   void remove(int processor);
   bool set(pid_t thread) const;  // whether it holds from now on
+  bool set_new(pthread_t thread) const;
 
  private:
   std::vector<uint64_t> words_;

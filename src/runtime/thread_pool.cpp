@@ -61,22 +61,29 @@ class Spinner {
   uint32_t spins_ = 0;
 };
 
-// A parked worker. Linux may wake it on the processor of the thread that wakes it, and where few share a cache it hardly
-// looks for another one: beside a busy caller the worker waits for ten milliseconds and more, while the other processor
-// idles. So who wakes it forbids it its own processor, until it runs.
+// A worker that starts or is parked. Linux may put it on the processor of the thread that starts or wakes it, and where
+// few share a cache it hardly looks for another one: beside a busy caller the worker waits for ten milliseconds and more,
+// while the other processor idles. So who wakes it forbids it its own processor, until it runs.
 class Sleeper {
  public:
-  // By the worker, around its sleep.
-  void lie_down() {
-    if (thread_ == 0) thread_ = gettid();
-    processor_.store(sched_getcpu(), std::memory_order_release);
+  // By the worker: as it starts, before it sleeps, and when it runs again.
+  void begin() {
+    thread_ = gettid();
+    get_up();
   }
+  void lie_down() { processor_.store(sched_getcpu(), std::memory_order_release); }
   void get_up() {
     processor_.store(kAwake, std::memory_order_relaxed);
     while (mask_.load(std::memory_order_acquire) == Mask::changes) sched_yield();
     if (mask_.load(std::memory_order_relaxed) != Mask::narrowed) return;
-    whole_->set(thread_);
+    whole_->set(0);
     mask_.store(Mask::whole, std::memory_order_release);
+  }
+  // By who starts it, before and after.
+  void expect() { mask_.store(Mask::changes, std::memory_order_relaxed); }
+  void start(pthread_t thread, int processor) {
+    const auto set = [&](const AffinityMask& mask) { return mask.set_new(thread); };
+    narrow(AffinityMask::of(0), processor, set);
   }
   // By who wakes it, from this processor. always: wherever it fell asleep.
   void leave(int processor, bool always) {
@@ -84,14 +91,20 @@ class Sleeper {
     if (last == kAwake || (last != processor && !always)) return;
     Mask whole = Mask::whole;
     if (!mask_.compare_exchange_strong(whole, Mask::changes, std::memory_order_acq_rel)) return;
-    whole_ = AffinityMask::of(thread_);
-    std::optional<AffinityMask> others = whole_;
-    if (others) others->remove(processor);
-    const bool narrowed = others && others->count() > 0 && others->set(thread_);
-    mask_.store(narrowed ? Mask::narrowed : Mask::whole, std::memory_order_release);
+    const auto set = [&](const AffinityMask& mask) { return mask.set(thread_); };
+    narrow(AffinityMask::of(thread_), processor, set);
   }
 
  private:
+  template <typename Set>
+  void narrow(std::optional<AffinityMask> whole, int processor, Set&& set) {
+    whole_ = std::move(whole);
+    std::optional<AffinityMask> others = whole_;
+    if (others) others->remove(processor);
+    const bool narrowed = others && others->count() > 0 && set(*others);
+    mask_.store(narrowed ? Mask::narrowed : Mask::whole, std::memory_order_release);
+  }
+
   static constexpr int kAwake = -1;
   enum class Mask : uint8_t { whole, changes, narrowed };
 
@@ -267,9 +280,11 @@ void ThreadPool::State::start_workers() {
   std::lock_guard lock(mutex);
   while (static_cast<int>(threads.size()) + 1 < size) {
     const int worker = static_cast<int>(threads.size()) + 1;
+    sleepers[worker].expect();
     std::thread thread =
         start_thread(fmt::format("cermet-{}", worker).c_str(), [this, worker] { work(worker); });
     if (!thread.joinable()) break;
+    sleepers[worker].start(thread.native_handle(), sched_getcpu());
     threads.push_back(std::move(thread));
   }
   workers = std::max<int>(1, threads.size());  // none to be had: not tried again
@@ -317,6 +332,7 @@ bool ThreadPool::State::serve(int worker) {
 void ThreadPool::State::work(int worker) {
   FloatMode mode;
   in_body = true;
+  sleepers[worker].begin();
   Spinner spinner(spin_ns);
   while (!stopping.load(std::memory_order_relaxed)) {
     if (!serve(worker)) {

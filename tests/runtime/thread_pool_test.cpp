@@ -3,6 +3,7 @@
 #include "runtime/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "runtime/cgroup.h"
 #include "runtime/child.h"
 #include "runtime/clock.h"
 #include "runtime/float_mode.h"
@@ -119,6 +121,33 @@ TEST_P(Pool, ManySmallRunsWakeTheWorkers) {
     });
   }
   EXPECT_GT(helped, 0);
+}
+
+// Where the caller is busy a worker would wait; all processors are its own again once it runs.
+TEST(ThreadPool, AWorkerIsWokenOnAnotherProcessor) {
+  const int processors = affinity_cores();
+  if (processors == 1) GTEST_SKIP() << "one processor";
+  ThreadPool& pool = ThreadPool::get();
+  pool.set_size(2);
+  for (int round = 0; round < 20; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));  // the worker parks
+    std::atomic<int> caller = -1, worker = -1, worker_may_use = 0;
+    pool.run(2, 1, kMuch, [&](int64_t, int64_t, int number) {
+      if (number == 0) {
+        caller = sched_getcpu();
+        const int64_t begin = now_ns();
+        while (worker < 0 && now_ns() - begin < 1'000'000'000) {
+        }
+      } else {
+        worker_may_use = affinity_cores();
+        worker = sched_getcpu();
+      }
+    });
+    ASSERT_GE(worker, 0) << "it did not come";
+    EXPECT_NE(worker, caller);
+    EXPECT_EQ(worker_may_use, processors);
+  }
+  pool.set_size(default_pool_size());
 }
 
 TEST_P(Pool, NestedRunsStayInTheThread) {
