@@ -2,7 +2,6 @@
 #include "runtime/thread_pool.h"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -13,20 +12,19 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/env.h"
 #include "base/error.h"
-#include "runtime/affinity.h"
 #include "runtime/cgroup.h"
 #include "runtime/clock.h"
 #include "runtime/float_mode.h"
 #include "runtime/fork.h"
 #include "runtime/futex.h"
 #include "runtime/poll.h"
+#include "runtime/sleeper.h"
 #include "runtime/spin.h"
 #include "runtime/thread.h"
 
@@ -59,59 +57,6 @@ class Spinner {
   int64_t limit_;
   int64_t start_ = 0;
   uint32_t spins_ = 0;
-};
-
-// A worker that starts or is parked. Linux may put it on the processor of the thread that starts or wakes it, and where
-// few share a cache it hardly looks for another one: beside a busy caller the worker waits for ten milliseconds and more,
-// while the other processor idles. So who wakes it forbids it its own processor, until it runs.
-class Sleeper {
- public:
-  // By the worker: as it starts, before it sleeps, and when it runs again.
-  void begin() {
-    thread_ = gettid();
-    get_up();
-  }
-  void lie_down() { processor_.store(sched_getcpu(), std::memory_order_release); }
-  void get_up() {
-    processor_.store(kAwake, std::memory_order_relaxed);
-    while (mask_.load(std::memory_order_acquire) == Mask::changes) sched_yield();
-    if (mask_.load(std::memory_order_relaxed) != Mask::narrowed) return;
-    whole_->set(0);
-    mask_.store(Mask::whole, std::memory_order_release);
-  }
-  // By who starts it, before and after.
-  void expect() { mask_.store(Mask::changes, std::memory_order_relaxed); }
-  void start(pthread_t thread, int processor) {
-    const auto set = [&](const AffinityMask& mask) { return mask.set_new(thread); };
-    narrow(AffinityMask::of(0), processor, set);
-  }
-  // By who wakes it, from this processor. always: wherever it fell asleep.
-  void leave(int processor, bool always) {
-    const int last = processor_.load(std::memory_order_acquire);
-    if (last == kAwake || (last != processor && !always)) return;
-    Mask whole = Mask::whole;
-    if (!mask_.compare_exchange_strong(whole, Mask::changes, std::memory_order_acq_rel)) return;
-    const auto set = [&](const AffinityMask& mask) { return mask.set(thread_); };
-    narrow(AffinityMask::of(thread_), processor, set);
-  }
-
- private:
-  template <typename Set>
-  void narrow(std::optional<AffinityMask> whole, int processor, Set&& set) {
-    whole_ = std::move(whole);
-    std::optional<AffinityMask> others = whole_;
-    if (others) others->remove(processor);
-    const bool narrowed = others && others->count() > 0 && set(*others);
-    mask_.store(narrowed ? Mask::narrowed : Mask::whole, std::memory_order_release);
-  }
-
-  static constexpr int kAwake = -1;
-  enum class Mask : uint8_t { whole, changes, narrowed };
-
-  pid_t thread_ = 0;
-  std::atomic<int> processor_{kAwake};  // where it fell asleep
-  std::atomic<Mask> mask_{Mask::whole};
-  std::optional<AffinityMask> whole_;
 };
 
 // Which chunks are left, [begin, end): epoch (32 bits) | end (16) | begin (16). The epoch keeps a worker
@@ -240,19 +185,20 @@ uint32_t Slot::work_first() {
 
 }  // namespace
 
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): lines of their own
 struct ThreadPool::State {
   std::array<Slot, kSlots> slots;
   alignas(64) std::atomic<int> parked{0};
   std::atomic<uint32_t> wake{0};  // parked workers sleep on it
   std::atomic<bool> stopping{false};
   alignas(64) int size = 1;
+  std::atomic<int> workers{0};  // started
   int64_t spin_ns = kSpinNs;
-  std::atomic<int> workers{0};      // started
-  std::atomic<double> row_cost{0};  // ns of work that ran alone of late; see row_pays
+  std::unique_ptr<Sleeper[]> sleepers;  // by worker
+  std::atomic<double> row_cost{0};      // ns of work that ran alone of late; see row_pays
   std::atomic<int64_t> row_time{0};
   std::mutex mutex;  // starting and stopping workers
   std::vector<std::thread> threads;
-  std::unique_ptr<Sleeper[]> sleepers;  // by worker
 
   State(int size, bool spin) : spin_ns(spin ? kSpinNs : 0) { resize(size); }
 

@@ -374,18 +374,17 @@ class PanelCode {
     return i / kHalf * 2 * kHalf + j / lanes_ * kHalf + i % kHalf;
   }
 
-  // Sums of at_once() columns in the order of pairs (`paired`), or back in that of columns.
-  Value* reordered(Value* sums, bool paired) {
+  // Of the sums of at_once() columns: into the order of pairs (`paired`), or back into that of columns.
+  llvm::SmallVector<int, 32> order(bool paired) const {
     llvm::SmallVector<int, 32> order(at_once());
     for (int64_t j = 0; j < at_once(); ++j)
       order[paired ? j : in_order(j)] = static_cast<int>(paired ? in_order(j) : j);
-    return b_.CreateShuffleVector(sums, order);
+    return order;
   }
-  // All of C.
   void reorder(bool paired) {
     f_.loop(size_of_c(), at_once(), {}, [&](Value* i, const MicroValues&) -> MicroValues {
       Value* c = f_.at(f_.argument(0), i);
-      f_.store(reordered(f_.load(f_.vector(at_once()), c), paired), c);
+      f_.store(b_.CreateShuffleVector(f_.load(f_.vector(at_once()), c), order(paired)), c);
       return {};
     });
   }
@@ -419,24 +418,21 @@ class PanelCode {
     carried.append(of.count * vectors, llvm::Constant::getNullValue(f_.vector(lanes_)));
     carried = in_units(of, carried, steps, vectors, nullptr);
     Value* adds = b_.CreateICmpNE(adds_if, f_.word(0));
-    llvm::Type* type = f_.vector(at_once());
     for (int64_t i = 0; i < of.count; ++i)
       for (int64_t v = 0; v < vectors; v += pair()) {
         Value* sum = carried[first + i * vectors + v];
-        if (pairs_) sum = reordered(joined(sum, carried[first + i * vectors + v + 1]), false);
+        if (pairs_) {
+          Value* next = carried[first + i * vectors + v + 1];
+          sum = b_.CreateShuffleVector(sum, next, order(false));
+        }
         Value* at = f_.at(c, in_c(of.first + i, v));
-        f_.store(b_.CreateSelect(adds, b_.CreateFAdd(f_.load(type, at), sum), sum), at);
+        Value* more = b_.CreateFAdd(f_.load(sum->getType(), at), sum);
+        f_.store(b_.CreateSelect(adds, more, sum), at);
       }
     return {carried[2], carried[3]};
   }
-  Value* joined(Value* low, Value* high) {
-    llvm::SmallVector<int, 32> lanes;
-    for (int64_t lane = 0; lane < at_once(); ++lane) lanes.push_back(static_cast<int>(lane));
-    return b_.CreateShuffleVector(low, high, lanes);
-  }
 
-  // So many steps of k from the beginning of a unit on. What is carried: A, the row of the matrix, what is fetched and
-  // how much of it has been, the sums.
+  // So many steps of k, from a unit's beginning on. Carried: A, the row of the matrix, what is fetched and how far, sums.
   MicroValues in_units(Rows of, const MicroValues& carried, Value* steps, int64_t vectors,
                        Value* count) {
     return f_.loop(steps, unit_, carried, [&](Value* k, const MicroValues& in) {
@@ -795,11 +791,9 @@ llvm::Function* panel_function(const MicroTarget& target, const ir::PanelMicro& 
   if (llvm::Function* known = target.module.getFunction(name)) return known;
   MicroFunction f(target, name, 3, 5);
   PanelCode code(target, m, a, given, f);
-  switch (m.b_lies) {
-    case Lies::along_n: code.along_n(); break;
-    case Lies::along_k: code.along_k(); break;
-    case Lies::in_strips: code.in_strips(); break;
-  }
+  if (m.b_lies == Lies::along_n) code.along_n();
+  else if (m.b_lies == Lies::along_k) code.along_k();
+  else code.in_strips();
   return f.finish();
 }
 
