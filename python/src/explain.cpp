@@ -96,8 +96,8 @@ schedule::ProductShape product_of(PyDtype dtype, int64_t m, int64_t n, int64_t k
           .m = m,
           .n = n,
           .k = k,
-          .a = {dtype.value, a_along_k},
-          .b = {dtype.value, b_along_k}};
+          .a = {dtype.value, a_along_k, true},
+          .b = {dtype.value, b_along_k, true}};
 }
 
 nb::list product_work(PyDtype dtype, int64_t m, int64_t n, int64_t k, bool a_along_k,

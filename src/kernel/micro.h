@@ -137,8 +137,7 @@ struct PanelMicro {
   Lies b_lies;  // the template: panel_n, panel_k or panel_strips
   // Constants.
   int64_t rows;
-  bool
-      from_memory;  // where b is expected, rather than in a cache; along k its columns may become lanes
+  bool from_memory;      // where b is expected, rather than in a cache; or its columns become lanes
   int64_t strip, piece;  // 1 where b does not lie in strips
   // Buffers.
   BufferRef c, a, b;

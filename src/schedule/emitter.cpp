@@ -441,7 +441,11 @@ ProductOperand Emitter::operand_of(ir::ExprId operand, ir::AxisId k) const {
     const ir::Expr& e = builder_[term.expr];
     return term.stride == ir::kUnit && e.kind == ir::ExprKind::axis && e.id == k;
   };
-  return {given.dtype, given.kind == ir::ExprKind::load && std::ranges::any_of(given.index, is_k)};
+  const auto is_unit = [](const ir::IndexTerm& term) { return term.stride == ir::kUnit; };
+  const auto has = [&](auto&& is_wanted) {
+    return given.kind == ir::ExprKind::load && std::ranges::any_of(given.index, is_wanted);
+  };
+  return {given.dtype, has(is_k), has(is_unit)};
 }
 
 // What is moved from where indices point, equal ones following each other.

@@ -96,14 +96,14 @@ std::optional<Scheme> wanted_scheme(const ProductShape& p, const ir::TargetFacts
   return std::nullopt;
 }
 
-// Whether a product made by `kept` has the bits of one made by `scheme`. Of panels all sum across k in one order; along
-// k those do whose columns become lanes, where there is a vector of them.
+// Whether a product made by `kept` has the bits of one made by `scheme`, and an operand that it can pack. Of panels all
+// sum across k in one order; along k those do whose columns become lanes, where there is a vector of them.
 bool is_same(Scheme scheme, Scheme kept, const ProductShape& p, const ir::TargetFacts& facts) {
   if (!is_packed(kept)) return scheme == Scheme::fma_local;
-  const bool along_k = (p.m < p.n ? p.b : p.a).along_k;
+  const ProductOperand& larger = p.m < p.n ? p.b : p.a;
   const int64_t lanes = facts.vector_bytes / std::max<int64_t>(4, size_of(p.dtype));
-  if (!is_panel(scheme)) return false;
-  return !along_k || (is_long(scheme) && facts.full_width && std::max(p.m, p.n) >= lanes);
+  if (!is_panel(scheme) || !larger.is_load) return false;
+  return !larger.along_k || (is_long(scheme) && facts.full_width && std::max(p.m, p.n) >= lanes);
 }
 
 std::optional<Scheme> kept_scheme(Scheme scheme, const ProductShape& p,

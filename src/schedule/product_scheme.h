@@ -14,6 +14,7 @@ namespace cermet::schedule {
 struct ProductOperand {
   Dtype dtype;   // of its values as they are
   bool along_k;  // a load, contiguous along the sum
+  bool is_load;  // contiguous along some axis
 };
 
 // batch x m x n sums of k terms; dtype: of the result. in_runs: of single rows, each with a matrix B that
