@@ -208,7 +208,7 @@ struct ThreadPool::State {
   }
 
   void start_workers();
-  void stop_workers();
+  void stop_workers(int next_size);
   void work(int worker);
   bool serve(int worker);
   void park(int worker);
@@ -236,13 +236,15 @@ void ThreadPool::State::start_workers() {
   workers = std::max<int>(1, threads.size());  // none to be had: not tried again
 }
 
-void ThreadPool::State::stop_workers() {
+// No slot is free. Under one lock with the size, as a run looks for workers to start before it has a slot.
+void ThreadPool::State::stop_workers(int next_size) {
   std::lock_guard lock(mutex);
   stopping = true;
   wake_some(INT_MAX);
   for (std::thread& thread : threads) thread.join();
   threads.clear();
   workers = 0;
+  resize(next_size);
   stopping = false;
 }
 
@@ -415,8 +417,7 @@ void ThreadPool::set_size(int n) {
   for (Slot& slot : pool.slots) {
     while (slot.taken.exchange(true, std::memory_order_acquire)) sched_yield();
   }
-  pool.stop_workers();
-  pool.resize(n);
+  pool.stop_workers(n);
   wanted_size_ = n;
   for (Slot& slot : pool.slots) slot.taken.store(false, std::memory_order_release);
 }
