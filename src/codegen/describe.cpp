@@ -15,9 +15,8 @@ using Numbers = std::set<int32_t>;
 
 // What a chunk loop takes and makes.
 struct Uses {
-  Numbers read, written;           // parameters
+  Numbers read, written;           // buffers of the record
   Numbers locals, locals_written;  // of the kernel
-  Numbers scalars, extents, strides;
 };
 
 class UsesFinder {
@@ -25,20 +24,18 @@ class UsesFinder {
   explicit UsesFinder(const ir::Kernel& kernel) : kernel_(kernel), seen_(kernel.exprs.size()) {}
 
   Uses of(const ir::For& chunk) {
-    use(chunk.grid);
     ir::for_each_stmt(chunk.body, [&](const ir::Stmt& stmt) {
       std::visit([&](const auto& s) { enter(s); }, stmt);
       ir::for_each_expr(stmt, [&](ir::ExprId id) { use(id); });
     });
-    for (int32_t local : uses_.locals) use(kernel_.locals[local].size);
     return std::move(uses_);
   }
 
  private:
   template <typename T>
   void enter(const T&) {}
-  void enter(const ir::Store& s) { write(s.buffer), use(s.index); }
-  void enter(const ir::Update& s) { write(s.buffer), use(s.index); }
+  void enter(const ir::Store& s) { write(s.buffer); }
+  void enter(const ir::Update& s) { write(s.buffer); }
   void enter(const ir::Merge& s) {
     for (ir::LocalId local : s.from) read({true, local});
   }
@@ -61,21 +58,11 @@ class UsesFinder {
     uses_.locals.insert(buffer.id);
     uses_.locals_written.insert(buffer.id);
   }
-  void use(const ir::Size& size) {
-    for (const ir::SizeTerm& term : size.terms) uses_.extents.insert(term.axis);
-  }
-  void use(const ir::Index& index) {
-    for (const ir::IndexTerm& term : index)
-      if (term.stride != ir::kUnit) uses_.strides.insert(term.stride);
-  }
   void use(ir::ExprId id) {
     if (seen_[id]) return;
     seen_[id] = true;
     const ir::Expr& e = kernel_[id];
-    if (e.kind == ir::ExprKind::scalar) uses_.scalars.insert(e.id);
-    if (e.kind == ir::ExprKind::extent) uses_.extents.insert(e.id);
-    if (e.kind == ir::ExprKind::stride) uses_.strides.insert(e.id);
-    if (e.kind == ir::ExprKind::load) read(e.buffer), use(e.index);
+    if (e.kind == ir::ExprKind::load) read(e.buffer);
     ir::for_each_operand(e, [&](ir::ExprId operand) { use(operand); });
   }
 
@@ -91,25 +78,24 @@ bool has_check(const ir::For& chunk) {
   return found;
 }
 
-// Values of the record, numbered as in it: parameters, extents, strides.
-class Words {
- public:
-  explicit Words(const ir::Kernel& kernel) {
-    auto word = static_cast<int32_t>(kernel.params.size());
-    for (const ir::Axis& axis : kernel.axes) extents_.push_back(axis.has_extent ? word++ : word);
-    strides_ = word;
-  }
-  std::vector<int32_t> of(const Uses& uses) const {
-    std::vector<int32_t> words(uses.scalars.begin(), uses.scalars.end());
-    for (int32_t axis : uses.extents) words.push_back(extents_[axis]);
-    for (int32_t stride : uses.strides) words.push_back(strides_ + stride);
-    return words;
-  }
-
- private:
-  std::vector<int32_t> extents_;
-  int32_t strides_ = 0;
+// Words of the record, in the order in which a loop first uses them.
+struct Words {
+  std::vector<int32_t> buffers, others;
 };
+
+Words words_of(const ir::Kernel& kernel, const ir::LoopIdentity& loop) {
+  std::vector<int32_t> extents;  // of each axis
+  auto next = static_cast<int32_t>(kernel.params.size());
+  for (const ir::Axis& axis : kernel.axes) extents.push_back(axis.has_extent ? next++ : ir::kNone);
+  Words words;
+  for (ir::ParamId param : loop.params)
+    (kernel.params[param].kind == ir::ParamKind::buffer ? words.buffers : words.others)
+        .push_back(param);
+  for (ir::AxisId axis : loop.axes)
+    if (extents[axis] != ir::kNone) words.others.push_back(extents[axis]);
+  for (int32_t stride : loop.strides) words.others.push_back(next + stride);
+  return words;
+}
 
 // Packing entry points whose Locals nobody else writes.
 std::vector<Packing> find_packings(const ir::Kernel& kernel) {
@@ -137,9 +123,15 @@ std::vector<Packing> find_packings(const ir::Kernel& kernel) {
       });
     };
     if (!std::ranges::all_of(uses, is_mine)) continue;
-    Packing packing{
-        static_cast<int32_t>(i), {mine.read.begin(), mine.read.end()}, Words(kernel).of(mine), {}};
-    for (int32_t local : mine.locals) packing.locals.push_back(number[local]);
+    const ir::LoopIdentity identity = ir::identity_of(kernel, *chunks[i]);
+    Words words = words_of(kernel, identity);
+    Packing packing{identity.hash,
+                    static_cast<int32_t>(i),
+                    std::move(words.buffers),
+                    std::move(words.others),
+                    {}};
+    for (int32_t local : identity.locals)
+      if (mine.locals.contains(local)) packing.locals.push_back(number[local]);
     packings.push_back(std::move(packing));
   }
   return packings;

@@ -46,8 +46,10 @@ struct EntryPoint {
 };
 
 // An entry point that makes some Locals of the kernel, and these alone, from a few buffers and from sizes:
-// where those are the same again, so are the Locals, and it need not run (runtime/packed_cache.h).
+// where those are the same again, so are the Locals, and it need not run (runtime/packed_cache.h). Each list is in the
+// order of first use, so that kernels which pack alike, by the hash of that loop, find what the others packed.
 struct Packing {
+  ir::Hash hash;
   int32_t entry;
   std::vector<int32_t> sources;  // words of the record that are the buffers read
   std::vector<int32_t> words;    // all else of the record that it takes

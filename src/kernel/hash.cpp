@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A kernel's identity: 128 bits over all of it but the names, so kernels hash alike when they print alike.
-// An expression counts as what it is made of, whatever its number. Not cryptographic.
+// An expression counts as what it is made of, whatever its number. Of a loop alone so does all that it names.
+// Not cryptographic.
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -43,12 +45,11 @@ class Mixer {
 // Takes each struct apart by its fields, so that a new one is not forgotten.
 class KernelHasher {
  public:
-  explicit KernelHasher(const Kernel& kernel) : kernel_(kernel) {
-    exprs_.reserve(kernel.exprs.size());
-    for (const Expr& expr : kernel.exprs) exprs_.push_back(hash_of_expr(expr));
-  }
+  explicit KernelHasher(const Kernel& kernel)
+      : kernel_(kernel), exprs_(kernel.exprs.size()), is_hashed_(kernel.exprs.size()) {}
 
   Hash hash() {
+    for (size_t id = 0; id < kernel_.exprs.size(); ++id) find_expr(static_cast<ExprId>(id));
     const auto& [name, params, axes, stride_count, values, exprs, locals, body] = kernel_;
     add(params);
     add(axes);
@@ -59,12 +60,20 @@ class KernelHasher {
     return mixer_.result();
   }
 
+  LoopIdentity identity_of(const For& loop) {
+    LoopIdentity made;
+    used_ = &made;
+    add(loop);
+    made.hash = mixer_.result();
+    return made;
+  }
+
  private:
   Hash hash_of_expr(const Expr& expr) {
     const Mixer outer = std::exchange(mixer_, Mixer(1));
     const auto& [kind, dtype, code, id, bits, operands, buffer, index] = expr;
     mixer_.add(static_cast<uint64_t>(kind) << 48 | static_cast<uint64_t>(dtype) << 40 |
-                   static_cast<uint64_t>(code) << 32 | static_cast<uint32_t>(id),
+                   static_cast<uint64_t>(code) << 32 | static_cast<uint32_t>(number_in(expr)),
                bits);
     add_exprs(operands);
     if (kind == ExprKind::load) {
@@ -72,6 +81,54 @@ class KernelHasher {
       add(index);
     }
     return std::exchange(mixer_, outer).result();
+  }
+  const Hash& find_expr(ExprId id) {
+    if (!is_hashed_[id]) {
+      exprs_[id] = hash_of_expr(kernel_[id]);
+      is_hashed_[id] = true;
+    }
+    return exprs_[id];
+  }
+
+  // The number itself; in a loop's identity, how many others were used before it, and what it is where it comes first.
+  template <typename F>
+  int32_t number(int32_t id, std::vector<int32_t> LoopIdentity::* uses, F&& describe) {
+    if (used_ == nullptr || id < 0) return id;
+    std::vector<int32_t>& used = used_->*uses;
+    const auto at = std::ranges::find(used, id) - used.begin();
+    if (static_cast<size_t>(at) == used.size()) {
+      used.push_back(id);
+      describe();
+    }
+    return static_cast<int32_t>(at);
+  }
+  int32_t param(ParamId id) {
+    return number(id, &LoopIdentity::params, [&] { add(kernel_.params[id].dtype); });
+  }
+  int32_t axis(AxisId id) {
+    return number(id, &LoopIdentity::axes, [&] { add(kernel_.axes[id].has_extent); });
+  }
+  int32_t stride(int32_t id) {
+    return number(id, &LoopIdentity::strides, [] {});
+  }
+  int32_t value(ValueId id) {
+    return number(id, &LoopIdentity::values, [&] { add(kernel_.values[id].dtypes); });
+  }
+  int32_t local(LocalId id) {
+    return number(id, &LoopIdentity::locals, [&] {
+      const auto& [number, dtype, size, scope] = kernel_.locals[id];
+      add(dtype), add(size), add(scope);
+    });
+  }
+  int32_t number_in(const Expr& expr) {
+    switch (expr.kind) {
+      case ExprKind::scalar: return param(expr.id);
+      case ExprKind::axis:
+      case ExprKind::extent: return axis(expr.id);
+      case ExprKind::stride: return stride(expr.id);
+      case ExprKind::ref: return value(expr.id);
+      default: return expr.id;
+    }
   }
 
   template <typename T>
@@ -90,7 +147,7 @@ class KernelHasher {
     for (const IndexTerm& term : index) add(term);
   }
   void add_expr(ExprId id) {
-    if (id >= 0 && static_cast<size_t>(id) < exprs_.size()) mixer_.add(exprs_[id]);
+    if (id >= 0 && static_cast<size_t>(id) < exprs_.size()) mixer_.add(find_expr(id));
     else add(id);
   }
   void add_exprs(std::span<const ExprId> list) {
@@ -111,16 +168,16 @@ class KernelHasher {
     add(dtypes);
   }
   void add(const BufferRef& buffer) {
-    const auto& [local, id] = buffer;
-    add(local), add(id);
+    const auto& [is_local, id] = buffer;
+    add(is_local), add(is_local ? local(id) : param(id));
   }
   void add(const IndexTerm& term) {
-    const auto& [expr, stride] = term;
-    add_expr(expr), add(stride);
+    const auto& [expr, number] = term;
+    add_expr(expr), add(stride(number));
   }
   void add(const SizeTerm& term) {
-    const auto& [axis, tile] = term;
-    add(axis), add(tile);
+    const auto& [number, tile] = term;
+    add(axis(number)), add(tile);
   }
   void add(const Size& size) {
     const auto& [constant, terms] = size;
@@ -135,38 +192,44 @@ class KernelHasher {
     add(stmt.index());
     std::visit([&](const auto& s) { add(s); }, stmt);
   }
+  void add_axes(std::span<const AxisId> list) {
+    add(list.size());
+    for (const AxisId id : list) add(axis(id));
+  }
   void add(const Let& s) {
-    const auto& [value, expr] = s;
-    add(value), add_expr(expr);
+    const auto& [id, expr] = s;
+    add(value(id)), add_expr(expr);
   }
   void add(const Fold& s) {
-    const auto& [value, axes, emit, order, states] = s;
-    add(value), add(axes), add(emit), add(order), add(states);
+    const auto& [id, axes, emit, order, states] = s;
+    add(value(id)), add_axes(axes), add(emit), add(order), add(states);
   }
   void add(const Contract& s) {
-    const auto& [value, axes, a, b, acc, scheme] = s;
-    add(value), add(axes), add_expr(a), add_expr(b), add(acc), add(scheme);
+    const auto& [id, axes, a, b, acc, scheme] = s;
+    add(value(id)), add_axes(axes), add_expr(a), add_expr(b), add(acc), add(scheme);
   }
   void add(const Check& s) {
     const auto& [ok, site, index] = s;
     add_expr(ok), add(site), add_expr(index);
   }
   void add(const Store& s) {
-    const auto& [buffer, index, value, mask] = s;
-    add(buffer), add(index), add_expr(value), add_expr(mask);
+    const auto& [buffer, index, stored, mask] = s;
+    add(buffer), add(index), add_expr(stored), add_expr(mask);
   }
   void add(const Update& s) {
-    const auto& [buffer, index, code, value, mask, imag, over, elements] = s;
-    add(buffer), add(index), add(code), add_expr(value), add_expr(mask), add_expr(imag);
-    add(over), add(elements);
+    const auto& [buffer, index, code, taken, mask, imag, over, elements] = s;
+    add(buffer), add(index), add(code), add_expr(taken), add_expr(mask), add_expr(imag);
+    add_axes(over), add(axis(elements));
   }
   void add(const Local& s) {
-    const auto& [local, dtype, size, scope] = s;
-    add(local), add(dtype), add(size), add(scope);
+    const auto& [id, dtype, size, scope] = s;
+    add(local(id)), add(dtype), add(size), add(scope);
   }
   void add(const Merge& s) {
-    const auto& [value, states, from, at, count, stride] = s;
-    add(value), add(states), add(from), add_expr(at), add_expr(count), add_expr(stride);
+    const auto& [id, states, from, at, count, step] = s;
+    add(value(id)), add(states), add(from.size());
+    for (const LocalId state : from) add(local(state));
+    add_expr(at), add_expr(count), add_expr(step);
   }
   void add(const Barrier&) {}
   void add(const Micro& s) {
@@ -175,12 +238,14 @@ class KernelHasher {
   }
   void add(const For& s) {
     const auto& [kind, axes, begin, end, step, grid, turn, body, entry] = s;
-    add(kind), add(axes), add_expr(begin), add_expr(end), add(step), add(grid), add(turn);
+    add(kind), add_axes(axes), add_expr(begin), add_expr(end), add(step), add(grid), add(turn);
     add(body), add(entry);
   }
 
   const Kernel& kernel_;
   std::vector<Hash> exprs_;
+  std::vector<bool> is_hashed_;
+  LoopIdentity* used_ = nullptr;  // null: a whole kernel's
   Mixer mixer_{0};
 };
 
@@ -189,6 +254,10 @@ class KernelHasher {
 std::string Hash::hex() const { return fmt::format("{:016x}{:016x}", hi, lo); }
 
 Hash hash_of(const Kernel& kernel) { return KernelHasher(kernel).hash(); }
+
+LoopIdentity identity_of(const Kernel& kernel, const For& loop) {
+  return KernelHasher(kernel).identity_of(loop);
+}
 
 Hash hash_bytes(std::string_view text) {
   Mixer mixer(text.size());

@@ -49,6 +49,13 @@ struct Hash {
 Hash hash_of(const Kernel& kernel);
 Hash hash_bytes(std::string_view bytes);
 
+// A loop, whatever kernel it stands in: two that hash alike do the same, each with what it names, in order of first use.
+struct LoopIdentity {
+  Hash hash;
+  std::vector<int32_t> params, axes, strides, values, locals;
+};
+LoopIdentity identity_of(const Kernel& kernel, const For& loop);
+
 // Constant folding and identities that keep the bits (x*1, select of equal arms, casts of casts that
 // lose nothing, integer index arithmetic); removes dead values and checks that cannot fail. Parameters,
 // axes and strides keep their numbers: the caller fills the record by them.

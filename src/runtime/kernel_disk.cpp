@@ -56,6 +56,7 @@ class Writer {
   void packings(const std::vector<Packing>& packings) {
     number(packings.size());
     for (const Packing& packing : packings) {
+      number(packing.hash.lo), number(packing.hash.hi);
       number(static_cast<uint64_t>(packing.entry));
       for (const auto* numbers : {&packing.sources, &packing.words, &packing.locals}) {
         number(numbers->size());
@@ -131,7 +132,8 @@ class Reader {
   }
   std::vector<Packing> packings() {
     return list<Packing>([&] {
-      Packing packing{.entry = as<int32_t>(), .sources = {}, .words = {}, .locals = {}};
+      const uint64_t lo = number(), hi = number();
+      Packing packing{{lo, hi}, as<int32_t>(), {}, {}, {}};
       for (auto* numbers : {&packing.sources, &packing.words, &packing.locals})
         *numbers = list<int32_t>([&] { return as<int32_t>(); });
       return packing;

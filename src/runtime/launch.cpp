@@ -436,7 +436,7 @@ class Packings {
     for (int m = 0; m < members_.count(); ++m) {
       const std::span<Buffer* const> sources = sources_of(number, m);
       if (std::ranges::find(sources, nullptr) != sources.end()) return;
-      PackedKey key{code_.number, static_cast<uint64_t>(number)};
+      PackedKey key{packing.hash.lo, packing.hash.hi};
       for (Buffer* source : sources) {
         key.push_back(reinterpret_cast<uint64_t>(source));
         key.push_back(source->version());

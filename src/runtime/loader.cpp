@@ -7,7 +7,6 @@
 #include <elf.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -250,11 +249,6 @@ class LoadedObject : public LoadedKernel {
 };
 
 }  // namespace
-
-uint64_t LoadedKernel::next_number() {
-  static constinit std::atomic<uint64_t> next{0};
-  return next.fetch_add(1, std::memory_order_relaxed);
-}
 
 std::shared_ptr<LoadedKernel> load_kernel(Object object) {
   const std::string blob = std::move(object.blob);

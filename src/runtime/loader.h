@@ -31,11 +31,6 @@ class LoadedKernel {
   virtual ~LoadedKernel() = default;
   std::vector<KernelFunction> functions;  // one for each entry of the object
   Object object;                          // blob dropped
-  // Tells it from all others that were or will be loaded.
-  const uint64_t number = next_number();
-
- private:
-  static uint64_t next_number();
 };
 
 // blob: a relocatable ELF object for this processor. Raises [kernel] runtime when it is damaged, needs

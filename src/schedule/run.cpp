@@ -227,8 +227,18 @@ KernelPtr ProgramRun::kept_kernel(const Step& step) const {
   if (step.kept < 0) return nullptr;
   const Steps::Kept& kept = program_->steps.kept[step.kept];
   if (KernelPtr kernel = find_compiled_kernel(kept.hash)) return kernel;
-  if (!find_packed({kept.hash.lo, kept.hash.hi}).is_wanted) return nullptr;
   const schedule::EmittedKernel& first = program_->launches[kept.launch].kernel;
+  const Buffer* matrix = nullptr;  // the largest operand: the weights
+  for (const schedule::Operand& operand : first.operands) {
+    if (operand.kind != schedule::Operand::Kind::buffer) continue;
+    const Buffer* buffer = lasting(operand.value);
+    if (buffer != nullptr && (matrix == nullptr || buffer->size() > matrix->size()))
+      matrix = buffer;
+  }
+  if (matrix == nullptr) return nullptr;
+  const PackedKey uses{kept.hash.lo, kept.hash.hi, reinterpret_cast<uint64_t>(matrix),
+                       matrix->version()};
+  if (!find_packed(uses).is_wanted) return nullptr;
   return find_kernel(kept.hash, [&] { return schedule::with_scheme(*first.ir, *first.kept); });
 }
 

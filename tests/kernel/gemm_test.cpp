@@ -438,6 +438,37 @@ TEST(Gemm, PanelsSumInOneOrder) {
   }
 }
 
+// Loops that pack, of kernels tiled for the host's widest vectors.
+std::vector<std::string> packs_of(const GemmShape& shape) {
+  const Kernel kernel = simplify(tile(GemmCase(shape).kernel, kTargets[2]));
+  std::vector<std::string> hashes;
+  for (const Stmt& stmt : kernel.body) {
+    const auto* loop = std::get_if<For>(&stmt);
+    if (loop != nullptr && loop->entry == kPackEntry)
+      hashes.push_back(identity_of(kernel, *loop).hash.hex());
+  }
+  return hashes;
+}
+
+TEST(Gemm, LoopsThatPackAlikeAreOne) {
+  const GemmShape plain{.m = 160, .n = 192, .k = 256, .a_transposed = true};
+  GemmShape epilogue = plain, rows = plain, turned = plain, prologue = plain;
+  epilogue.epilogue = true, rows.m = 200, turned.b_transposed = true, prologue.prologue = true;
+  ASSERT_FALSE(packs_of(plain).empty());
+  EXPECT_EQ(packs_of(plain), packs_of(epilogue));
+  EXPECT_EQ(packs_of(plain), packs_of(rows));
+  EXPECT_NE(packs_of(plain), packs_of(turned));
+  EXPECT_NE(packs_of(plain), packs_of(prologue));
+  for (const bool b_transposed : {false, true}) {
+    GemmShape strips{.m = 8, .n = 300, .k = 400, .b_transposed = b_transposed};
+    strips.scheme = Scheme::panel_packed;
+    const auto eight = packs_of(strips);
+    strips.scheme = Scheme::panel_four_packed, strips.m = 3, strips.epilogue = true;
+    ASSERT_FALSE(eight.empty());
+    EXPECT_EQ(eight, packs_of(strips));
+  }
+}
+
 TEST(Gemm, FewRowsLayouts) {
   for (int bits = 0; bits < 32; ++bits)
     check_few({.batch = bits & 16 ? 3 : 0,

@@ -70,6 +70,26 @@ def test_compiled_and_with_an_epilogue(operands):
     assert hits() - before == 2
 
 
+def test_kernels_that_pack_alike_share_what_is_packed(operands):
+    a, w = operands
+    f = mx.compile(lambda a, w: mx.maximum(a.T @ w, 0) + 1)
+    want = np.maximum(product(a, mx.array(w)), 0) + 1
+    mx.clear_cache()
+    used(a, w)
+    before = hits()
+    np.testing.assert_array_equal(np.array(f(a, w)), want)
+    assert hits() == before + 1
+
+
+def test_layouts_apart_are_packed_apart():
+    rng = np.random.default_rng(5)
+    a = mx.array(rng.standard_normal((192, 160)).astype(np.float32))
+    whole = mx.array(rng.standard_normal((400, 400)).astype(np.float32))
+    square = whole[::2, ::2][:192, :192]
+    for w in (whole[:192, :192], whole[:192, :192].T, square, square.T, whole[1:193, 3:195]):
+        np.testing.assert_allclose(used(a, w, 5), reference(a, w), atol=1e-4)
+
+
 @pytest.mark.parametrize("layers", [2, 3])
 def test_batches_of_equal_products(operands, layers):
     a, w = operands
@@ -268,6 +288,24 @@ def test_few_rows_take_a_packing_once_weights_serve_again(dtype, lies):
             assert off < {"float32": 1e-5, "float64": 1e-13}.get(dtype, 1e-2)
         if kept and rows > 1 and dtype == "float32":
             assert hits() >= before + 3, (rows, shape)
+
+
+@pytest.mark.parametrize("serve_again", [False, True])
+def test_no_kernel_is_made_for_weights_that_change(serve_again):
+    """Few rows beside weights that are others at each use compile nothing for a packing."""
+    source = f"""
+import cermet.core as mx
+weights = [mx.random.normal((1100, 1030)) for _ in range({1 if serve_again else 6})]
+x = mx.random.normal((8, 1100))
+mx.eval(weights, x)
+mx.eval(x @ weights[0])
+before = mx.counters()["kernels_compiled"]
+for i in range(6):
+    mx.eval(x @ weights[i % len(weights)])
+print(mx.counters()["kernels_compiled"] - before, mx._vector_width()[0] == 64)
+"""
+    made, wide = own_process.run(source, CERMET_KERNEL_CACHE="off").split()
+    assert int(made) == (1 if serve_again and wide == "True" else 0)
 
 
 def test_packings_that_do_not_fit_together_give_way():
