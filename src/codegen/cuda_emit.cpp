@@ -350,8 +350,9 @@ void CudaEmitter::statement(const Stmt& stmt) {
   } else if (const Micro* s = std::get_if<Micro>(&stmt)) {
     micro(*s);
   } else {
-    CERMET_INTERNAL_CHECK(std::holds_alternative<Local>(stmt),
-                          "a statement for another target in {}", kernel_.name);
+    CERMET_INTERNAL_CHECK(
+        std::holds_alternative<Local>(stmt) || std::holds_alternative<Fetch>(stmt),
+        "a statement for another target in {}", kernel_.name);
   }
 }
 

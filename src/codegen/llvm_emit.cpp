@@ -602,6 +602,8 @@ void Emitter::statement(const Stmt& stmt) {
     for (BufferRef buffer : s->buffers) touched.insert(buffer_number(kernel_, buffer));
     emit_micro(*this, *s);
     forget(touched);
+  } else if (const Fetch* s = std::get_if<Fetch>(&stmt)) {
+    fetch(*s);
   } else {
     CERMET_INTERNAL_CHECK(std::holds_alternative<Local>(stmt),
                           "a statement for another target in {}", kernel_.name);

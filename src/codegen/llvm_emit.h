@@ -134,6 +134,7 @@ class Emitter {
   void store(const ir::Store& store);
   void store_past(llvm::Value* value, llvm::Value* pointer);  // the cache, where vectors begin
   void update(const ir::Update& update);
+  void fetch(const ir::Fetch& fetch);
   bool update_unit(const ir::Update& update);
   llvm::Value* merge_source(ir::LocalId local, ir::ExprId at, ir::ExprId stride, llvm::Value* i);
   bool masked_is_native(llvm::Type* element) const;  // loads and stores of some lanes

@@ -423,6 +423,14 @@ bool Emitter::update_unit(const Update& s) {
 }
 
 // Elsewhere lane after lane.
+// To be written, into every cache.
+void Emitter::fetch(const Fetch& s) {
+  constexpr unsigned kWrite = 1, kIntoL1 = 3, kData = 1;
+  b_.CreateIntrinsic(
+      llvm::Intrinsic::prefetch, {b_.getPtrTy()},
+      {address(s.buffer, s.index), b_.getInt32(kWrite), b_.getInt32(kIntoL1), b_.getInt32(kData)});
+}
+
 void Emitter::update(const Update& s) {
   const Dtype dtype = dtype_of(s.buffer);
   const auto load = [&](Value* pointer) {

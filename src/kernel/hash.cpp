@@ -4,6 +4,7 @@
 // Not cryptographic.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -61,11 +62,10 @@ class KernelHasher {
   }
 
   LoopIdentity identity_of(const For& loop) {
-    LoopIdentity made;
-    used_ = &made;
+    used_.emplace();
     add(loop);
-    made.hash = mixer_.result();
-    return made;
+    used_->hash = mixer_.result();
+    return *std::move(used_);
   }
 
  private:
@@ -93,8 +93,8 @@ class KernelHasher {
   // The number itself; in a loop's identity, how many others were used before it, and what it is where it comes first.
   template <typename F>
   int32_t number(int32_t id, std::vector<int32_t> LoopIdentity::* uses, F&& describe) {
-    if (used_ == nullptr || id < 0) return id;
-    std::vector<int32_t>& used = used_->*uses;
+    if (!used_ || id < 0) return id;
+    std::vector<int32_t>& used = *used_.*uses;
     const auto at = std::ranges::find(used, id) - used.begin();
     if (static_cast<size_t>(at) == used.size()) {
       used.push_back(id);
@@ -236,6 +236,10 @@ class KernelHasher {
     const auto& [kind, constants, buffers, operands] = s;
     add(kind), add(constants), add(buffers), add_exprs(operands);
   }
+  void add(const Fetch& s) {
+    const auto& [buffer, index] = s;
+    add(buffer), add(index);
+  }
   void add(const For& s) {
     const auto& [kind, axes, begin, end, step, grid, turn, body, entry] = s;
     add(kind), add_axes(axes), add_expr(begin), add_expr(end), add(step), add(grid), add(turn);
@@ -245,7 +249,7 @@ class KernelHasher {
   const Kernel& kernel_;
   std::vector<Hash> exprs_;
   std::vector<bool> is_hashed_;
-  LoopIdentity* used_ = nullptr;  // null: a whole kernel's
+  std::optional<LoopIdentity> used_;  // of a loop
   Mixer mixer_{0};
 };
 

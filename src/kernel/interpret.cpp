@@ -216,6 +216,7 @@ class Interpreter : private Evaluator {
 
   void once(const Stmt&, const Local& s) { poison(s); }
   void once(const Stmt&, const Barrier&) {}
+  void once(const Stmt&, const Fetch&) {}
 
   void once(const Stmt& stmt, const Merge& s) {
     evaluate(tape_of(stmt, Part::all));

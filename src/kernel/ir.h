@@ -15,7 +15,7 @@
 //   tiled  := Local(kernel)* For(chunk, item | first past turn?, grid) { Stmt* }*  one entry point for each
 //   Stmt  |:= For(serial | lane | block | thread, axis, begin, end, step) { Stmt* }
 //           | Local(dtype, size, thread) | Merge(value, states, from, at, count, stride)
-//           | Barrier | Micro(template, operands)
+//           | Barrier | Micro(template, operands) | Fetch(buffer, Index)
 //
 // Meaning before `tile`. In a stage every statement ranges over the stage's axes; a statement is
 // complete at all points before the next begins. A Let lives over the stage's axes. A Fold lives over
@@ -50,7 +50,8 @@
 // 0 .. grid into; how they do must not matter. With turns of n items they divide 0 .. n, and each share takes
 // its part of the turns in order, a few at a time: from `first` in the first of these to `past` in the last.
 // A Local is undefined until it is stored, one of scope thread anew in each item of a chunk loop. A Barrier
-// stands directly in a thread loop.
+// stands directly in a thread loop. A Fetch means nothing: it says that the element is updated soon, and its
+// index may point anywhere.
 //
 // Values. Arithmetic never has half or complex dtype: casts from and to float16/bfloat16 stand at loads
 // and stores; complex values are pairs of real ones. bool is 0 or 1. Signed overflow wraps. Integer
@@ -75,38 +76,11 @@
 
 #include "base/dtype.h"
 #include "base/inline_vector.h"
+#include "kernel/code.h"
 #include "kernel/micro_kind.h"
 #include "kernel/scheme.h"
 
 namespace cermet::ir {
-
-// X(enumerator, operands). Core codes are legal after `lower`.
-#define CERMET_CORE_CODES(X)                                                                      \
-  X(add, 2) X(sub, 2) X(mul, 2) X(div, 2) X(rem, 2) X(neg, 1) X(abs, 1) X(fma, 3) X(min, 2)       \
-  X(max, 2) X(eq, 2) X(ne, 2) X(lt, 2) X(le, 2) X(select, 3) X(bit_and, 2) X(bit_or, 2)           \
-  X(bit_xor, 2) X(bit_not, 1) X(shl, 2) X(shr, 2) X(rotl, 2) X(cast, 1) X(bitcast, 1) X(sqrt, 1)  \
-  X(floor, 1) X(ceil, 1) X(trunc, 1) X(rint, 1) X(scale2, 2) X(fract, 1) X(cast_normal, 1)
-// Math codes are replaced by pass `expand` unless the target has them natively. threefry(k0, k1, c0,
-// c1) has two results, taken by Get; all else has one.
-#define CERMET_MATH_CODES(X)                                                                      \
-  X(exp, 1) X(exp_nonpositive, 1) X(exp_nonpositive_bfloat16, 1) X(exp2, 1) X(expm1, 1)           \
-  X(log, 1) X(log2, 1) X(log10, 1) X(log1p, 1) X(sin, 1) X(cos, 1) X(tan, 1) X(asin, 1)           \
-  X(acos, 1) X(atan, 1) X(atan2, 2) X(sinh, 1) X(cosh, 1) X(tanh, 1) X(asinh, 1) X(acosh, 1)      \
-  X(atanh, 1) X(erf, 1) X(erfinv, 1) X(sigmoid, 1) X(pow, 2) X(rsqrt, 1) X(threefry, 4)
-
-// scale2(x, n) = x · 2^n for a float x and an integral float n, |n| <= -2 · min exponent, correctly rounded where it
-// is normal; beyond, left open. fract(x) = x - floor(x) for a finite x >= 0, else left open, as a zero's sign. cast_normal
-// is a float32 as bfloat16, or 0 for a subnormal one. select(c, a, b) = c ? a : b with a bool c. exp_nonpositive(x) is e^x
-// for x <= 0 as it counts beside 1: 0 below 2^-99.5, for x > 0 left open; with _bfloat16 as near as that dtype can tell.
-enum class Code : uint8_t {
-#define X(id, arity) id,
-  CERMET_CORE_CODES(X) CERMET_MATH_CODES(X)
-#undef X
-};
-
-int arity_of(Code code);
-bool is_math(Code code);
-std::string_view name_of(Code code);
 
 using ExprId = int32_t;
 using ValueId = int32_t;
@@ -264,9 +238,13 @@ struct Micro {
   std::vector<BufferRef> buffers;
   std::vector<ExprId> operands;
 };
+struct Fetch {
+  BufferRef buffer;
+  Index index;
+};
 struct For;
-using Stmt =
-    std::variant<Let, Fold, Contract, Check, Store, Update, For, Local, Merge, Barrier, Micro>;
+using Stmt = std::variant<Let, Fold, Contract, Check, Store, Update, For, Local, Merge, Barrier,
+                          Micro, Fetch>;
 inline constexpr char kPackEntry[] = "pack";  // of an entry point that packs operands of a product
 struct For {
   ForKind kind;

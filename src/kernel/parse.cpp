@@ -456,6 +456,7 @@ class Parser {
     if (w == "merge") return merge();
     if (w == "barrier") return Barrier{};
     if (w == "micro") return micro();
+    if (w == "fetch") return fetch();
     refuse(fmt::format("no statement '{}'", w));
   }
 
@@ -590,6 +591,11 @@ class Parser {
     word("operands"), punct("(");
     m.operands = exprs(")");
     return m;
+  }
+
+  Stmt fetch() {
+    auto [b, index] = access();
+    return Fetch{b, std::move(index)};
   }
 
   Lexer lexer_;

@@ -302,6 +302,8 @@ class Printer {
                        constants, buffers, list(s.operands));
   }
 
+  std::string stmt_text(const Fetch& s) const { return "fetch " + access(s.buffer, s.index); }
+
   const Kernel& kernel_;
   const bool names_;
   std::string out_;

@@ -44,7 +44,7 @@ class FormWriter {
         tasks_(source, plan, out_),
         scans_(source, plan, out_, tasks_, target.name != "cpu" || target.vector_bytes >= 64,
                target.name == "cpu"),
-        updates_(source, plan, out_, tasks_, target.name == "cpu"),
+        updates_(source, plan, out_, tasks_, target),
         target_(target),
         is_cpu_(target.name == "cpu") {}
 

@@ -13,6 +13,7 @@ void UpdateWriter::write(const Group& group, const std::string& suffix) {
   const Task& task = plan_.tasks[group.tasks[0]];
   stmt_ = task.line.stmt;
   const Update* update = std::get_if<Update>(stmt_);
+  buffer_ = update != nullptr ? update->buffer : std::get<Store>(*stmt_).buffer;
   const bool parts = update != nullptr && !update->over.empty();
   AxisSet apart = apart_axes(source_, task);
   if (parts) apart &= ~set_of(update->over);
@@ -137,6 +138,7 @@ void UpdateWriter::write_spans() {
   const auto if_whole = [&](ExprId end, bool is) {
     return out_.let(is ? to.select(whole, end, none) : to.select(whole, none, end));
   };
+  is_far_ = is_far();
   take_points({if_whole(turns.begin, true), if_whole(turns.end, true)});
   take_owned({if_whole(turns.begin, false), if_whole(turns.end, false)}, owners);
   out_.close();
@@ -229,10 +231,10 @@ std::optional<ExprId> UpdateWriter::most_of(ExprId id) const {
   return {};
 }
 
-// Of the loop over single points.
+// Of the loop over single points: of stores to one element in a lane loop the last lane's holds on a processor.
 ForKind UpdateWriter::innermost() const {
   const bool stores = lane_ == kNone && std::holds_alternative<Store>(*stmt_);
-  return stores && lanes_in_order_ ? ForKind::lane : ForKind::serial;
+  return stores && is_cpu_ ? ForKind::lane : ForKind::serial;
 }
 
 // Loops over the places along all axes but the innermost; gives the turns' blocks of that.
@@ -260,9 +262,13 @@ void UpdateWriter::take_points(Range turns) {
   const Range blocks = open_places(turns);
   const ExprId begin = out_.let(to.mul(blocks.begin, block));
   const ExprId end = out_.let(to.min(to.mul(blocks.end, block), extent));
-  const AxisId point = out_.open_loop(innermost(), begin, end, "point");
-  out_.bind(serial_.back(), to.axis_ref(point));
-  take();
+  if (is_far_ == kNone) {
+    take_block({begin, end}, "point");
+    return close(serial_.size() - 1);
+  }
+  const AxisId b = out_.open_loop(ForKind::serial, blocks.begin, blocks.end, "block");
+  const auto [first, past] = out_.bounds(to.axis_ref(b), kUpdateBlock, extent);
+  take_block({first, past}, "point");
   close(serial_.size());
 }
 
@@ -275,10 +281,31 @@ void UpdateWriter::take_owned(Range turns, Range owners) {
   const auto [begin, end] = out_.bounds(to.axis_ref(b), kUpdateBlock, to.extent(axis));
   const LocalId places = to.local(Dtype::int64, {kUpdateBlock + 1, {}}, LocalScope::thread);
   const ExprId count = find_owned(axis, {begin, end}, owners, places);
-  const AxisId number = out_.open_loop(innermost(), none, count, "owned");
-  out_.bind(axis, out_.let(to.load({true, places}, {{to.axis_ref(number), kUnit}})));
+  take_block({none, count}, "owned", places);
+  close(serial_.size());
+}
+
+// Points of a block by their places along the innermost axis, or by where these places are kept.
+void UpdateWriter::take_block(Range block, const std::string& name, std::optional<LocalId> places) {
+  Builder& to = out_.to();
+  const auto open = [&](ForKind kind, ExprId end) {
+    const ExprId at = to.axis_ref(out_.open_loop(kind, block.begin, end, name));
+    out_.bind(serial_.back(), places ? out_.let(to.load({true, *places}, {{at, kUnit}})) : at);
+  };
+  if (is_far_ != kNone) {
+    open(ForKind::serial, out_.let(to.select(is_far_, block.end, block.begin)));
+    fetch();
+    out_.close();
+  }
+  open(innermost(), block.end);
   take();
-  close(serial_.size() + 1);
+  out_.close();
+}
+
+// The element, or the first of the row, that the bound point reaches.
+void UpdateWriter::fetch() {
+  if (lane_ != kNone) out_.bind(lane_, out_.integer(0));
+  out_.append(Fetch{buffer_, out_.index(*written_index(*stmt_))});
 }
 
 // Leaves the places along the axis of the block's points that belong to the owners, and gives their number.
@@ -312,6 +339,30 @@ ExprId UpdateWriter::find_owned(AxisId axis, Range block, Range owners, LocalId 
   out_.append(Store{{true, places}, {{to.ref(number), kUnit}}, to.add(next, to.axis_ref(k))});
   out_.close();
   return to.ref(count);
+}
+
+bool UpdateWriter::is_loaded(ExprId id) {
+  bool found = false;
+  source_.walk({id}, [&](ExprId e) { return !(found |= source_[e].kind == ExprKind::load); });
+  return found;
+}
+
+// Whether what loaded indices may reach lies beyond the caches; kNone: there are none.
+ExprId UpdateWriter::is_far() {
+  if (!is_cpu_) return kNone;
+  Builder& b = source_.builder();
+  ExprId reach = kNone;
+  for (const IndexTerm& term : *written_index(*stmt_)) {
+    if (!is_loaded(term.expr)) continue;
+    const std::optional<ExprId> most = most_of(term.expr);
+    if (!most) return out_.let(out_.to().constant(Dtype::boolean, 1));
+    const ExprId by = term.stride == kUnit ? *most : b.mul(*most, b.stride_ref(term.stride));
+    reach = reach == kNone ? by : b.add(reach, by);
+  }
+  if (reach == kNone) return kNone;
+  const auto bytes = static_cast<int64_t>(size_of(source_.kernel().params[buffer_.id].dtype));
+  return out_.let(
+      out_.expr(b.compare(Code::lt, b.integer(Dtype::int64, cached_bytes_ / bytes), reach)));
 }
 
 // The statement at the point that is bound, but for its lanes.

@@ -7,12 +7,14 @@
 //          of its elements block by block, then takes these alone; one span of all owners takes the
 //          points as they come. Lanes run along a row of elements, if points reach such. Where the slices
 //          of the outermost axis reach elements apart, as of put_along_axis, a span takes its share of these.
-//          The points are taken in turns, so that who runs them may stop after each.
+//          The points are taken in turns, so that who runs them may stop after each. Where elements lie beyond
+//          the caches, those of a block of points are fetched first: one by one, each would be waited for.
 #pragma once
 
 #include <optional>
 #include <string>
 
+#include "kernel/passes.h"
 #include "kernel/tile_tasks.h"
 
 namespace cermet::ir {
@@ -22,13 +24,18 @@ inline constexpr int64_t kUpdateBlock = 256;   // points that are looked through
 inline constexpr int64_t kUpdateSlices =
     64;  // that are apart: from so many on a span takes a share
 inline constexpr int64_t kUpdateMerge = 4096;  // elements merged by one item
+inline constexpr int64_t kUpdateCaches = 4;    // second-level ones: larger targets are fetched
 
 class UpdateWriter {
  public:
-  // lanes_in_order: of stores to one element in a lane loop the last lane's holds.
   UpdateWriter(Source& source, const Plan& plan, Emitter& out, TaskWriter& tasks,
-               bool lanes_in_order)
-      : source_(source), plan_(plan), out_(out), tasks_(tasks), lanes_in_order_(lanes_in_order) {}
+               const TargetFacts& target)
+      : source_(source),
+        plan_(plan),
+        out_(out),
+        tasks_(tasks),
+        is_cpu_(target.name == "cpu"),
+        cached_bytes_(kUpdateCaches * target.l2_bytes) {}
 
   void write(const Group& group, const std::string& suffix);
 
@@ -49,8 +56,12 @@ class UpdateWriter {
   void take_points(Range turns);
   void take_owned(Range turns, Range owners);
   ExprId find_owned(AxisId axis, Range block, Range owners, LocalId places);
+  void take_block(Range block, const std::string& name, std::optional<LocalId> places = {});
   void take();
+  void fetch();
   ForKind innermost() const;
+  bool is_loaded(ExprId id);
+  ExprId is_far();
 
   ExprId owner();
   AxisId open_serial(const std::vector<AxisId>& axes, ExprId begin, ExprId end);
@@ -60,12 +71,15 @@ class UpdateWriter {
   const Plan& plan_;
   Emitter& out_;
   TaskWriter& tasks_;
-  const bool lanes_in_order_;
+  const bool is_cpu_;
+  const int64_t cached_bytes_;
   const Group* group_ = nullptr;
   std::string suffix_;
   const Stmt* stmt_ = nullptr;
+  BufferRef buffer_;            // that it writes
   AxisId lane_ = kNone;         // the axis of a row of elements
   std::vector<AxisId> serial_;  // the others, outermost first
+  ExprId is_far_ = kNone;       // elements are to be fetched first; kNone: they are in no case
 };
 
 }  // namespace cermet::ir

@@ -600,14 +600,25 @@ class Verifier {
          "a barrier stands directly in a thread loop");
   }
 
+  Dtype dtype_of(BufferRef b, std::string_view what) {
+    const size_t count = b.local ? kernel_.locals.size() : kernel_.params.size();
+    need(b.id >= 0 && b.id < static_cast<int>(count), "no such buffer");
+    if (!b.local && kernel_.params[b.id].kind != ParamKind::buffer)
+      refuse(fmt::format("{} on no buffer", what));
+    return b.local ? kernel_.locals[b.id].dtype : kernel_.params[b.id].dtype;
+  }
+
+  void check(const Fetch& s) {
+    need(tiled_, "a fetch before `tile`");
+    need_inside("a fetch");
+    need_no(exprs_.access(s.buffer, s.index, dtype_of(s.buffer, "a fetch"), Access::out));
+    for (const IndexTerm& term : s.index) use(term.expr);
+  }
+
   void check(const Micro& s) {
     need(tiled_, "a micro before `tile`");
     need_inside("a micro");
-    for (BufferRef b : s.buffers) {
-      const size_t count = b.local ? kernel_.locals.size() : kernel_.params.size();
-      need(b.id >= 0 && b.id < static_cast<int>(count), "no such buffer");
-      need(b.local || kernel_.params[b.id].kind == ParamKind::buffer, "a micro on no buffer");
-    }
+    for (BufferRef b : s.buffers) dtype_of(b, "a micro");
     for (ExprId id : s.operands) use(id);
     need_no(fault_of(kernel_, s));
   }

@@ -54,6 +54,8 @@ void for_each_expr(S& stmt, F&& f) {
           states(s.states), one(s.at), one(s.count), one(s.stride);
         } else if constexpr (std::is_same_v<Node, Micro>) {
           for (auto& operand : s.operands) one(operand);
+        } else if constexpr (std::is_same_v<Node, Fetch>) {
+          index(s.index);
         }
       },
       stmt);

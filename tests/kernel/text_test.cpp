@@ -95,6 +95,7 @@ constexpr const char* kTiled = R"(kernel "tiled" {
       float32 init float32(-0) step none merge add(state(0, float32), other(0, float32))
     }
     for serial (a2) begin 0 end 1 {
+      fetch p1[a2]
       store p1[a2] = v1
     }
   }

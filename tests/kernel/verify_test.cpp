@@ -359,6 +359,14 @@ TEST(Verify, TiledStatements) {
   verify(chunk("for thread (a3) begin 0 end 1 { barrier }"));
 }
 
+TEST(Verify, Fetches) {
+  verify(chunk("fetch p1[extent(a0)]"));
+  expect_invalid(stage("fetch p1[a0]"), "a fetch before `tile`");
+  expect_invalid(chunk("fetch p3[]"), "a fetch on no buffer");
+  expect_invalid(chunk("fetch p0[extent(a0)]"), "p0 is `in`; this needs `out`");
+  expect_invalid(chunk("fetch p1[float32(1)]"), "an index term must be int64");
+}
+
 TEST(Verify, Micros) {
   const std::string scratch =
       "scratch l0 float32 64 thread\nscratch l1 float64 64 thread\nscratch l2 float16 64 thread\n";

@@ -722,3 +722,24 @@ def test_an_index_that_many_steps_have_made():
         index, expected = index + index, expected + expected
     index, expected = index // 2**48 % 7, expected // 2**48 % 7
     np.testing.assert_array_equal(np.array(mx.array(x)[index]), x[expected])
+
+
+@pytest.mark.parametrize("shape", [(3_000_000,), (700_000, 3), (40_000, 40)])
+def test_updates_of_elements_beyond_the_caches(shape):
+    """In the order of the indices, so with NumPy's bits; indices repeat, and the last of a set holds."""
+    rng = np.random.default_rng(11)
+    many = 120_000 if len(shape) == 1 else 20_000
+    to = rng.standard_normal(shape).astype(np.float32)
+    at = rng.integers(-shape[0], shape[0], many).astype(np.int32)
+    at[1::3] = at[::3][: len(at[1::3])]
+    values = rng.standard_normal((many, *shape[1:])).astype(np.float32)
+    x, i, v = mx.array(to), mx.array(at), mx.array(values)
+    for name, ufunc in (("add", np.add), ("maximum", np.maximum), ("multiply", np.multiply)):
+        want = to.copy()
+        ufunc.at(want, at, values)
+        np.testing.assert_array_equal(np.array(getattr(x.at[i], name)(v)), want, err_msg=name)
+    want = to.copy()
+    for k in range(many):
+        want[at[k]] = values[k]
+    x[i] = v
+    np.testing.assert_array_equal(np.array(x), want)
