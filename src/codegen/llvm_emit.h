@@ -138,8 +138,7 @@ class Emitter {
   bool update_unit(const ir::Update& update);
   llvm::Value* merge_source(ir::LocalId local, ir::ExprId at, ir::ExprId stride, llvm::Value* i);
   bool masked_is_native(llvm::Type* element) const;  // loads and stores of some lanes
-  // The first `count` elements (active: the same as a mask) of a vector from or to contiguous memory;
-  // no other element is touched. The other lanes read are undefined.
+  // The first `count` elements (active: as a mask) of a vector in memory alone; other lanes read are undefined.
   llvm::Value* load_first(llvm::Type* type, llvm::Value* pointer, llvm::Value* active,
                           llvm::Value* count);
   void store_first(llvm::Value* value, llvm::Value* pointer, llvm::Value* active,

@@ -726,7 +726,7 @@ def test_an_index_that_many_steps_have_made():
 
 @pytest.mark.parametrize("shape", [(3_000_000,), (700_000, 3), (40_000, 40)])
 def test_updates_of_elements_beyond_the_caches(shape):
-    """In the order of the indices, so with NumPy's bits; indices repeat, and the last of a set holds."""
+    """In the order of the indices, so with NumPy's bits; of a set the last holds."""
     rng = np.random.default_rng(11)
     many = 120_000 if len(shape) == 1 else 20_000
     to = rng.standard_normal(shape).astype(np.float32)
