@@ -5,6 +5,7 @@ src/schedule/product_costs.cpp, times microseconds of each, fitted to figures of
 or of 32 bytes alone ("narrow")."""
 
 import json
+import math
 import pathlib
 import re
 
@@ -14,6 +15,10 @@ WIDTHS = ("narrow", "half", "full")
 TABLE = ROOT / "src/schedule/product_costs.inc"
 # Of figures, relative: what is slower than the others by more is taken for a disturbance.
 NOISE = {"narrow": 0.3, "half": 0.1, "full": 0.1}
+# Of what is chosen by costs: how far apart two must be for the cheaper one to be sure; what a loss
+# of time counts beside an error of a cost, and beside a change of a microsecond's logarithm.
+SURE, LOSS, ERROR, CHANGE = 0.08, 10, 0.03, 1
+LEAST_WORK = 1 << 15  # of a product that is chosen by costs
 
 
 def vector_bytes_of(width):
@@ -34,7 +39,7 @@ def work_of(dtype, width, shape):
 
     m, n, k, a_turned, b_turned = shape
     sizes = (m, n, k, not a_turned, b_turned)
-    work = mx._product_work(getattr(mx, dtype), *sizes, vector_bytes_of(width))
+    work = mx._product_work(getattr(mx, dtype), *sizes, vector_bytes_of(width), width == "full")
     return {scheme: (family, counts) for scheme, family, counts in work}
 
 
@@ -67,14 +72,64 @@ def fit_family(rows, noise):
     return {name: float(f"{us:.4g}") for name, us in fitted if us > 0}
 
 
+def fit_choice(columns, shapes):
+    """The columns, changed such that less time is lost where the cheapest scheme is chosen while
+    errors stay small. shapes: [[(family, counts, time) of each scheme]]"""
+    import numpy as np
+    from scipy.optimize import minimize
+
+    rows = [(i, *of) for i, schemes in enumerate(shapes) for of in schemes]
+    names = sorted({(family, what) for _, family, counts, _ in rows for what in counts})
+    place = {name: at for at, name in enumerate(names)}
+    counts = np.zeros((len(rows), len(names)))
+    for row, (_, family, of, _) in zip(counts, rows, strict=True):
+        for what, count in of.items():
+            row[place[family, what]] = count
+    shape, time = np.array([r[0] for r in rows]), np.array([r[3] for r in rows])
+    best = np.full(len(shapes), np.inf)
+    np.minimum.at(best, shape, time)
+    loss = np.clip(np.log(time / best[shape]) - ERROR, 0, 1)
+    least = 1e-4 * np.median(time) / np.maximum(counts.max(0), 1e-30)
+    given = np.array([columns[family].get(what, 0) for family, what in names])
+    start = np.log(np.maximum(given, least))
+
+    def objective(logs):
+        each = np.exp(logs)
+        cost = np.maximum(counts @ each, 1e-9)
+        top = np.full(len(shapes), -np.inf)
+        np.maximum.at(top, shape, -np.log(cost) / SURE)
+        share = np.exp(-np.log(cost) / SURE - top[shape])
+        share /= np.bincount(shape, share)[shape]
+        lost = np.bincount(shape, share * loss)
+        off = np.log(cost / time) / NOISE["full"]
+        error = np.sqrt(1 + off**2)
+        value = LOSS * lost.sum() + ERROR * (error - 1).sum() + CHANGE * ((logs - start) ** 2).sum()
+        by_cost = -LOSS * share * (loss - lost[shape]) / SURE + ERROR * off / error / NOISE["full"]
+        return value, (by_cost / cost) @ counts * each + 2 * CHANGE * (logs - start)
+
+    found = np.exp(minimize(objective, start, jac=True, method="L-BFGS-B").x)
+    fitted = {family: {} for family in columns}
+    for (family, what), us, known, used in zip(names, found, given, counts.max(0), strict=True):
+        if used > 0 and (known > 0 or us * used > 1e-3):
+            fitted[family][what] = float(f"{us:.4g}")
+    return fitted
+
+
 def fit(dtype, width, figures):
-    by_family = {}
+    by_family, shapes = {}, []
     for shape, us in figures.items():
         best = min(us.values())
-        for scheme, (family, counts) in work_of(dtype, width, shape).items():
-            if scheme in us:
-                by_family.setdefault(family, []).append((counts, us[scheme], best))
-    return {family: fit_family(rows, NOISE[width]) for family, rows in sorted(by_family.items())}
+        of_shape = [
+            (family, counts, us[scheme])
+            for scheme, (family, counts) in work_of(dtype, width, shape).items()
+            if scheme in us
+        ]
+        for family, counts, taken in of_shape:
+            by_family.setdefault(family, []).append((counts, taken, best))
+        if len(of_shape) > 1 and math.prod(shape[:3]) >= LEAST_WORK:
+            shapes.append(of_shape)
+    columns = {family: fit_family(rows, NOISE[width]) for family, rows in sorted(by_family.items())}
+    return fit_choice(columns, shapes)
 
 
 def read_figures(path):

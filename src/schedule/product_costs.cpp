@@ -54,6 +54,8 @@ struct Costs {
   Dtype dtype;  // of operands and result
   Width width;
   PanelWork panels_across = {}, panels_along = {};
+  PanelWork panels_lanes = {},
+            panels_long = {};  // panel_long's: along k, where columns become lanes, and across
   TileWork tiles_in_place = {}, tiles_packed = {};
   TileWork tiles_whole = {};  // fma's, where vectors are narrow
 };
@@ -76,14 +78,15 @@ struct CostShape {
   Dtype dtype;
   int64_t m, n, k;
   bool a_along_k, b_along_k;
-  bool narrow;
+  Width width;
 
-  double lanes() const { return narrow ? 8 : 16; }
+  bool narrow() const { return width == Width::narrow; }
+  double lanes() const { return narrow() ? 8 : 16; }
   bool is_turned() const { return n < m; }
   bool larger_along_k() const { return is_turned() ? a_along_k : b_along_k; }
   // What is converted, is so while it is packed.
   bool in_place(Scheme scheme) const {
-    if (narrow) return a_along_k && dtype == Dtype::float32 && scheme != Scheme::fma;
+    if (narrow()) return a_along_k && dtype == Dtype::float32 && scheme != Scheme::fma;
     return a_along_k && dtype != Dtype::float16;
   }
   double bytes() const {
@@ -119,13 +122,13 @@ int64_t even_block(int64_t total, int64_t most, int64_t unit) {
 TileWork tile_work(Scheme scheme, const CostShape& s) {
   const bool in_place = s.in_place(scheme), split = scheme == Scheme::fma_split_k;
   const bool whole = scheme == Scheme::fma && !in_place;
-  const bool pairs = s.dtype == Dtype::bfloat16 && !s.narrow;
-  const int64_t packed_depth = !s.narrow ? 128 : whole ? 384 : 256;
+  const bool pairs = s.dtype == Dtype::bfloat16 && !s.narrow();
+  const int64_t packed_depth = !s.narrow() ? 128 : whole ? 384 : 256;
   const int64_t depth = (in_place ? 384 : packed_depth) * (pairs ? 2 : 1);
   const int64_t most_columns = in_place ? 128 : whole ? 256 : 384;
-  const int64_t block_rows = s.narrow ? 72 : 48;
+  const int64_t block_rows = s.narrow() ? 72 : 48;
   const int64_t most_rows = in_place && scheme == Scheme::fma_local ? 66 : whole ? block_rows : 258;
-  const int64_t tile_columns = s.narrow ? 16 : 64;
+  const int64_t tile_columns = s.narrow() ? 16 : 64;
   const int64_t piece = split ? kPiece : s.k, pieces = up(s.k, piece);
   const int64_t wide = split ? most_columns : even_block(s.n, most_columns, tile_columns);
   const int64_t high = split ? most_rows : even_block(s.m, most_rows, kTileRows);
@@ -150,7 +153,7 @@ TileWork tile_work(Scheme scheme, const CostShape& s) {
                    .tile = tiles * visits * share,
                    .tile_k = tiles * k * share};
   // Rows of A go past each narrow panel of B.
-  if (s.narrow && s.bytes() > kL2) work.tile_k_l2 = tiles * k * share;
+  if (s.narrow() && s.bytes() > kL2) work.tile_k_l2 = tiles * k * share;
   if (!in_place) {
     (s.a_along_k ? work.pack_a_along : work.pack_a) = m * k * across * share;
     work.pack_a_row = across * static_cast<double>(rows) * k * share;
@@ -173,9 +176,9 @@ TileWork tile_work(Scheme scheme, const CostShape& s) {
     const double size = pairs ? 2 : 4, packed = n * k;
     work.whole = 1;
     if (size * packed > kL2) work.whole_l2 = packed * static_cast<double>(rows) * share;
-    if (size * packed > (s.narrow ? kL3 : kL3 / 2)) {
-      work.whole_l3 = packed * ((s.narrow ? 0 : 1) + static_cast<double>(rows) * share);
-      if (s.narrow) work.whole_out_l3 = packed;
+    if (size * packed > (s.narrow() ? kL3 : kL3 / 2)) {
+      work.whole_l3 = packed * ((s.narrow() ? 0 : 1) + static_cast<double>(rows) * share);
+      if (s.narrow()) work.whole_out_l3 = packed;
     }
   }
   if (s.bytes() > kL2) work.read_l2 = reads, work.out_l2 = out;
@@ -206,19 +209,24 @@ PanelWork panel_work(Scheme scheme, const CostShape& s) {
                     .pack_unit = packing * rows * units};
   (turned ? work.end_turned : work.end) = ending * r * n;
   (few_along ? work.pack_along : work.pack_across) = packing * rows * k;
-  if (along) {
-    const double groups = p * static_cast<double>(up(many, s.narrow ? 2 : four ? 4 : 3)) * share;
+  if (along && scheme == Scheme::panel_long) {
+    const double groups = p * static_cast<double>(up(many, kUnit)) * share;
+    work.tile_k_8 = groups * k;
+    work.groups_8 = groups * units;
+    work.ends_8 = groups * static_cast<double>(up(s.k, kPiece));
+  } else if (along) {
+    const double groups = p * static_cast<double>(up(many, s.narrow() ? 2 : four ? 4 : 3)) * share;
     (four ? work.groups_4 : work.groups_8) = groups * units;
     (four ? work.ends_4 : work.ends_8) = groups * static_cast<double>(up(s.k, kPiece));
   } else {
-    const int64_t tile = s.narrow ? 16 : four ? 64 : 32;
+    const int64_t tile = s.narrow() ? 16 : four ? 64 : 32;
     const int64_t whole = many / tile;
     (four ? work.tile_k_4 : work.tile_k_8) = share * p * static_cast<double>(whole) * k;
     (four ? work.rest_4 : work.rest_8) =
         share * p * static_cast<double>(up(many % tile, kUnit)) * units;
     work.sweep = share * p * units * static_cast<double>(up(many, width));
     // Less is computed than read meanwhile.
-    if (s.narrow && four && panels == 1 && s.bytes() > kL3) work.bare_l3 = n * k * share;
+    if (s.narrow() && four && panels == 1 && s.bytes() > kL3) work.bare_l3 = n * k * share;
     work.add = static_cast<double>(pieces - 1) * r * n;
   }
   const double sums = rows * static_cast<double>(up(many, 64) * 64 * pieces);
@@ -234,11 +242,15 @@ template <class F>
 auto with_work(Scheme scheme, const CostShape& s, F f) {
   if (is_panel(scheme)) {
     const PanelWork work = panel_work(scheme, s);
-    return s.larger_along_k() ? f(work, &Costs::panels_along, "panels_along")
-                              : f(work, &Costs::panels_across, "panels_across");
+    const bool along = s.larger_along_k();
+    if (scheme == Scheme::panel_long)
+      return along ? f(work, &Costs::panels_lanes, "panels_lanes")
+                   : f(work, &Costs::panels_long, "panels_long");
+    return along ? f(work, &Costs::panels_along, "panels_along")
+                 : f(work, &Costs::panels_across, "panels_across");
   }
   const TileWork work = tile_work(scheme, s);
-  if (s.narrow && scheme == Scheme::fma) return f(work, &Costs::tiles_whole, "tiles_whole");
+  if (s.narrow() && scheme == Scheme::fma) return f(work, &Costs::tiles_whole, "tiles_whole");
   return s.in_place(scheme) ? f(work, &Costs::tiles_in_place, "tiles_in_place")
                             : f(work, &Costs::tiles_packed, "tiles_packed");
 }
@@ -254,7 +266,7 @@ double cost_of(Scheme scheme, const CostShape& s, const Costs& costs) {
 bool packs_in_vain(Scheme scheme, const CostShape& s) {
   constexpr int64_t kFew = 16, kLongSum = 256, kLarge = 12 << 20;
   const int64_t matrix = size_of(s.dtype) * std::max(s.m, s.n) * s.k;
-  return s.narrow && !is_panel(scheme) && std::min(s.m, s.n) <= kFew && !s.larger_along_k() &&
+  return s.narrow() && !is_panel(scheme) && std::min(s.m, s.n) <= kFew && !s.larger_along_k() &&
          s.k >= kLongSum && matrix > kLarge;
 }
 
@@ -264,15 +276,21 @@ bool is_all_reading(const CostShape& s) {
   return std::min(s.m, s.n) <= kFew && s.bytes() > kL3;
 }
 
-// Its pieces are few enough, and it is not the same as another.
+// Its pieces are few enough, it is not the same as another, nor are half of its rows none.
 bool is_apart(Scheme scheme, const CostShape& s) {
+  constexpr int64_t kFour = 4;
   if (packs_in_vain(scheme, s)) return false;
+  if (is_panel(scheme) && !is_four(scheme) && std::min(s.m, s.n) <= kFour) return false;
   if (scheme == Scheme::fma_split_k) return s.k > kPiece && s.m * s.n <= kPiece * (s.m + s.n);
-  return scheme != Scheme::panel_long || !s.larger_along_k();
+  return scheme != Scheme::panel_long || !s.larger_along_k() || s.width == Width::full;
 }
 
-CostShape shape_of(const ProductShape& p, int vector_bytes) {
-  return {p.dtype, p.m, p.n, p.k, p.a.along_k, p.b.along_k, vector_bytes < 64};
+Width width_of(int vector_bytes, bool full_width) {
+  return vector_bytes < 64 ? Width::narrow : full_width ? Width::full : Width::half;
+}
+
+CostShape shape_of(const ProductShape& p, Width width) {
+  return {p.dtype, p.m, p.n, p.k, p.a.along_k, p.b.along_k, width};
 }
 
 // One product of arrays of one dtype, of more than a row.
@@ -286,7 +304,7 @@ const Costs* costs_of(const ProductShape& p, const ir::TargetFacts& facts) {
   const bool narrow = facts.vector_bytes == 32;
   if ((facts.vector_bytes != 64 && !narrow) || facts.amx_bf16 || !is_counted(p)) return nullptr;
   if (p.dtype == Dtype::bfloat16 && !facts.dot_bf16 && !narrow) return nullptr;
-  const Width width = narrow ? Width::narrow : facts.full_width ? Width::full : Width::half;
+  const Width width = width_of(facts.vector_bytes, facts.full_width);
   const auto* found = std::ranges::find_if(
       kCosts, [&](const Costs& costs) { return costs.dtype == p.dtype && costs.width == width; });
   return found == std::end(kCosts) ? nullptr : found;
@@ -303,8 +321,8 @@ Scheme cheapest_of(const ProductShape& p, Scheme given, const ir::TargetFacts& f
   if (is_small(p)) return given;
   const Costs* costs = costs_of(p, facts);
   if (costs == nullptr) return given;
-  const CostShape shape = shape_of(p, facts.vector_bytes);
-  // Columns that become lanes are in no figures.
+  const CostShape shape = shape_of(p, costs->width);
+  // Of those the table says where they are best.
   const bool turns = ir::is_long(given) && shape.larger_along_k();
   if (facts.full_width && (turns || is_all_reading(shape))) return given;
   std::pair<double, Scheme> least = {std::numeric_limits<double>::infinity(), given};
@@ -316,10 +334,10 @@ Scheme cheapest_of(const ProductShape& p, Scheme given, const ir::TargetFacts& f
   return least.second;
 }
 
-std::vector<SchemeWork> work_of(const ProductShape& p, int vector_bytes) {
+std::vector<SchemeWork> work_of(const ProductShape& p, int vector_bytes, bool full_width) {
   std::vector<SchemeWork> all;
   if (!is_counted(p)) return all;
-  const CostShape shape = shape_of(p, vector_bytes);
+  const CostShape shape = shape_of(p, width_of(vector_bytes, full_width));
   for (const Scheme scheme : kSchemes)
     if (is_apart(scheme, shape))
       all.push_back(with_work(scheme, shape, [&](const auto& work, auto, std::string_view family) {

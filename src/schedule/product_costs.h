@@ -24,6 +24,6 @@ struct SchemeWork {
 };
 // Of each scheme that could make the product with vectors of 32 or 64 bytes, small or not; none where no costs could
 // be known.
-std::vector<SchemeWork> work_of(const ProductShape& product, int vector_bytes);
+std::vector<SchemeWork> work_of(const ProductShape& product, int vector_bytes, bool full_width);
 
 }  // namespace cermet::schedule
