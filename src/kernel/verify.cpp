@@ -412,7 +412,7 @@ class Verifier {
     if (e.kind == ExprKind::ref) value_in_sight(values_[e.id], sight);
     if (e.kind == ExprKind::load && e.buffer.local) need(tiled_, "a local before `tile`");
     if (e.kind == ExprKind::state || e.kind == ExprKind::other) {
-      need(sight.states != nullptr, "state or other outside a fold");
+      if (sight.states == nullptr) refuse("state or other outside a fold");
       need(e.kind == ExprKind::state || sight.other, "other outside merge");
       need(e.id < static_cast<int>(sight.states->size()), "no such state");
       need((*sight.states)[e.id].dtype == e.dtype, "dtype differs from that of the state");
