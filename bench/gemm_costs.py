@@ -15,9 +15,11 @@ WIDTHS = ("narrow", "half", "full")
 TABLE = ROOT / "src/schedule/product_costs.inc"
 # Of figures, relative: what is slower than the others by more is taken for a disturbance.
 NOISE = {"narrow": 0.3, "half": 0.1, "full": 0.1}
-# Of what is chosen by costs: how far apart two must be for the cheaper one to be sure; what a loss
-# of time counts beside an error of a cost, and beside a change of a microsecond's logarithm.
-SURE, LOSS, ERROR, CHANGE = 0.08, 10, 0.03, 1
+# Of what is chosen by costs, relative: those so far apart are told apart; a loss of so much time
+# does not count; an error from which on it counts by its size.
+APART, NO_LOSS, LARGE = 0.08, 0.03, 0.1
+# What counts how much: a shape's loss, a cost's error, a change of a microsecond's logarithm.
+LOSS, ERROR, CHANGE = 10, 0.03, 1
 LEAST_WORK = 1 << 15  # of a product that is chosen by costs
 
 
@@ -88,7 +90,7 @@ def fit_choice(columns, shapes):
     shape, time = np.array([r[0] for r in rows]), np.array([r[3] for r in rows])
     best = np.full(len(shapes), np.inf)
     np.minimum.at(best, shape, time)
-    loss = np.clip(np.log(time / best[shape]) - ERROR, 0, 1)
+    loss = np.clip(np.log(time / best[shape]) - NO_LOSS, 0, 1)
     least = 1e-4 * np.median(time) / np.maximum(counts.max(0), 1e-30)
     given = np.array([columns[family].get(what, 0) for family, what in names])
     start = np.log(np.maximum(given, least))
@@ -97,14 +99,14 @@ def fit_choice(columns, shapes):
         each = np.exp(logs)
         cost = np.maximum(counts @ each, 1e-9)
         top = np.full(len(shapes), -np.inf)
-        np.maximum.at(top, shape, -np.log(cost) / SURE)
-        share = np.exp(-np.log(cost) / SURE - top[shape])
+        np.maximum.at(top, shape, -np.log(cost) / APART)
+        share = np.exp(-np.log(cost) / APART - top[shape])
         share /= np.bincount(shape, share)[shape]
         lost = np.bincount(shape, share * loss)
-        off = np.log(cost / time) / NOISE["full"]
+        off = np.log(cost / time) / LARGE
         error = np.sqrt(1 + off**2)
         value = LOSS * lost.sum() + ERROR * (error - 1).sum() + CHANGE * ((logs - start) ** 2).sum()
-        by_cost = -LOSS * share * (loss - lost[shape]) / SURE + ERROR * off / error / NOISE["full"]
+        by_cost = -LOSS * share * (loss - lost[shape]) / APART + ERROR * off / error / LARGE
         return value, (by_cost / cost) @ counts * each + 2 * CHANGE * (logs - start)
 
     found = np.exp(minimize(objective, start, jac=True, method="L-BFGS-B").x)

@@ -54,8 +54,8 @@ struct Costs {
   Dtype dtype;  // of operands and result
   Width width;
   PanelWork panels_across = {}, panels_along = {};
-  PanelWork panels_lanes = {},
-            panels_long = {};  // panel_long's: along k, where columns become lanes, and across
+  // Of panel_long: along k, where columns become lanes, and across.
+  PanelWork panels_lanes = {}, panels_long = {};
   TileWork tiles_in_place = {}, tiles_packed = {};
   TileWork tiles_whole = {};  // fma's, where vectors are narrow
 };
@@ -322,7 +322,7 @@ Scheme cheapest_of(const ProductShape& p, Scheme given, const ir::TargetFacts& f
   const Costs* costs = costs_of(p, facts);
   if (costs == nullptr) return given;
   const CostShape shape = shape_of(p, costs->width);
-  // Of those the table says where they are best.
+  // Columns that become lanes: where the table says so, it was measured beside the others.
   const bool turns = ir::is_long(given) && shape.larger_along_k();
   if (facts.full_width && (turns || is_all_reading(shape))) return given;
   std::pair<double, Scheme> least = {std::numeric_limits<double>::infinity(), given};
