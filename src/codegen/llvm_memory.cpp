@@ -422,7 +422,6 @@ bool Emitter::update_unit(const Update& s) {
   return true;
 }
 
-// Elsewhere lane after lane.
 // To be written, into every cache.
 void Emitter::fetch(const Fetch& s) {
   constexpr unsigned kWrite = 1, kIntoL1 = 3, kData = 1;
@@ -431,6 +430,7 @@ void Emitter::fetch(const Fetch& s) {
       {address(s.buffer, s.index), b_.getInt32(kWrite), b_.getInt32(kIntoL1), b_.getInt32(kData)});
 }
 
+// Elsewhere lane after lane.
 void Emitter::update(const Update& s) {
   const Dtype dtype = dtype_of(s.buffer);
   const auto load = [&](Value* pointer) {

@@ -24,7 +24,7 @@ inline constexpr int64_t kUpdateBlock = 256;   // points that are looked through
 inline constexpr int64_t kUpdateSlices =
     64;  // that are apart: from so many on a span takes a share
 inline constexpr int64_t kUpdateMerge = 4096;  // elements merged by one item
-inline constexpr int64_t kUpdateCaches = 4;    // second-level ones: larger targets are fetched
+inline constexpr int64_t kUpdateCaches = 8;    // second-level ones: larger targets are fetched
 
 class UpdateWriter {
  public:

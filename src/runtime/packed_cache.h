@@ -3,9 +3,9 @@
 // before (the weights of a layer that serves again), or another kernel that packs alike, the Locals are
 // there and that entry point need not run. The bits are the same.
 // Invariant: a packing is known by the hash of the loop that makes it, by address and version of each
-// buffer that it was made from, and by every other word of the record that it took; it goes with the first of these buffers that
-// is written or ends. Its memory counts as cache and is given up whenever memory is asked for that is not
-// there.
+// buffer that it was made from, and by every other word of the record that it took; it goes with the
+// first of these buffers that is written or ends. Its memory counts as cache and is given up whenever
+// memory is asked for that is not there.
 #pragma once
 
 #include <cstdint>

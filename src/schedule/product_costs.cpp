@@ -276,7 +276,7 @@ bool is_all_reading(const CostShape& s) {
   return std::min(s.m, s.n) <= kFew && s.bytes() > kL3;
 }
 
-// Its pieces are few enough, it is not the same as another, nor are half of its rows none.
+// Its pieces are few enough, it is not the same as another, and a panel of four does not hold all of its rows.
 bool is_apart(Scheme scheme, const CostShape& s) {
   constexpr int64_t kFour = 4;
   if (packs_in_vain(scheme, s)) return false;

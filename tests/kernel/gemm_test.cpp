@@ -438,7 +438,7 @@ TEST(Gemm, PanelsSumInOneOrder) {
   }
 }
 
-// Loops that pack, of kernels tiled for the host's widest vectors.
+// Loops that pack, of kernels tiled for vectors of 64 bytes.
 std::vector<std::string> packs_of(const GemmShape& shape) {
   const Kernel kernel = simplify(tile(GemmCase(shape).kernel, kTargets[2]));
   std::vector<std::string> hashes;

@@ -724,7 +724,7 @@ def test_an_index_that_many_steps_have_made():
     np.testing.assert_array_equal(np.array(mx.array(x)[index]), x[expected])
 
 
-@pytest.mark.parametrize("shape", [(3_000_000,), (700_000, 3), (40_000, 40)])
+@pytest.mark.parametrize("shape", [(6_000_000,), (2_000_000, 3), (150_000, 40)])
 def test_updates_of_elements_beyond_the_caches(shape):
     """In the order of the indices, so with NumPy's bits; of a set the last holds."""
     rng = np.random.default_rng(11)
