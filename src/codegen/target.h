@@ -42,7 +42,8 @@ struct EntryPoint {
   bool spans = false;  // `work` is that of any span of items
   bool in_order =
       false;  // spans run one after another, with the entry points beside this one (carries.h)
-  int64_t turn = 0;  // spans take turns of so many items (ir.h); `work` is that of all
+  int64_t turn = 0;   // spans take turns of so many items (ir.h); `work` is that of all
+  int64_t least = 1;  // fewer spans are one (ir.h)
 };
 
 // An entry point that makes some Locals of the kernel, and these alone, from a few buffers and from sizes:

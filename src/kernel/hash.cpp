@@ -241,9 +241,9 @@ class KernelHasher {
     add(buffer), add(index);
   }
   void add(const For& s) {
-    const auto& [kind, axes, begin, end, step, grid, turn, body, entry] = s;
+    const auto& [kind, axes, begin, end, step, grid, turn, least, body, entry] = s;
     add(kind), add_axes(axes), add_expr(begin), add_expr(end), add(step), add(grid), add(turn);
-    add(body), add(entry);
+    add(least), add(body), add(entry);
   }
 
   const Kernel& kernel_;

@@ -252,8 +252,9 @@ struct For {
   std::vector<AxisId> axes;
   ExprId begin = kNone, end = kNone;  // serial, lane
   int64_t step = 1;
-  Size grid = {};    // chunk
-  int64_t turn = 0;  // chunk of spans: items of a turn; 0: there are none
+  Size grid = {};     // chunk
+  int64_t turn = 0;   // chunk of spans: items of a turn; 0: there are none
+  int64_t least = 1;  // chunk of spans: who would make fewer makes one
   std::vector<Stmt> body = {};
   std::string entry = {};  // chunk: name of the entry point's suffix
 };

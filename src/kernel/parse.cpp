@@ -557,6 +557,7 @@ class Parser {
     if (accept("step")) f.step = integer();
     if (accept("grid")) f.grid = size();
     if (accept("turn")) f.turn = integer();
+    if (accept("least")) f.least = integer();
     if (accept("entry")) f.entry = name();
     punct("{");
     while (!accept("}"))

@@ -283,6 +283,7 @@ class Printer {
     if (s.step != 1) out += fmt::format(" step {}", s.step);
     if (s.grid != Size{}) out += " grid " + size_text(s.grid);
     if (s.turn != 0) out += fmt::format(" turn {}", s.turn);
+    if (s.least != 1) out += fmt::format(" least {}", s.least);
     if (!s.entry.empty()) out += " entry " + quoted(s.entry);
     return out + " {";
   }

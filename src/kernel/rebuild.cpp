@@ -64,6 +64,7 @@ Stmt Rebuilder::operator()(const Stmt& stmt) {
            .step = loop->step,
            .grid = loop->grid,
            .turn = loop->turn,
+           .least = loop->least,
            .entry = loop->entry};
   copy.body.reserve(loop->body.size());
   for (const Stmt& inner : loop->body) copy.body.push_back((*this)(inner));

@@ -57,10 +57,11 @@ ExprId Emitter::open_items(const std::string& entry, int64_t count) {
 }
 
 std::pair<ExprId, ExprId> Emitter::open_turns(const std::string& entry, int64_t count,
-                                              std::vector<SizeTerm> grid) {
+                                              std::vector<SizeTerm> grid, int64_t least) {
   const ExprId first = open_items(entry, count);
   levels_.back().loop.grid.terms = std::move(grid);
   levels_.back().loop.turn = count;
+  levels_.back().loop.least = least;
   return span_from(first);
 }
 

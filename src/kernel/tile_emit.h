@@ -38,7 +38,7 @@ class Emitter {
   // The same over spans of items, each taken as one; gives its bounds.
   // In turns: so many items for each element of the grid.
   std::pair<ExprId, ExprId> open_turns(const std::string& entry, int64_t count,
-                                       std::vector<SizeTerm> grid);
+                                       std::vector<SizeTerm> grid, int64_t least);
   std::pair<ExprId, ExprId> open_span(const std::string& entry, const GridDim& dim);
   // A serial or lane loop; gives its variable.
   AxisId open_loop(ForKind kind, ExprId begin, ExprId end, const std::string& name);

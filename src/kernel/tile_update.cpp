@@ -23,6 +23,7 @@ void UpdateWriter::write(const Group& group, const std::string& suffix) {
   serial_ = group.axes;
   std::erase(serial_, lane_);
   tasks_.begin(group, lane_ == kNone ? 0 : axis_bit(lane_));
+  is_far_ = kNone;
   if (parts) write_parts(*update);
   else write_spans();
 }
@@ -76,6 +77,16 @@ void UpdateWriter::take_run(const Update& update, LocalId parts, ExprId base, Ra
            out_.let(to.min(to.sub(run.end, before), row))};
     ++loops;
   }
+  const std::vector<ExprId> ahead = worth_making(true);
+  if (!ahead.empty() && serial_ == update.over) {
+    const ExprId blocks = out_.ceil_div(out_.let(to.sub(run.end, run.begin)), kUpdateBlock);
+    const AxisId b = out_.open_loop(ForKind::serial, out_.integer(0), blocks, "block");
+    const ExprId block = out_.integer(kUpdateBlock);
+    const ExprId first = out_.let(to.add(run.begin, to.mul(to.axis_ref(b), block)));
+    take_block({first, out_.let(to.min(to.add(first, block), run.end))}, ahead,
+               [&] { add_to(parts, base, update); });
+    return close(loops);
+  }
   open_serial({update.over.back()}, run.begin, run.end);
   for (AxisId axis : serial_) {
     if (std::ranges::count(update.over, axis) > 0) continue;
@@ -87,12 +98,17 @@ void UpdateWriter::take_run(const Update& update, LocalId parts, ExprId base, Ra
     out_.bind(lane_, to.axis_ref(l));
     ++loops;
   }
+  add_to(parts, base, update);
+  close(loops);
+}
+
+// The bound point's value to an element of a run's own, which begin at `base`.
+void UpdateWriter::add_to(LocalId parts, ExprId base, const Update& update) {
   Index index = out_.index(update.index);
   index.insert(index.begin(), {base, kUnit});
   const ExprId value = out_.expr(update.value), imag = out_.expr(update.imag);
   out_.append(
       Update{{true, parts}, std::move(index), update.code, value, out_.expr(update.mask), imag});
-  close(loops);
 }
 
 void UpdateWriter::merge_parts(const Update& update, LocalId parts) {
@@ -118,7 +134,9 @@ void UpdateWriter::write_spans() {
   Builder& to = out_.to();
   std::vector<SizeTerm> grid;
   for (AxisId axis : serial_) grid.push_back({axis, axis == serial_.back() ? kUpdateBlock : 1});
-  const auto [first, past] = out_.open_turns("update" + suffix_, kUpdateOwners, grid);
+  const std::optional<ExprId> apart = slices_apart();
+  const auto [first, past] = out_.open_turns("update" + suffix_, kUpdateOwners, grid,
+                                             lane_ == kNone && !apart ? kUpdateSpans : 1);
   const ExprId none = out_.integer(0), one = out_.integer(1);
   const auto turn = [&](ExprId item) { return to.div(item, out_.integer(kUpdateOwners)); };
   const auto owner = [&](ExprId item) { return to.rem(item, out_.integer(kUpdateOwners)); };
@@ -128,8 +146,8 @@ void UpdateWriter::write_spans() {
   const ExprId all =
       out_.let(to.compare(Code::eq, to.sub(owners.end, owners.begin), out_.integer(kUpdateOwners)));
   ExprId whole = all;
-  if (const std::optional<ExprId> apart = slices_apart()) {
-    const ExprId shared = out_.let(*apart);
+  if (apart) {
+    const ExprId shared = out_.let(out_.expr(*apart));
     const Range share = share_of(owners, turns);
     turns = {out_.let(to.select(shared, share.begin, turns.begin)),
              out_.let(to.select(shared, share.end, turns.end))};
@@ -173,7 +191,8 @@ UpdateWriter::Range UpdateWriter::share_of(Range owners, Range turns) {
   return {at(turns.begin), at(turns.end)};
 }
 
-// Whether no two slices of the outermost axis reach one element, as known in a launch; nullopt: in none.
+// Whether no two slices of the outermost axis reach one element, as known in a launch, as an expression of the
+// source; nullopt: in none.
 std::optional<ExprId> UpdateWriter::slices_apart() {
   Builder& b = source_.builder();
   const auto integer = [&](int64_t v) { return b.integer(Dtype::int64, v); };
@@ -194,7 +213,7 @@ std::optional<ExprId> UpdateWriter::slices_apart() {
     apart = b.logical_and(apart, b.compare(Code::le, integer(0), stride));
   }
   if (from == kNone) return std::nullopt;
-  return out_.expr(b.logical_and(apart, b.compare(Code::le, span, from)));
+  return b.logical_and(apart, b.compare(Code::le, span, from));
 }
 
 // The largest value of an expression that is never negative: a place along an axis, or an index that
@@ -231,12 +250,6 @@ std::optional<ExprId> UpdateWriter::most_of(ExprId id) const {
   return {};
 }
 
-// Of the loop over single points: of stores to one element in a lane loop the last lane's holds on a processor.
-ForKind UpdateWriter::innermost() const {
-  const bool stores = lane_ == kNone && std::holds_alternative<Store>(*stmt_);
-  return stores && is_cpu_ ? ForKind::lane : ForKind::serial;
-}
-
 // Loops over the places along all axes but the innermost; gives the turns' blocks of that.
 UpdateWriter::Range UpdateWriter::open_places(Range turns) {
   Builder& to = out_.to();
@@ -259,47 +272,113 @@ UpdateWriter::Range UpdateWriter::open_places(Range turns) {
 void UpdateWriter::take_points(Range turns) {
   Builder& to = out_.to();
   const ExprId extent = to.extent(serial_.back()), block = out_.integer(kUpdateBlock);
+  const std::vector<ExprId> ahead = worth_making(true);
   const Range blocks = open_places(turns);
-  const ExprId begin = out_.let(to.mul(blocks.begin, block));
-  const ExprId end = out_.let(to.min(to.mul(blocks.end, block), extent));
-  if (is_far_ == kNone) {
-    take_block({begin, end}, "point");
-    return close(serial_.size() - 1);
+  if (is_far_ == kNone && ahead.empty()) {
+    const ExprId begin = out_.let(to.mul(blocks.begin, block));
+    open_point(ForKind::serial, {begin, out_.let(to.min(to.mul(blocks.end, block), extent))});
+    take();
+    return close(serial_.size());
   }
   const AxisId b = out_.open_loop(ForKind::serial, blocks.begin, blocks.end, "block");
   const auto [first, past] = out_.bounds(to.axis_ref(b), kUpdateBlock, extent);
-  take_block({first, past}, "point");
+  take_block({first, past}, ahead, [this] { take(); });
   close(serial_.size());
 }
 
 void UpdateWriter::take_owned(Range turns, Range owners) {
   Builder& to = out_.to();
   const ExprId none = out_.integer(0);
-  const AxisId axis = serial_.back();
   const Range blocks = open_places(turns);
   const AxisId b = out_.open_loop(ForKind::serial, blocks.begin, blocks.end, "block");
-  const auto [begin, end] = out_.bounds(to.axis_ref(b), kUpdateBlock, to.extent(axis));
+  const auto [begin, end] = out_.bounds(to.axis_ref(b), kUpdateBlock, to.extent(serial_.back()));
   const LocalId places = to.local(Dtype::int64, {kUpdateBlock + 1, {}}, LocalScope::thread);
-  const ExprId count = find_owned(axis, {begin, end}, owners, places);
-  take_block({none, count}, "owned", places);
+  const Made made = room_for(worth_making(false), begin);
+  const ExprId count = find_owned({begin, end}, owners, places, made);
+  take_each({none, count}, made, places, [this] { take(); });
   close(serial_.size());
 }
 
-// Points of a block by their places along the innermost axis, or by where these places are kept.
-void UpdateWriter::take_block(Range block, const std::string& name, std::optional<LocalId> places) {
+// A loop over points by their places along the innermost axis, or by where these places are kept.
+ExprId UpdateWriter::open_point(ForKind kind, Range points, std::optional<LocalId> places) {
+  Builder& to = out_.to();
+  const ExprId at =
+      to.axis_ref(out_.open_loop(kind, points.begin, points.end, places ? "owned" : "point"));
+  const ExprId point = places ? out_.let(to.load({true, *places}, {{at, kUnit}})) : at;
+  out_.bind(serial_.back(), point);
+  return point;
+}
+
+// All points of a block.
+void UpdateWriter::take_block(Range points, const std::vector<ExprId>& ahead,
+                              const std::function<void()>& take) {
+  const Made made = room_for(ahead, points.begin);
+  if (!ahead.empty()) {
+    open_point(ForKind::lane, points);
+    make(made);
+    out_.close();
+  }
+  take_each(points, made, {}, take);
+}
+
+// Points one by one, for which some expressions are made.
+void UpdateWriter::take_each(Range points, const Made& made, std::optional<LocalId> places,
+                             const std::function<void()>& take) {
   Builder& to = out_.to();
   const auto open = [&](ForKind kind, ExprId end) {
-    const ExprId at = to.axis_ref(out_.open_loop(kind, block.begin, end, name));
-    out_.bind(serial_.back(), places ? out_.let(to.load({true, *places}, {{at, kUnit}})) : at);
+    const ExprId point = open_point(kind, {points.begin, end}, places);
+    for (const auto& [id, local] : made.locals)
+      out_.define(id, out_.let(to.load({true, local}, {{made.back, kUnit}, {point, kUnit}})));
   };
   if (is_far_ != kNone) {
-    open(ForKind::serial, out_.let(to.select(is_far_, block.end, block.begin)));
+    open(ForKind::serial, out_.let(to.select(is_far_, points.end, points.begin)));
     fetch();
     out_.close();
   }
-  open(innermost(), block.end);
+  open(ForKind::serial, points.end);
   take();
   out_.close();
+}
+
+// What single elements are updated with, and where these are, if it is more than a load: made in lanes for all
+// points of a block, it leaves loads to the loop that takes them one by one.
+std::vector<ExprId> UpdateWriter::worth_making(bool values) {
+  if (!is_cpu_ || lane_ != kNone) return {};
+  std::vector<ExprId> worth, roots;
+  for (const IndexTerm& term : *written_index(*stmt_)) roots.push_back(term.expr);
+  const Update* update = std::get_if<Update>(stmt_);
+  const Store* store = std::get_if<Store>(stmt_);
+  if (values && update != nullptr)
+    roots.insert(roots.end(), {update->value, update->imag, update->mask});
+  if (values && store != nullptr) roots.insert(roots.end(), {store->value, store->mask});
+  for (const ExprId root : roots) {
+    if (root == kNone || (source_.axes(root) & axis_bit(serial_.back())) == 0) continue;
+    const Expr& e = source_[source_.behind(root)];
+    const bool is_worth =
+        e.kind == ExprKind::op ||
+        (e.kind == ExprKind::load &&
+         std::ranges::any_of(e.index, [&](const IndexTerm& term) { return is_loaded(term.expr); }));
+    if (is_worth && !reads_itself(root) && std::ranges::count(worth, root) == 0)
+      worth.push_back(root);
+  }
+  return worth;
+}
+
+UpdateWriter::Made UpdateWriter::room_for(const std::vector<ExprId>& ids, ExprId begin) {
+  Made made;
+  if (ids.empty()) return made;
+  made.back = out_.let(out_.to().sub(out_.integer(0), begin));
+  for (const ExprId id : ids)
+    made.locals.emplace_back(
+        id, out_.to().local(source_[id].dtype, {kUpdateBlock, {}}, LocalScope::thread));
+  return made;
+}
+
+// At the bound point of the block.
+void UpdateWriter::make(const Made& made) {
+  const ExprId point = out_.expr(source_.builder().axis_ref(serial_.back()));
+  for (const auto& [id, local] : made.locals)
+    out_.append(Store{{true, local}, {{made.back, kUnit}, {point, kUnit}}, out_.expr(id)});
 }
 
 // The element, or the first of the row, that the bound point reaches.
@@ -309,19 +388,18 @@ void UpdateWriter::fetch() {
 }
 
 // Leaves the places along the axis of the block's points that belong to the owners, and gives their number.
-ExprId UpdateWriter::find_owned(AxisId axis, Range block, Range owners, LocalId places) {
+ExprId UpdateWriter::find_owned(Range block, Range owners, LocalId places, const Made& made) {
   Builder& to = out_.to();
   const ExprId none = out_.integer(0), full = out_.integer(kUpdateBlock);
   const LocalId marks = to.local(Dtype::int64, {kUpdateBlock, {}}, LocalScope::thread);
   const ExprId back = out_.let(to.sub(none, block.begin));
   const ExprId next = out_.let(to.add(block.begin, out_.integer(1)));
-  const AxisId i = out_.open_loop(ForKind::lane, block.begin, block.end, "point");
-  out_.bind(axis, to.axis_ref(i));
+  const ExprId point = open_point(ForKind::lane, block);
+  make(made);
   const ExprId one = out_.let(owner());
   const ExprId mine = to.logical_and(to.compare(Code::le, owners.begin, one),
                                      to.compare(Code::lt, one, owners.end));
-  out_.append(
-      Store{{true, marks}, {{back, kUnit}, {to.axis_ref(i), kUnit}}, to.cast(mine, Dtype::int64)});
+  out_.append(Store{{true, marks}, {{back, kUnit}, {point, kUnit}}, to.cast(mine, Dtype::int64)});
   out_.close();
 
   // The place behind each point is kept under the number of points found so far, so it stays if it is found.
@@ -339,6 +417,16 @@ ExprId UpdateWriter::find_owned(AxisId axis, Range block, Range owners, LocalId 
   out_.append(Store{{true, places}, {{to.ref(number), kUnit}}, to.add(next, to.axis_ref(k))});
   out_.close();
   return to.ref(count);
+}
+
+// Whether it changes with the updates.
+bool UpdateWriter::reads_itself(ExprId id) {
+  bool found = false;
+  source_.walk({id}, [&](ExprId e) {
+    found |= source_[e].kind == ExprKind::load && source_[e].buffer == buffer_;
+    return !found;
+  });
+  return found;
 }
 
 bool UpdateWriter::is_loaded(ExprId id) {

@@ -9,10 +9,15 @@
 //          of the outermost axis reach elements apart, as of put_along_axis, a span takes its share of these.
 //          The points are taken in turns, so that who runs them may stop after each. Where elements lie beyond
 //          the caches, those of a block of points are fetched first: one by one, each would be waited for.
+// On a processor, what single elements are updated with, and where these are, is made in lanes for a block of
+// points; then these are taken one by one.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "kernel/passes.h"
 #include "kernel/tile_tasks.h"
@@ -22,7 +27,8 @@ namespace cermet::ir {
 inline constexpr int64_t kUpdateOwners = 256;  // more than threads, so that spans have equal shares
 inline constexpr int64_t kUpdateBlock = 256;   // points that are looked through at a time
 inline constexpr int64_t kUpdateSlices =
-    64;  // that are apart: from so many on a span takes a share
+    64;                                     // that are apart: from so many on a span takes a share
+inline constexpr int64_t kUpdateSpans = 3;  // of single elements: two would not outweigh the search
 inline constexpr int64_t kUpdateMerge = 4096;  // elements merged by one item
 inline constexpr int64_t kUpdateCaches = 8;    // second-level ones: larger targets are fetched
 
@@ -43,9 +49,15 @@ class UpdateWriter {
   struct Range {
     ExprId begin, end;
   };
+  // What was made of a block's points, by the places of these less the first one's.
+  struct Made {
+    ExprId back = kNone;
+    std::vector<std::pair<ExprId, LocalId>> locals;
+  };
 
   void write_parts(const Update& update);
   void take_run(const Update& update, LocalId parts, ExprId base, Range run);
+  void add_to(LocalId parts, ExprId base, const Update& update);
   void merge_parts(const Update& update, LocalId parts);
   void write_spans();
   std::optional<ExprId> slices_apart();
@@ -55,11 +67,18 @@ class UpdateWriter {
   Range open_places(Range turns);
   void take_points(Range turns);
   void take_owned(Range turns, Range owners);
-  ExprId find_owned(AxisId axis, Range block, Range owners, LocalId places);
-  void take_block(Range block, const std::string& name, std::optional<LocalId> places = {});
+  ExprId find_owned(Range block, Range owners, LocalId places, const Made& made);
+  ExprId open_point(ForKind kind, Range points, std::optional<LocalId> places = {});
+  void take_block(Range points, const std::vector<ExprId>& ahead,
+                  const std::function<void()>& take);
+  void take_each(Range points, const Made& made, std::optional<LocalId> places,
+                 const std::function<void()>& take);
+  std::vector<ExprId> worth_making(bool values);
+  Made room_for(const std::vector<ExprId>& ids, ExprId begin);
+  void make(const Made& made);
   void take();
   void fetch();
-  ForKind innermost() const;
+  bool reads_itself(ExprId id);
   bool is_loaded(ExprId id);
   ExprId is_far();
 

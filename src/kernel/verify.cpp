@@ -635,13 +635,14 @@ class Verifier {
       size(s.grid);
       need(s.turn >= 0 && (s.turn == 0 || (s.axes.size() == 2 && s.grid.constant % s.turn == 0)),
            "turns of spans, of which the grid has whole ones");
+      need(s.least == 1 || (s.least > 1 && s.axes.size() == 2), "a least number of spans");
       need(std::find(entries_.begin(), entries_.end(), s.entry) == entries_.end(),
            "two chunk loops of one name");
       entries_.push_back(s.entry);
     } else {
       need_dtype(s.begin, Dtype::int64, "begin");
       need_dtype(s.end, Dtype::int64, "end");
-      need(s.grid == Size{} && s.turn == 0 && s.entry.empty(),
+      need(s.grid == Size{} && s.turn == 0 && s.least == 1 && s.entry.empty(),
            "a grid or an entry on an inner loop");
     }
     enter(s);

@@ -81,6 +81,7 @@ class Writer {
     number(entry.spans ? 1 : 0);
     number(entry.in_order ? 1 : 0);
     number(static_cast<uint64_t>(entry.turn));
+    number(static_cast<uint64_t>(entry.least));
   }
   std::string take() { return std::move(bytes_); }
 
@@ -153,6 +154,7 @@ class Reader {
     entry.spans = number() != 0;
     entry.in_order = number() != 0;
     entry.turn = as<int64_t>();
+    entry.least = as<int64_t>();
     return entry;
   }
   bool ok() const { return ok_ && rest_.empty(); }

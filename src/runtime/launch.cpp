@@ -175,10 +175,10 @@ double chunk_of(double cost) {
 }
 
 // Every span looks through all of the work, so there is one for each thread, and but one where no parked
-// thread would be woken.
-int64_t span_of(int64_t items, double cost) {
-  if (cost < ThreadPool::kWakeCost) return items;
+// thread would be woken, or too few spans would share the rest.
+int64_t span_of(const EntryPoint& entry, int64_t items, double cost) {
   const int threads = ThreadPool::get().size();
+  if (cost < ThreadPool::kWakeCost || threads < entry.least) return items;
   return (items + threads - 1) / threads;
 }
 
@@ -197,7 +197,7 @@ void run_in_turns(const EntryPoint& entry, const LaunchSizes::Work& work, const 
   const int64_t turn = entry.turn, turns = work.items / turn;
   const double fits = std::min(static_cast<double>(turns) * kTurnNs / work.total, 1e15);
   const int64_t few = std::max<int64_t>(static_cast<int64_t>(fits), 1);
-  ThreadPool::get().run(turn, span_of(turn, work.total), work.total,
+  ThreadPool::get().run(turn, span_of(entry, turn, work.total), work.total,
                         [&](int64_t begin, int64_t end, int) {
                           for (int64_t first = 0; first < turns; first += few) {
                             if (first != 0) ThreadPool::poll();
@@ -217,7 +217,7 @@ void run_items(const EntryPoint& entry, const LaunchSizes::Work& work, const Run
     const FloatMode mode;
     return run(record, range.first, range.past);
   }
-  const double grain = entry.spans ? static_cast<double>(span_of(items, cost))
+  const double grain = entry.spans ? static_cast<double>(span_of(entry, items, cost))
                                    : std::min(std::ceil(chunk_of(cost) / std::max(work.each, 1e-3)),
                                               static_cast<double>(items));
   Pace pace(run);
@@ -281,7 +281,7 @@ void run_entry(const EntryPoint& entry, std::span<const LaunchSizes::Work> sizes
     const int64_t items = std::max<int64_t>(w.items, 0);
     work.push_back(
         entry.spans && items > 0
-            ? MemberWork{items, w.total / static_cast<double>(items), span_of(items, w.total)}
+            ? MemberWork{items, w.total / static_cast<double>(items), span_of(entry, items, w.total)}
             : MemberWork{items, w.each, 1});
     cost += w.total;
   }

@@ -543,7 +543,7 @@ std::vector<ir::AxisId> Emitter::colliding(const ir::Index& index,
 // the indices. This is the one rule for it, and by sizes alone, as parts decide the order of sums.
 void Emitter::divide_update(ir::Update& update, const std::vector<ir::AxisId>& axes,
                             const Dim& elements) {
-  constexpr int64_t kFewPoints = 1 << 16, kPointsForPart = 8;  // for each element of a part
+  constexpr int64_t kFewPoints = 1 << 16, kPointsForPart = 2;  // for each element of a part
   constexpr int64_t kFewInRun = 64;
   const Dtype dtype = builder_.dtype(update.value);
   const auto points = [&](const std::vector<ir::AxisId>& along) {

@@ -59,8 +59,8 @@ class Memory {
 void expect_same(const Case& c, const std::string& form, const std::vector<Numbers>& shapes) {
   const Kernel kernel = parse(c.text);
   verify(kernel);
-  EXPECT_EQ(form_of(kernel, {}), form);
-  const Kernel tiled = tile(kernel, {});
+  EXPECT_EQ(form_of(kernel, c.facts), form);
+  const Kernel tiled = tile(kernel, c.facts);
   verify(tiled);
   EXPECT_EQ(print(parse(print(tiled))), print(tiled));
   for (const Numbers& extents : shapes) {

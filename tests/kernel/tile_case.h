@@ -19,6 +19,7 @@ struct Case {
   std::function<Numbers(const Numbers&)> elements;  // by parameter that is a buffer, in order
   int64_t index_range = 0;  // integer buffers hold [0, index_range); 0: small numbers of both signs
   double scalar = 3;
+  TargetFacts facts = {};
 };
 
 // Interprets it both ways, at each of the extents, and compares all memory.

@@ -298,6 +298,10 @@ TEST(Verify, Loops) {
   expect_invalid(chunk("for serial (a3) begin 0 end 1 step 0 { }"), "step must be positive");
   expect_invalid(with("for chunk (a2) grid 4 turn 2 { }"), "turns of spans");
   expect_invalid(with("for chunk (a2, a3) grid 5 turn 2 { }"), "turns of spans");
+  expect_invalid(with("for chunk (a2) grid 4 least 2 { }"), "a least number of spans");
+  expect_invalid(with("for chunk (a2, a3) grid 4 least 0 { }"), "a least number of spans");
+  expect_invalid(chunk("for serial (a3) begin 0 end 1 least 2 { }"),
+                 "a grid or an entry on an inner");
   expect_invalid(chunk("for serial (a3) begin 0 end 1 grid 4 { }"),
                  "a grid or an entry on an inner");
   expect_invalid(chunk("for serial () begin 0 end 1 { }"), "a loop has one variable");

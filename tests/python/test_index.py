@@ -646,6 +646,28 @@ def test_updates_in_order_give_the_bits_of_numpy():
         np.testing.assert_array_equal(np.array(got), expected)
 
 
+@pytest.mark.parametrize("points", [1, 255, 256, 257, 70_001])
+def test_updates_with_computed_values_at_computed_places(points):
+    """What a point takes is made for a block of points ahead of them."""
+    rng = np.random.default_rng(points)
+    x, y = rng.standard_normal((2, points)).astype(np.float32)
+    table = rng.standard_normal(100).astype(np.float32)
+    pick = rng.integers(-100, 100, points)
+    row = np.clip((x + 4) * np.float32(12), 0, 95).astype(np.int32)
+    column = np.clip((y + 4) * np.float32(12), 0, 95).astype(np.int32)
+    mx_row, mx_column = mx.array(row), mx.array(column)
+    for start in (np.zeros((96, 96), np.float32), np.zeros((96, 96), np.complex64)):
+        values = (x * x + np.float32(1)) * table[pick]
+        made = (mx.array(x) * mx.array(x) + 1) * mx.array(table)[mx.array(pick)]
+        if start.dtype == np.complex64:
+            values, made = values + 1j * y, made + 1j * mx.array(y)
+        np.add.at(start, (row, column), values)
+        zeros = mx.zeros((96, 96), getattr(mx, str(start.dtype)))
+        np.testing.assert_array_equal(np.array(zeros.at[mx_row, mx_column].add(made)), start)
+        flat = zeros.reshape(-1).at[mx_row * 96 + mx_column].add(made)
+        np.testing.assert_array_equal(np.array(flat), start.reshape(-1))
+
+
 def test_sums_of_many_equal_values_do_not_stall():
     """2²⁵ ones in float32, where a running sum ends at 2²⁴."""
     count = mx.zeros((2,)).at[mx.zeros((1 << 25,), mx.int32)].add(1.0)
@@ -676,7 +698,8 @@ for points, places, rows in (
     x = mx.zeros((places, *rows))
     assigned = mx.zeros((places, *rows))
     assigned[indices] = values
-    for result in (x.at[indices].add(values), x.at[indices].minimum(values), assigned):
+    looked_up = x.at[indices].add(values * values - values[indices % points])
+    for result in (x.at[indices].add(values), x.at[indices].minimum(values), assigned, looked_up):
         print(zlib.crc32(np.array(result).tobytes()))
     cube = mx.array(rng.standard_normal((6, 40, *rows)).astype(np.float32))
     pick = mx.array(rng.integers(0, 40, (6, points // 6)))
