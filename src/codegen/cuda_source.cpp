@@ -72,9 +72,9 @@ Object compile_cuda(const Kernel& tiled, const ir::TargetFacts& facts) {
     const std::string symbol = fmt::format("entry{}", number);
     entries += emitter.entry(*chunk, symbol, number, may_have_failed);
     may_have_failed = may_have_failed || may_fail(*chunk);
-    object.entries.push_back({symbol, chunk->grid,
-                              codegen::estimate_work(tiled, *chunk, facts.vector_bytes),
-                              chunk->axes.size() == 2, ir::is_in_order(*chunk), chunk->turn, chunk->least});
+    object.entries.push_back(
+        {symbol, chunk->grid, codegen::estimate_work(tiled, *chunk, facts.vector_bytes),
+         chunk->axes.size() == 2, ir::is_in_order(*chunk), chunk->turn, chunk->least});
   }
   object.blob =
       fmt::format("{}\nstruct Record {{\n  u64 word[{}];\n}};\n{}{}", codegen::kCudaPreamble,

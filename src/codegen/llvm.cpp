@@ -53,9 +53,9 @@ std::unique_ptr<llvm::Module> build_module(llvm::LLVMContext& context, const ir:
     if (loop == nullptr) continue;
     const std::string symbol = "entry" + std::to_string(object.entries.size());
     emitter.entry(*loop, symbol);
-    object.entries.push_back({symbol, loop->grid,
-                              estimate_work(kernel, *loop, features_of(level).vector_bytes),
-                              loop->axes.size() == 2, ir::is_in_order(*loop), loop->turn, loop->least});
+    object.entries.push_back(
+        {symbol, loop->grid, estimate_work(kernel, *loop, features_of(level).vector_bytes),
+         loop->axes.size() == 2, ir::is_in_order(*loop), loop->turn, loop->least});
   }
   return module;
 }

@@ -24,6 +24,7 @@ void UpdateWriter::write(const Group& group, const std::string& suffix) {
   std::erase(serial_, lane_);
   tasks_.begin(group, lane_ == kNone ? 0 : axis_bit(lane_));
   is_far_ = kNone;
+  apart_.clear();
   if (parts) write_parts(*update);
   else write_spans();
 }
@@ -132,6 +133,7 @@ void UpdateWriter::merge_parts(const Update& update, LocalId parts) {
 
 void UpdateWriter::write_spans() {
   Builder& to = out_.to();
+  make_apart();
   std::vector<SizeTerm> grid;
   for (AxisId axis : serial_) grid.push_back({axis, axis == serial_.back() ? kUpdateBlock : 1});
   const std::optional<ExprId> apart = slices_apart();
@@ -160,6 +162,29 @@ void UpdateWriter::write_spans() {
   take_points({if_whole(turns.begin, true), if_whole(turns.end, true)});
   take_owned({if_whole(turns.begin, false), if_whole(turns.end, false)}, owners);
   out_.close();
+}
+
+// Values that are dear are made by all threads before the update, which has fewer of them at work.
+void UpdateWriter::make_apart() {
+  constexpr int kDear = 16;  // operations
+  if (serial_.size() != 1) return;
+  std::vector<ExprId> dear;
+  for (const ExprId id : worth_making(true)) {
+    const bool is_place = std::ranges::any_of(
+        *written_index(*stmt_), [&](const IndexTerm& term) { return term.expr == id; });
+    if (!is_place && (looks_up(id) || source_.cost(id, axis_bit(serial_[0]), kDear) >= kDear))
+      dear.push_back(id);
+  }
+  if (dear.empty()) return;
+  Builder& to = out_.to();
+  const ExprId item = out_.open_chunk("values" + suffix_, {{serial_, kUpdateMerge}})[0];
+  const auto [begin, end] = out_.bounds(item, kUpdateMerge, to.extent(serial_[0]));
+  const ExprId point = open_point(ForKind::lane, {begin, end});
+  for (const ExprId id : dear) {
+    apart_.emplace_back(id, to.local(source_[id].dtype, size_over(serial_), LocalScope::kernel));
+    out_.append(Store{{true, apart_.back().second}, {{point, kUnit}}, out_.expr(id)});
+  }
+  close(2);
 }
 
 // Turns for each place along a serial axis, by its number: one for each block of points.
@@ -329,6 +354,8 @@ void UpdateWriter::take_each(Range points, const Made& made, std::optional<Local
     const ExprId point = open_point(kind, {points.begin, end}, places);
     for (const auto& [id, local] : made.locals)
       out_.define(id, out_.let(to.load({true, local}, {{made.back, kUnit}, {point, kUnit}})));
+    for (const auto& [id, local] : apart_)
+      out_.define(id, out_.let(to.load({true, local}, {{point, kUnit}})));
   };
   if (is_far_ != kNone) {
     open(ForKind::serial, out_.let(to.select(is_far_, points.end, points.begin)));
@@ -353,13 +380,10 @@ std::vector<ExprId> UpdateWriter::worth_making(bool values) {
   if (values && store != nullptr) roots.insert(roots.end(), {store->value, store->mask});
   for (const ExprId root : roots) {
     if (root == kNone || (source_.axes(root) & axis_bit(serial_.back())) == 0) continue;
+    const bool is_made = std::ranges::any_of(apart_, [&](auto& one) { return one.first == root; });
+    if (is_made || reads_itself(root) || std::ranges::count(worth, root) > 0) continue;
     const Expr& e = source_[source_.behind(root)];
-    const bool is_worth =
-        e.kind == ExprKind::op ||
-        (e.kind == ExprKind::load &&
-         std::ranges::any_of(e.index, [&](const IndexTerm& term) { return is_loaded(term.expr); }));
-    if (is_worth && !reads_itself(root) && std::ranges::count(worth, root) == 0)
-      worth.push_back(root);
+    if (e.kind == ExprKind::op || looks_up(root)) worth.push_back(root);
   }
   return worth;
 }
@@ -424,6 +448,19 @@ bool UpdateWriter::reads_itself(ExprId id) {
   bool found = false;
   source_.walk({id}, [&](ExprId e) {
     found |= source_[e].kind == ExprKind::load && source_[e].buffer == buffer_;
+    return !found;
+  });
+  return found;
+}
+
+// Whether it loads something at a loaded place.
+bool UpdateWriter::looks_up(ExprId id) {
+  bool found = false;
+  source_.walk({id}, [&](ExprId part) {
+    const Expr& e = source_[part];
+    found |= e.kind == ExprKind::load && std::ranges::any_of(e.index, [&](const IndexTerm& term) {
+               return is_loaded(term.expr);
+             });
     return !found;
   });
   return found;

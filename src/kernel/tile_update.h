@@ -10,7 +10,7 @@
 //          The points are taken in turns, so that who runs them may stop after each. Where elements lie beyond
 //          the caches, those of a block of points are fetched first: one by one, each would be waited for.
 // On a processor, what single elements are updated with, and where these are, is made in lanes for a block of
-// points; then these are taken one by one.
+// points; then these are taken one by one. Values that are dear have an entry point of their own, for all threads.
 #pragma once
 
 #include <functional>
@@ -49,7 +49,7 @@ class UpdateWriter {
   struct Range {
     ExprId begin, end;
   };
-  // What was made of a block's points, by the places of these less the first one's.
+  // Made for a block's points, by the places of these less the first one's.
   struct Made {
     ExprId back = kNone;
     std::vector<std::pair<ExprId, LocalId>> locals;
@@ -60,6 +60,7 @@ class UpdateWriter {
   void add_to(LocalId parts, ExprId base, const Update& update);
   void merge_parts(const Update& update, LocalId parts);
   void write_spans();
+  void make_apart();
   std::optional<ExprId> slices_apart();
   std::optional<ExprId> most_of(ExprId id) const;
   ExprId turns_within(size_t number);
@@ -79,6 +80,7 @@ class UpdateWriter {
   void take();
   void fetch();
   bool reads_itself(ExprId id);
+  bool looks_up(ExprId id);
   bool is_loaded(ExprId id);
   ExprId is_far();
 
@@ -95,10 +97,11 @@ class UpdateWriter {
   const Group* group_ = nullptr;
   std::string suffix_;
   const Stmt* stmt_ = nullptr;
-  BufferRef buffer_;            // that it writes
-  AxisId lane_ = kNone;         // the axis of a row of elements
-  std::vector<AxisId> serial_;  // the others, outermost first
-  ExprId is_far_ = kNone;       // elements are to be fetched first; kNone: they are in no case
+  BufferRef buffer_;                               // that it writes
+  AxisId lane_ = kNone;                            // the axis of a row of elements
+  std::vector<AxisId> serial_;                     // the others, outermost first
+  std::vector<std::pair<ExprId, LocalId>> apart_;  // made for all points, by their places
+  ExprId is_far_ = kNone;  // elements are to be fetched first; kNone: they are in no case
 };
 
 }  // namespace cermet::ir

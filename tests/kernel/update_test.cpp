@@ -200,8 +200,10 @@ TEST(Update, ComputedPlacesAndValues) {
 }})",
                                          statement);
     const bool in_parts = text.find(" over ") != std::string::npos;
-    EXPECT_GT(count_of(tiled_text(text), "256 thread"),
-              in_parts ? 0 : 1);  // which points are owned
+    const bool looks_up = text.find("load(p1[%3])") != std::string::npos;
+    const std::string tiled = tiled_text(text);
+    EXPECT_GT(count_of(tiled, "256 thread"), in_parts ? 0 : 1);  // one says which points are owned
+    EXPECT_EQ(count_of(tiled, "entry \"values"), looks_up && !in_parts ? 1 : 0);
     expect_same_everywhere(
         {.text = text,
          .strides = [](const Numbers&) { return Numbers{2}; },
