@@ -252,7 +252,11 @@ void LaneLoop::fetch_own(Value* k) {
 }
 
 Lanes LaneLoop::lanes_at(Value* k) {
-  return {.analysis = &analysis_, .width = width_, .first = sum(begin_, k), .offset = k};
+  return {.analysis = &analysis_,
+          .width = width_,
+          .first = sum(begin_, k),
+          .trips = count_,
+          .offset = k};
 }
 
 llvm::Value* LaneLoop::first_lanes(Value* count, int width) {

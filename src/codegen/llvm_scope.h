@@ -23,6 +23,7 @@ struct Lanes {
   llvm::Value* first = nullptr;   // the axis in lane 0
   llvm::Value* active = nullptr;  // <width x i1>: lanes in range; null: all
   llvm::Value* count = nullptr;   // i64: how many those are; null: width
+  llvm::Value* trips = nullptr;   // i64: lanes of the whole loop
   // Where the accesses of analysis->units() start, for the element `offset`; empty: by address.
   llvm::SmallVector<llvm::Value*, 8> pointers = {};
   llvm::Value* offset = nullptr;  // i64

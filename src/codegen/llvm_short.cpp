@@ -25,6 +25,8 @@ namespace {
 constexpr int64_t kMostParts = 64;     // lanes of the widest vector
 constexpr int64_t kFar = 1 << 20;      // more than any window is wide
 constexpr uint64_t kPageBytes = 4096;  // the smallest there is
+constexpr int64_t kManyTrips = 1024;   // as many take as long to permute as to lay out what repeats
+static_assert(kManyTrips >= kMostParts);
 
 }  // namespace
 
@@ -201,7 +203,8 @@ const IndexTerm* Emitter::repeated_term(const Expr& load, llvm::Type* type) cons
     varying = &term;
   }
   const unsigned bits = type->getScalarSizeInBits();
-  if (varying == nullptr || load.operands[0] != kNone || !ops_.features().avx2 || bits < 32 ||
+  if (varying == nullptr || l.trips == nullptr || load.operands[0] != kNone ||
+      !ops_.features().avx2 || bits < 32 ||
       bits * static_cast<unsigned>(l.width) > 8U * ops_.features().vector_bytes)
     return nullptr;
   const ExprId id = l.analysis->behind(varying->expr);
@@ -211,7 +214,8 @@ const IndexTerm* Emitter::repeated_term(const Expr& load, llvm::Type* type) cons
   return is_remainder ? varying : nullptr;
 }
 
-// Before the loop; the divisor is that of the term.
+// Before the loop, if that is long enough: a shorter one may not come to each remainder, and then not all of the
+// elements need be there. The divisor is that of the term.
 void Emitter::repeat(const Expr& load, const IndexTerm& term, const ShortDivisor& divisor,
                      llvm::Type* type, ShortWindow& window) {
   const auto width = static_cast<int>(llvm::cast<llvm::FixedVectorType>(type)->getNumElements());
@@ -219,9 +223,9 @@ void Emitter::repeat(const Expr& load, const IndexTerm& term, const ShortDivisor
   for (const IndexTerm& other : load.index)
     if (&other != &term) around.push_back(other);
   Value* factor = term.stride == kUnit ? b_.getInt64(1) : stride(term.stride);
-  window.fits =
-      b_.CreateAnd(b_.CreateNot(divisor.none),
-                   b_.CreateICmpULE(divisor.value, b_.getInt64(static_cast<uint64_t>(kMostParts))));
+  Value* is_short = b_.CreateICmpULE(divisor.value, b_.getInt64(static_cast<uint64_t>(kMostParts)));
+  window.repeats = b_.CreateAnd(b_.CreateAnd(b_.CreateNot(divisor.none), is_short),
+                                b_.CreateICmpSGE(window.trips, b_.getInt64(kManyTrips)));
   const int vectors = static_cast<int>((kMostParts + 2 * width - 2) / width);
   window.repeated = ops_.slot(type, static_cast<uint64_t>(vectors));
   Value* first = address(load.buffer, around);
@@ -235,9 +239,9 @@ void Emitter::repeat(const Expr& load, const IndexTerm& term, const ShortDivisor
     Value* rest = b_.CreateSub(places, b_.CreateMul(rounds, divisor.divisor));
     Value* offsets = b_.CreateMul(b_.CreateZExt(rest, wide), ops_.splat(factor, width));
     Value* pointers = b_.CreateGEP(type->getScalarType(), first, offsets);
-    Value* made =
-        b_.CreateMaskedGather(type, pointers, element_align(type), ops_.splat(window.fits, width),
-                              llvm::Constant::getNullValue(type));
+    Value* made = b_.CreateMaskedGather(type, pointers, element_align(type),
+                                        ops_.splat(window.repeats, width),
+                                        llvm::Constant::getNullValue(type));
     Value* to = b_.CreateConstGEP1_64(type, window.repeated, static_cast<uint64_t>(v));
     b_.CreateAlignedStore(made, to, llvm::Align(1));
   }
@@ -247,16 +251,17 @@ const ShortWindow& Emitter::window(const Expr& load, llvm::Type* type) {
   const int64_t elements = 2 * window_lanes(type);
   const int width = lanes()->width;
   for (Scope* scope = current_; scope != nullptr; scope = scope->parent)
-    if (const auto it = scope->windows.find({&load, width}); it != scope->windows.end())
+    if (const auto it = scope->windows.find({&load, width});
+        it != scope->windows.end() &&
+        (it->second.repeated == nullptr || it->second.trips == lanes()->trips))
       return it->second;
   const LaneAnalysis& analysis = *lanes()->analysis;
   const IndexTerm* repeated = repeated_term(load, type);
-  ShortWindow made;
+  ShortWindow made{.trips = lanes()->trips};
   const auto [scope, fits] = at(outside_lanes(), [&]() -> Value* {
     if (repeated != nullptr) {
       const ExprId divisor = kernel_[analysis.behind(repeated->expr)].operands[1];
       repeat(load, *repeated, short_divisor(divisor, width), type, made);
-      return made.fits;
     }
     for (const IndexTerm& term : load.index)
       short_parts(analysis, term.expr, term.stride == kUnit ? b_.getInt64(1) : stride(term.stride),
@@ -288,35 +293,38 @@ llvm::Value* Emitter::load_window(const Expr& e, llvm::Type* type) {
   Value* mask = active_mask(e.operands[0]);
   Value* otherwise = e.operands[1] == kNone ? llvm::Constant::getNullValue(type)
                                             : ops_.to_memory(e.dtype, vector(e.operands[1]));
-  const auto load_far_else = [&](Value* is_near, const std::function<Value*()>& load_near) {
-    return near_or_far(is_near, load_near, [&] { return load_far(e, type, mask, otherwise); });
+  const auto load_permuted = [&] {
+    const int64_t elements = 2 * window_lanes(type);
+    Value* offset = b_.CreateNeg(w.below);
+    Value* numbers =
+        ops_.splat(b_.CreateTrunc(w.below, b_.getInt32Ty()), static_cast<int>(lanes()->width));
+    for (size_t i = 0; i < w.parts.size(); ++i) {
+      const ExprId id = w.parts[i].id;
+      if (kernel_[id].kind == ExprKind::op && kernel_[id].code == Code::rem)
+        offset = b_.CreateSub(offset, b_.CreateMul(short_first(id), w.parts[i].factor));
+      numbers = b_.CreateAdd(numbers, b_.CreateMul(short_others(id), w.factors[i]));
+    }
+    Value* start = b_.CreateGEP(type->getScalarType(), address(e.buffer, e.index), offset);
+    const uint64_t bytes = static_cast<uint64_t>(elements) * type->getScalarSizeInBits() / 8;
+    Value* in_page =
+        b_.CreateAnd(b_.CreatePtrToInt(start, b_.getInt64Ty()), b_.getInt64(kPageBytes - 1));
+    Value* is_near =
+        b_.CreateAnd(w.fits, b_.CreateICmpULE(in_page, b_.getInt64(kPageBytes - bytes)));
+    if (e.operands[0] != kNone) is_near = b_.CreateAnd(is_near, ops_.any_lane(mask));
+    return near_or_far(
+        is_near,
+        [&]() -> Value* {
+          Value* loaded = permute(type, start, numbers);
+          return e.operands[0] == kNone ? loaded : b_.CreateSelect(mask, loaded, otherwise);
+        },
+        [&] { return load_far(e, type, mask, otherwise); });
   };
-  if (w.repeated != nullptr) {
-    Value* remainder = short_first(repeated_term(e, type)->expr);
-    Value* start = b_.CreateGEP(type->getScalarType(), w.repeated, remainder);
-    return load_far_else(w.fits,
-                         [&] { return b_.CreateAlignedLoad(type, start, element_align(type)); });
-  }
-  const int64_t elements = 2 * window_lanes(type);
-  Value* offset = b_.CreateNeg(w.below);
-  Value* numbers =
-      ops_.splat(b_.CreateTrunc(w.below, b_.getInt32Ty()), static_cast<int>(lanes()->width));
-  for (size_t i = 0; i < w.parts.size(); ++i) {
-    const ExprId id = w.parts[i].id;
-    if (kernel_[id].kind == ExprKind::op && kernel_[id].code == Code::rem)
-      offset = b_.CreateSub(offset, b_.CreateMul(short_first(id), w.parts[i].factor));
-    numbers = b_.CreateAdd(numbers, b_.CreateMul(short_others(id), w.factors[i]));
-  }
-  Value* start = b_.CreateGEP(type->getScalarType(), address(e.buffer, e.index), offset);
-  const uint64_t bytes = static_cast<uint64_t>(elements) * type->getScalarSizeInBits() / 8;
-  Value* in_page =
-      b_.CreateAnd(b_.CreatePtrToInt(start, b_.getInt64Ty()), b_.getInt64(kPageBytes - 1));
-  Value* is_near = b_.CreateAnd(w.fits, b_.CreateICmpULE(in_page, b_.getInt64(kPageBytes - bytes)));
-  if (e.operands[0] != kNone) is_near = b_.CreateAnd(is_near, ops_.any_lane(mask));
-  return load_far_else(is_near, [&] {
-    Value* loaded = permute(type, start, numbers);
-    return e.operands[0] == kNone ? loaded : b_.CreateSelect(mask, loaded, otherwise);
-  });
+  if (w.repeated == nullptr) return load_permuted();
+  Value* remainder = short_first(repeated_term(e, type)->expr);
+  Value* start = b_.CreateGEP(type->getScalarType(), w.repeated, remainder);
+  return near_or_far(
+      w.repeats, [&] { return b_.CreateAlignedLoad(type, start, element_align(type)); },
+      load_permuted);
 }
 
 llvm::Value* Emitter::near_or_far(Value* is_near, const std::function<Value*()>& load_near,

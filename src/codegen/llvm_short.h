@@ -51,6 +51,8 @@ struct ShortPart {
 struct ShortWindow {
   llvm::Value* fits = nullptr;      // i1
   llvm::Value* repeated = nullptr;  // that memory
+  llvm::Value* repeats = nullptr;   // i1: it is filled
+  llvm::Value* trips = nullptr;     // of the loop for which it was filled
   llvm::Value* below = nullptr;     // i64: elements from the lowest to where no part adds anything
   std::vector<ShortPart> parts = {};
   Values factors = {};  // of the parts, as vectors of i32

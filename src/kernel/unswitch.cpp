@@ -35,7 +35,12 @@ class Unswitcher {
     if (loop == nullptr) return out.push_back(std::move(stmt));
     if (loop->kind == ForKind::lane) {
       int room = kMostLoops - 1;
-      return divide(std::move(*loop), room, out);
+      std::vector<For> parts;
+      divide(std::move(*loop), room, parts, out);
+      if (parts.size() > 1)
+        for (For& part : parts) mask_what_is_same(part);
+      for (For& part : parts) out.push_back(std::move(part));
+      return;
     }
     std::vector<Stmt> body = std::move(loop->body);
     loop->body.clear();
@@ -53,10 +58,10 @@ class Unswitcher {
     bool first = true;        // it holds below the bound, else from there on
   };
 
-  // `room`: loops that may be made besides.
-  void divide(For loop, int& room, std::vector<Stmt>& out) {
+  // `room`: loops that may be made besides. What they need goes to `out`.
+  void divide(For loop, int& room, std::vector<For>& parts, std::vector<Stmt>& out) {
     const Choice choice = room > 0 ? choice_in(loop) : Choice{};
-    if (choice.condition == kNone) return out.push_back(std::move(loop));
+    if (choice.condition == kNone) return parts.push_back(std::move(loop));
     --room;
     const ExprId begin = loop.begin, end = loop.end;
     For other = copy_of(loop);
@@ -73,9 +78,9 @@ class Unswitcher {
     // As it is not known which of them runs, half of the room is for each.
     const int rest = room / 2;
     room -= rest;
-    divide(std::move(loop), room, out);
+    divide(std::move(loop), room, parts, out);
     room += rest;
-    divide(std::move(other), room, out);
+    divide(std::move(other), room, parts, out);
   }
 
   ExprId named(ExprId expr, std::vector<Stmt>& out) {
@@ -250,13 +255,34 @@ class Unswitcher {
     ExprMap memo{{choice.condition, truth(which)}};
     if (choice.opposite != kNone) memo[choice.opposite] = truth(!which);
     if (choice.bound == kNone) decide_around(to_[choice.condition].id, which, memo);
-    // Of a loop that may be left out as a whole, what is the same in all lanes may be loaded before it.
-    const ExprId kept = choice.bound == kNone && which ? choice.condition : kNone;
+    for (Stmt& stmt : loop.body) rewrite(stmt, memo);
+  }
+
+  // What is the same in all lanes is loaded before the loop: of one that is left out, it may lie nowhere.
+  void mask_what_is_same(For& loop) {
+    const ExprId runs = to_.compare(Code::lt, loop.begin, loop.end);
     std::set<ExprId> inside = {to_.axis_ref(loop.axes[0])};
+    ExprMap memo;
+    const auto mask = [&](Builder& to, ExprId, Expr e) {
+      const bool is_same =
+          e.kind == ExprKind::load && std::ranges::none_of(e.index, [&](const IndexTerm& term) {
+            return reaches(term.expr, inside);
+          });
+      if (is_same) e = masked(to, std::move(e), runs);
+      return to.intern(std::move(e));
+    };
     for (Stmt& stmt : loop.body) {
       if (const Let* let = std::get_if<Let>(&stmt)) inside.insert(to_.ref(let->value));
-      rewrite(stmt, memo, kept, inside);
+      for_each_expr(stmt,
+                    [&](ExprId& id) { id = rebuild_expr(to_, to_.kernel(), id, memo, mask); });
     }
+  }
+
+  static Expr masked(Builder& to, Expr load, ExprId mask) {
+    ExprId& given = load.operands[0];
+    given = given == kNone ? mask : to.logical_and(given, mask);
+    if (load.operands[1] == kNone) load.operands[1] = to.constant_bits(load.dtype, 0);
+    return load;
   }
 
   // What else Lets around the loop name that the value decides, being a bool: its opposite, and conjunctions.
@@ -302,17 +328,10 @@ class Unswitcher {
     return found;
   }
 
-  // kept: what masked loads of one place for all lanes (which depend on nothing inside) stay masked by.
-  void rewrite(Stmt& stmt, ExprMap& memo, ExprId kept = kNone,
-               const std::set<ExprId>& inside = {}) {
+  void rewrite(Stmt& stmt, ExprMap& memo) {
     for_each_expr(stmt, [&](ExprId& id) {
-      id = rebuild_expr(to_, to_.kernel(), id, memo, [&](Builder& to, ExprId, Expr e) {
-        if (kept != kNone && e.kind == ExprKind::load && e.operands[0] != kNone &&
-            std::ranges::none_of(e.index,
-                                 [&](const IndexTerm& term) { return reaches(term.expr, inside); }))
-          e.operands[0] = to.logical_and(e.operands[0], kept);
-        return folded(to, std::move(e));
-      });
+      id = rebuild_expr(to_, to_.kernel(), id, memo,
+                        [](Builder& to, ExprId, Expr e) { return folded(to, std::move(e)); });
     });
   }
 

@@ -279,10 +279,10 @@ void run_entry(const EntryPoint& entry, std::span<const LaunchSizes::Work> sizes
   double cost = 0;
   for (const LaunchSizes::Work& w : sizes) {
     const int64_t items = std::max<int64_t>(w.items, 0);
-    work.push_back(
-        entry.spans && items > 0
-            ? MemberWork{items, w.total / static_cast<double>(items), span_of(entry, items, w.total)}
-            : MemberWork{items, w.each, 1});
+    work.push_back(entry.spans && items > 0
+                       ? MemberWork{items, w.total / static_cast<double>(items),
+                                    span_of(entry, items, w.total)}
+                       : MemberWork{items, w.each, 1});
     cost += w.total;
   }
   Pace pace(run);

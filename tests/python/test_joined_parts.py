@@ -5,6 +5,7 @@ import functools
 
 import cermet.core as mx
 import numpy as np
+import own_process
 import pytest
 
 DTYPES = ["float32", "bfloat16", "float64", "int8", "int64", "bool_", "complex64"]
@@ -194,3 +195,47 @@ def test_many_columns_are_added_at_places():
     np.add.at(want, places, np.stack(columns, -1))
     assert np.array_equal(np.array(added(*inputs)), want)
     assert all(k.ir.count("mask") <= 8 for k in mx.explain(added, *inputs).kernels)
+
+
+FRAMED = """
+import numpy as np
+import cermet.core as mx
+
+def framed(x, width, edge):
+    for axis, (low, high) in enumerate(width):
+        size, at = x.shape[axis], lambda s: (slice(None),) * axis + (s,)
+        if edge:
+            ends = x[at(slice(0, 1))], x[at(slice(size - 1, size))]
+            parts = [mx.repeat(end, n, axis) for end, n in zip(ends, (low, high))]
+        else:
+            parts = x[at(slice(low, 0, -1))], x[at(slice(size - 2, size - 2 - high, -1))]
+        x = mx.concatenate([parts[0], x, parts[1]], axis)
+    return x
+
+rng = np.random.default_rng(1)
+for shape, width in (
+    ((2, 64, 64), ((0, 0), (2, 2), (2, 2))),
+    ((64, 70), ((3, 1), (3, 2))),
+    ((8, 64, 70), ((2, 2), (2, 2), (2, 2))),
+    ((5, 6, 7, 8), ((1, 1), (1, 1), (1, 1), (1, 1))),
+    ((2, 128, 128, 8), ((0, 0), (2, 2), (2, 2), (0, 0))),
+    ((2, 9, 300, 30), ((0, 0), (1, 2), (60, 50), (0, 0))),
+    ((4, 100, 3), ((0, 0), (2, 2), (0, 0))),
+    ((1000,), ((5, 5),)),
+    ((40, 40, 40), ((1, 2), (0, 3), (2, 1))),
+):
+    for dtype in ("float32", "uint8", "float64"):
+        a = rng.integers(0, 200, shape).astype(dtype)
+        for mode in ("edge", "reflect"):
+            got = framed(mx.array(a), width, mode == "edge")
+            assert np.array_equal(np.array(got), np.pad(a, width, mode=mode)), (shape, dtype, mode)
+print("same")
+"""
+
+
+@pytest.mark.parametrize("guard", ["guard", "guard_front"])
+@pytest.mark.parametrize("level", ["avx2", "avx512"])
+def test_parts_that_a_row_does_not_have_are_not_read(guard, level):
+    """Frames of arrays: before a part's loop that does not run for a row, nothing is loaded."""
+    printed = own_process.run(FRAMED, CERMET_ALLOCATOR=guard, CERMET_CPU_FEATURES=level)
+    assert printed.strip() == "same"
