@@ -103,13 +103,18 @@ void ProgramCall::check_not_running() {
   }
 }
 
-void ProgramCall::publish(const ProgramRun& run) {
+void ProgramCall::publish(const ProgramRun& run, const std::exception_ptr& error) {
   {
     std::lock_guard guard(outputs_lock());
     done_ = true;
     for (size_t i = 0; i < outputs_.size(); i++) {
       if (outputs_[i] == nullptr) continue;
       Node& node = *outputs_[i];
+      if (!run.is_made(i)) {
+        node.error = error;
+        finish(node, NodeState::failed);
+        continue;
+      }
       ProgramResult result = run.result(i);
       node.buffer = std::move(result.buffer);
       node.layout = std::move(result.layout);
@@ -127,9 +132,20 @@ void ProgramCall::stop(ProgramRun& run, const std::exception_ptr& error) {
   } else if (passes && run.can_go_on()) {
     if (rest_ == nullptr) rest_ = std::make_unique<ProgramRun>(std::move(run));
     inputs.clear();  // the run has what it needs of them
-  } else {
+  } else if (passes || !publish_others(run, error)) {
     fail_outputs(passes ? error_of_loss() : error);
   }
+}
+
+// Those that are not made of what failed: the random key after a call, say, goes on.
+bool ProgramCall::publish_others(ProgramRun& run, const std::exception_ptr& error) {
+  try {
+    run.run_others();
+  } catch (...) {  // there is no memory for them, or the user does not wait
+    return false;
+  }
+  publish(run, error);
+  return true;
 }
 
 void ProgramCall::fail_outputs(const std::exception_ptr& error) {

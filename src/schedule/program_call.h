@@ -29,7 +29,9 @@ class ProgramCall : public PendingCall {
  private:
   void check_not_running();
   void run(ProgramRun& run);
-  void publish(const ProgramRun& run);
+  // `error`: that of outputs which are not made.
+  void publish(const ProgramRun& run, const std::exception_ptr& error = nullptr);
+  bool publish_others(ProgramRun& run, const std::exception_ptr& error);
   void stop(ProgramRun& run, const std::exception_ptr& error);
   void fail_outputs(const std::exception_ptr& error);
 

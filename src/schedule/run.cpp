@@ -20,6 +20,7 @@
 #include "schedule/copy.h"
 #include "schedule/number_bits.h"
 #include "schedule/product_scheme.h"
+#include "schedule/program_call.h"
 
 namespace cermet {
 
@@ -95,10 +96,47 @@ void ProgramRun::run() {
     const auto batch = steps.subspan(next_, static_cast<size_t>(steps[next_].batch));
     check_cancelled("eval");
     run_batch(batch);
-    for (const Step& step : batch)
-      for (int value : program_->steps.values[step.dying]) drop(value);
-    next_ += batch.size();
+    leave(batch);
   }
+}
+
+void ProgramRun::run_others() {
+  const std::span<const Step> steps(program_->steps.all);
+  bool failed = true;
+  while (next_ < steps.size()) {
+    const auto batch = steps.subspan(next_, static_cast<size_t>(steps[next_].batch));
+    if (!failed && has_all(batch)) {
+      check_cancelled("eval");
+      try {
+        run_batch(batch);
+      } catch (...) {
+        if (is_passing(std::current_exception())) throw;
+      }
+    }
+    failed = false;
+    leave(batch);
+  }
+}
+
+void ProgramRun::leave(std::span<const Step> batch) {
+  for (const Step& step : batch)
+    for (int value : program_->steps.values[step.dying]) drop(value);
+  next_ += batch.size();
+}
+
+// Whether all that it reads is made.
+bool ProgramRun::has_all(std::span<const Step> batch) const {
+  const Steps& steps = program_->steps;
+  return std::ranges::all_of(batch, [&](const Step& step) {
+    const auto outputs = steps.outputs[step.outputs];
+    const auto is_there = [&](int value) {
+      return memory_[value].buffer != nullptr ||
+             std::ranges::any_of(outputs, [&](const auto& made) { return made.value == value; });
+    };
+    return (step.target < 0 || memory_[step.target].buffer != nullptr) &&
+           std::ranges::all_of(steps.buffers[step.buffers],
+                               [&](const auto& word) { return is_there(word.value); });
+  });
 }
 
 ProgramResult ProgramRun::result(size_t number) const {

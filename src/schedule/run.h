@@ -39,6 +39,11 @@ class ProgramRun {
 
   // To the end, on the calling thread and the pool.
   void run();
+  // After an error: what is not made of what failed.
+  void run_others();
+  bool is_made(size_t number) const {
+    return memory_[program_->outputs[number].value].buffer != nullptr;
+  }
   // The data of an output, afterwards.
   ProgramResult result(size_t number) const;
 
@@ -59,6 +64,8 @@ class ProgramRun {
 
   using Step = Steps::Step;
 
+  void leave(std::span<const Step> batch);
+  bool has_all(std::span<const Step> batch) const;
   void drop(int value);
   void drop_overwritten(const Step& step);
   void run_batch(std::span<const Step> batch);

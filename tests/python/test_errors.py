@@ -696,3 +696,27 @@ def test_lists_of_huge_arrays_are_refused(shape):
         with pytest.raises(MemoryError):
             call(huge if len(huge) == max(shape) else huge.T)
     assert mx.broadcast_to(mx.array(1.0), (0, *shape)).tolist() == []
+
+
+def test_what_is_not_made_of_what_failed_is_made():
+    """By a compiled call, whose results are made together; the random key goes on."""
+    x, good, bad = mx.arange(1024.0), mx.array([1]), mx.array([1 << 20])
+
+    def f(x, i):
+        noise = mx.random.normal(x.shape)
+        return mx.cumsum(x)[i] * noise[:1], mx.cumsum(x * 2), noise
+
+    for function in (f, mx.compile(f)):
+        mx.random.seed(3)
+        mx.eval(function(x, good))
+        expected = mx.random.normal((4,)).tolist()
+        mx.random.seed(3)
+        picked, sums, noise = function(x, bad)
+        for _ in range(2):
+            with pytest.raises(IndexError, match="1048576"):
+                mx.eval(picked, sums, noise)
+        assert sums[-1].item() == 1024 * 1023
+        assert mx.isfinite(noise).all()
+        assert mx.random.normal((4,)).tolist() == expected
+        with pytest.raises(IndexError, match="1048576"):
+            (picked + 1).item()
