@@ -16,7 +16,7 @@ namespace cermet::ir {
 
 namespace {
 
-constexpr int kMostLoops = 8;           // made of one
+constexpr int kMostLoops = 9;           // made of one
 constexpr size_t kMostRepeated = 96;    // expressions that are in both loops made of one
 constexpr size_t kMostLookedAt = 1024;  // of a loop
 
@@ -285,7 +285,7 @@ class Unswitcher {
     return load;
   }
 
-  // What else Lets around the loop name that the value decides, being a bool: its opposite, and conjunctions.
+  // What the value decides besides, being a bool: its opposite, and conjunctions that Lets around the loop name.
   void decide_around(ValueId decided, bool which, ExprMap& memo) {
     const auto named =
         std::ranges::find_if(around_, [&](const auto& let) { return let.second == decided; });
@@ -298,15 +298,15 @@ class Unswitcher {
       const Code code = e.code == Code::lt ? Code::le : Code::lt;
       known[to_.compare(code, e.operands[1], e.operands[0])] = truth(!which);
     }
+    memo.insert(known.begin(), known.end());
     for (const auto& [expr, value] : around_) {
       if (to_[expr].dtype != Dtype::boolean || value == decided) continue;
       const ExprId left =
           rebuild_expr(to_, to_.kernel(), expr, known,
                        [](Builder& to, ExprId, Expr e) { return folded(to, std::move(e)); });
       const auto other = around_.find(left);
-      if (to_[left].kind == ExprKind::constant) memo[to_.ref(value)] = left;
-      else if (other != around_.end() && other->second != value)
-        memo[to_.ref(value)] = to_.ref(other->second);
+      if (left == expr) continue;
+      memo[to_.ref(value)] = other == around_.end() ? left : to_.ref(other->second);
     }
   }
 

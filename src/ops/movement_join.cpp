@@ -92,23 +92,65 @@ array pad_constant(const array& a, const PadWidths& width, const array& value, c
   return make_node(rows::pad, {a, astype(value, a.dtype(), s)}, std::move(p), s);
 }
 
-// The elements of an axis of this size that stand at positions from -low to below size + high.
-array mirrored_positions(const Dim& size, const PadWidths::value_type& width,
-                         const std::string& mode, const S& s) {
+// `count` elements along the axis from `start` on.
+array run_of(const array& a, int axis, const Dim& start, int64_t step, const Dim& count,
+             const S& s) {
+  PerAxis starts = origin_of(a);
+  SliceSteps steps(a.ndim(), 1);
+  Shape size = a.shape();
+  starts.dim(axis) = start, steps[axis] = step, size.dim(axis) = count;
+  return sized_slice(a, std::move(starts), std::move(steps), std::move(size), s);
+}
+
+array repeated_end(const array& a, int axis, const Dim& at, const Dim& count, const S& s) {
+  Shape shape = a.shape();
+  shape.dim(axis) = count;
+  return broadcast_to(run_of(a, axis, at, 1, 1, s), shape, s);
+}
+
+// The array there and back again, as often as the widths ask for: the ends stand once (reflect) or twice.
+array go_back_and_forth(const array& a, int axis, const PadWidths::value_type& width,
+                        const Dim& twice, const S& s) {
   const auto& [low, high] = width;
+  const Dim& size = a.shape().dim(axis);
   const auto constant = [&](const Dim& n) { return full({}, number(n), Dtype::int64, s); };
   const array at =
       arange(number(minus(0, low)), number(plus(size, high)), number(int64_t{1}), Dtype::int64, s);
-  if (mode == "edge" || same_size(size, 1))
-    return maximum(constant(0), minimum(at, constant(minus(size, 1)), s), s);
-  // There and back again: the ends stand once (reflect) or twice (symmetric).
-  const Dim twice = mode == "reflect" ? 1 : 0;
   const Dim period = times(minus(size, twice), 2), turn = minus(plus(period, twice), 1);
-  const auto back = [&](const array& from) { return subtract(constant(turn), from, s); };
-  const bool once = !is_less(minus(size, twice), low) && !is_less(minus(size, twice), high);
-  const array phase = once ? maximum(at, subtract(constant(minus(twice, 1)), at, s), s)
-                           : remainder(at, constant(period), s);
-  return minimum(phase, back(phase), s);
+  const array phase = remainder(at, constant(period), s);
+  return take(a, minimum(phase, subtract(constant(turn), phase, s), s), axis, s);
+}
+
+// Rows of few elements, channels of an image say, are joined as one with the axis: vectors run along both.
+array joined(const Arrays& parts, int axis, const S& s) {
+  constexpr int64_t kFew = 128;
+  Shape shape = parts[0].shape();
+  Dim row = 1, size = 0;
+  for (int i = axis + 1; i < shape.ndim(); ++i) row = times(row, shape.dim(i));
+  if (axis + 1 == shape.ndim() || is_less(kFew, row)) return concatenate(parts, axis, s);
+  Arrays flat;
+  for (const array& part : parts) {
+    size = plus(size, part.shape().dim(axis));
+    flat.push_back(flatten(part, axis, -1, s));
+  }
+  shape.dim(axis) = size;
+  return make_node(rows::reshape, {concatenate(flat, axis, s)}, ShapeParams{std::move(shape)}, s);
+}
+
+array pad_axis(const array& a, int axis, const PadWidths::value_type& width,
+               const std::string& mode, const S& s) {
+  const auto& [low, high] = width;
+  const Dim& size = a.shape().dim(axis);
+  const Dim last = minus(size, 1);
+  if (mode == "edge" || same_size(size, 1))
+    return joined({repeated_end(a, axis, 0, low, s), a, repeated_end(a, axis, last, high, s)}, axis,
+                  s);
+  const Dim twice = mode == "reflect" ? 1 : 0, most = minus(size, twice);
+  if (is_less(most, low) || is_less(most, high)) return go_back_and_forth(a, axis, width, twice, s);
+  const Dim first = minus(plus(low, twice), 1);
+  return joined({run_of(a, axis, is_zero(low) ? Dim(0) : first, -1, low, s), a,
+                 run_of(a, axis, is_zero(high) ? Dim(0) : minus(last, twice), -1, high, s)},
+                axis, s);
 }
 
 array pad_mirrored(const array& a, const PadWidths& widths, const std::string& mode, const S& s) {
@@ -122,7 +164,7 @@ array pad_mirrored(const array& a, const PadWidths& widths, const std::string& m
                  "use mode constant",
                  mode, axis, a.shape());
     check_size("pad", {plus(plus(size, low), high)}, Dtype::int64);
-    result = take(result, mirrored_positions(size, widths[axis], mode, s), axis, s);
+    result = pad_axis(result, axis, widths[axis], mode, s);
   }
   return result;
 }
