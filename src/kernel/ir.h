@@ -49,7 +49,8 @@
 // [begin, end) within 0 .. grid. One of two variables is no loop: it runs once for each [first, past) that callers divide
 // 0 .. grid into; how they do must not matter. With turns of n items they divide 0 .. n, and each share takes
 // its part of the turns in order, a few at a time: from `first` in the first of these to `past` in the last.
-// A Local is undefined until it is stored, one of scope thread anew in each item of a chunk loop. A Barrier
+// What is loaded at one place for all lanes of a loop is loaded before it, even if it runs for none: where
+// there may be nothing, it has a mask. A Local is undefined until it is stored, one of scope thread anew in each item of a chunk loop. A Barrier
 // stands directly in a thread loop. A Fetch means nothing: it says that the element is updated soon, and its
 // index may point anywhere.
 //
