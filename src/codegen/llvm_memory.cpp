@@ -247,7 +247,7 @@ llvm::Value* Emitter::load_gather(const Expr& e, llvm::Type* type, const Access&
 }
 
 llvm::Value* Emitter::gather(llvm::Type* type, Value* pointers, Value* mask, Value* otherwise) {
-  if ((mask != nullptr || ops_.features().fast_lookups) &&
+  if ((mask != nullptr || ops_.features().fast_gathers) &&
       masked_is_native(type->getScalarType()) && type->getScalarSizeInBits() >= 32 &&
       is_safe_index(pointers)) {
     if (mask == nullptr)

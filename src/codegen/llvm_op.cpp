@@ -41,7 +41,6 @@ CpuFeatures features_of(CpuLevel level) {
   f.x86 = level != CpuLevel::neon;
   f.fast_gathers = f.x86 && has_fast_gathers();
   f.full_width = f.avx512 && runs_64_bytes_whole();
-  f.fast_lookups = f.fast_gathers || f.full_width;
   f.prefetches_into_l1 = f.avx512 && prefetches_into_l1();
   return f;
 }

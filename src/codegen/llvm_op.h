@@ -23,7 +23,6 @@ struct CpuFeatures {
   bool vnni = false;                // dot instructions for bytes and int16
   bool tiles = false;               // AMX for bfloat16 and int8
   bool fast_gathers = false;        // and scatters, beside accesses to single elements
-  bool fast_lookups = false;        // gathers where places are loaded, not at a distance
   bool full_width = false;          // arithmetic on 64 bytes takes no longer than on 32
   bool prefetches_into_l1 = false;  // rather than into L2
   bool x86 = true;
