@@ -56,6 +56,12 @@ class Memory {
 
 }  // namespace
 
+int64_t product(const Numbers& numbers) {
+  int64_t result = 1;
+  for (int64_t n : numbers) result *= n;
+  return result;
+}
+
 void expect_same(const Case& c, const std::string& form, const std::vector<Numbers>& shapes) {
   const Kernel kernel = parse(c.text);
   verify(kernel);

@@ -11,6 +11,7 @@
 namespace cermet::ir {
 
 using Numbers = std::vector<int64_t>;
+int64_t product(const Numbers& numbers);
 
 // A kernel in text form without its head, and how to make memory for it.
 struct Case {

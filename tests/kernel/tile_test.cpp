@@ -14,12 +14,6 @@
 namespace cermet::ir {
 namespace {
 
-int64_t product(const Numbers& numbers) {
-  int64_t result = 1;
-  for (int64_t n : numbers) result *= n;
-  return result;
-}
-
 const std::vector<Numbers> kLines = {{0}, {1}, {63}, {64}, {65}, {4095}, {4096}, {4097}, {12345}};
 const std::vector<Numbers> kPlanes = {{0, 5},     {5, 0},   {1, 1},   {1, 4097}, {3, 64},
                                       {15, 65},   {16, 1},  {17, 63}, {255, 33}, {256, 2},
