@@ -10,6 +10,7 @@
 #include "cermet.h"
 #include "ops/testing.h"
 #include "runtime/child.h"
+#include "runtime/thread_pool.h"
 #include "transform/trace.h"
 
 namespace cermet {
@@ -60,6 +61,28 @@ TEST(Threads, KeptPackings) {
   over = true;
   other.join();
   EXPECT_EQ(wrong, 0);
+}
+
+// Single elements that are updated by one, two and more threads, each of which looks for its own: in order.
+TEST(Threads, UpdatesInOrder) {
+  constexpr size_t kPoints = 300'000, kPlaces = 40'000;
+  const array added = normal({kPoints}, 4);
+  const Floats values = floats(added);
+  Doubles places(kPoints);
+  Floats right(kPlaces);
+  for (size_t i = 0; i < kPoints; ++i) {
+    const size_t place = i * 2654435761U % kPlaces;
+    places[i] = static_cast<double>(place);
+    right[place] += values[i];
+  }
+  const array at = vec(places, int32), start = zeros({kPlaces});
+  for (const int threads : {1, 2, 3, 5}) {
+    ThreadPool::get().set_size(threads);
+    EXPECT_EQ(floats(scatter(start, {at}, reshape(added, {kPoints, 1}), {0}, ScatterReduce::add)),
+              right)
+        << threads;
+  }
+  ThreadPool::get().set_size(default_pool_size());
 }
 
 // Of a trace around `made`, which lasts until `end`.
