@@ -124,7 +124,7 @@ EmittedKernel emit_region(Regions& regions, int region) {
   Emitter trial(regions, region, {});
   EmittedKernel plain = trial.emit();
   const bool copies = is_copy(*plain.ir);
-  Collapse collapse = trial.find_collapse(copies ? Vectors::copied : Vectors::any);
+  Collapse collapse = trial.find_collapse(copies ? Vectors::copied : Vectors::any, *plain.ir);
   if (const auto parts = trial.even_parts(); parts && collapse.across.empty() && trial.is_map())
     if (auto joined = joined_parts(regions, region, collapse, *parts, plain))
       return *std::move(joined);
@@ -141,9 +141,9 @@ EmittedKernel emit_region(Regions& regions, int region) {
     if (auto unrolled = unrolled_region(regions, region, collapse, true, most))
       return *std::move(unrolled);
   }
-  if (collapse.across.size() > 1) collapse = trial.find_collapse(Vectors::on);
+  if (collapse.across.size() > 1) collapse = trial.find_collapse(Vectors::on, *plain.ir);
   if (are_rows || (are_far && !collapse.flat.empty()))
-    collapse = trial.find_collapse(Vectors::along);
+    collapse = trial.find_collapse(Vectors::along, *plain.ir);
   const bool is_plain = collapse.into.empty() && collapse.across.empty() &&
                         collapse.order.empty() && !collapse.is_along;
   if (is_plain) return plain;

@@ -40,7 +40,10 @@ class Emitter {
   std::optional<EmittedKernel> emit_unrolled(const std::vector<AxisId>& axes, bool are_short,
                                              size_t most);
   // After a trial.
-  Collapse find_collapse(KernelAxes::Vectors vectors) const { return axes_.find_collapse(vectors); }
+  // `trial`: what emit() made.
+  Collapse find_collapse(KernelAxes::Vectors vectors, const ir::Kernel& trial) const {
+    return axes_.find_collapse(vectors, trial);
+  }
   bool are_far_rows(int64_t least) const { return axes_.are_far_rows(least); }
   bool is_map() const { return axes_.is_map(); }
   // The innermost axis, if few parts are joined along it, and the size of which each is a multiple. After a trial.

@@ -7,7 +7,8 @@ namespace cermet::schedule {
 
 namespace {
 
-constexpr int64_t kLong = 64;  // elements: where a loop's start and end no longer matter
+constexpr int64_t kLong = 64;       // elements: where a loop's start and end no longer matter
+constexpr int64_t kLongRow = 1024;  // where those of several parts do not
 
 }  // namespace
 
@@ -30,6 +31,18 @@ std::vector<FlatAxis> find_flat(const std::vector<FlatAxis>& all, const std::vec
     size *= all[--first].size;
   if (size < kLong) return {};
   return {all.begin() + static_cast<ptrdiff_t>(first), all.end()};
+}
+
+std::vector<FlatAxis> find_rows(const std::vector<FlatAxis>& all, const std::vector<Walk>& walks) {
+  if (all.size() < 2 || all.back().size >= kLongRow ||
+      size_of_run(all, 0, all.size() - 1) < kManyPoints)
+    return {};
+  const FlatAxis &outer = all[all.size() - 2], &inner = all.back();
+  const auto continues = [&](const Walk& walk) {
+    return walk.step(outer.axis) == walk.step(inner.axis) * inner.size;
+  };
+  if (!std::ranges::all_of(walks, continues)) return {};
+  return {outer, inner};
 }
 
 std::vector<FlatRun> runs_of(const Walk& walk, const std::vector<FlatAxis>& flat) {

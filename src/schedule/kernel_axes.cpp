@@ -2,6 +2,7 @@
 #include "schedule/kernel_axes.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/format.h"
 #include "kernel/micro.h"
@@ -24,6 +25,45 @@ constexpr int64_t kShortElements[] = {ir::kFewElements, ir::kShortColumns};
 
 bool has(const std::vector<AxisId>& set, AxisId axis) {
   return std::ranges::find(set, axis) != set.end();
+}
+
+// Whether places along the outer axis do no more, outside of indices, than to bound what is loaded, at few places,
+// and those along the inner one nothing: a loop over both is divided there (kernel/unswitch.cpp).
+bool only_bounds_loads(const ir::Kernel& kernel, ir::AxisId outer, ir::AxisId inner) {
+  constexpr int kMostBounds = 6;
+  std::set<ir::ExprId> masks;
+  const auto add_conjuncts = [&](auto& self, ir::ExprId id) -> void {
+    masks.insert(id);
+    const ir::Expr& e = kernel[id];
+    if (e.kind == ir::ExprKind::op && e.code == ir::Code::bit_and)
+      for (const ir::ExprId operand : e.operands) self(self, operand);
+  };
+  for (const ir::Expr& e : kernel.exprs)
+    if (e.kind == ir::ExprKind::load && e.operands[0] != ir::kNone)
+      add_conjuncts(add_conjuncts, e.operands[0]);
+  const auto is_order = [](ir::Code code) { return code == ir::Code::lt || code == ir::Code::le; };
+  const auto is_known = [&](ir::ExprId id) {
+    return kernel[id].kind == ir::ExprKind::scalar || kernel[id].kind == ir::ExprKind::constant;
+  };
+  const auto count = static_cast<ir::ExprId>(kernel.exprs.size());
+  std::vector<bool> is_place(kernel.exprs.size());
+  int bounds = 0;
+  for (ir::ExprId id = 0; id < count; ++id) {
+    const ir::Expr& e = kernel[id];
+    if (e.kind == ir::ExprKind::axis) is_place[id] = e.id == outer || e.id == inner;
+    if (e.kind != ir::ExprKind::op) continue;
+    const auto moves = [&](ir::ExprId operand) { return operand >= 0 && is_place[operand]; };
+    if (std::ranges::none_of(e.operands, moves)) continue;
+    const auto is_along_inner = [&](ir::ExprId operand) {
+      return kernel[operand].kind == ir::ExprKind::axis && kernel[operand].id == inner;
+    };
+    if (std::ranges::any_of(e.operands, is_along_inner)) return false;
+    if (std::ranges::none_of(e.operands, is_known)) return false;
+    if (e.code == ir::Code::add) is_place[id] = true;
+    else if (!is_order(e.code) || !masks.contains(id)) return false;
+    else ++bounds;
+  }
+  return bounds > 0 && bounds <= kMostBounds;
 }
 
 }  // namespace
@@ -332,18 +372,25 @@ std::vector<AxisId> KernelAxes::order_of_loads(const Collapse& found) const {
   return are_few ? order : std::vector<AxisId>();
 }
 
-std::vector<FlatAxis> KernelAxes::flat_axes(const Into& into) const {
+std::vector<FlatAxis> KernelAxes::flat_axes(const Into& into, const ir::Kernel& trial) const {
   std::vector<FlatAxis> all;
   for (AxisId axis : axes_)
     if (!into.contains(axis)) all.push_back({axis, size_with(into, axis)});
-  return is_map() ? find_flat(all, stores_) : std::vector<FlatAxis>();
+  if (!is_map()) return {};
+  if (std::vector<FlatAxis> flat = find_flat(all, stores_); !flat.empty()) return flat;
+  std::vector<Walk> walks = stores_;
+  walks.insert(walks.end(), loads_.begin(), loads_.end());
+  std::vector<FlatAxis> rows = find_rows(all, walks);
+  const bool bounds_loads =
+      !rows.empty() && only_bounds_loads(trial, in_kernel(rows[0].axis), in_kernel(rows[1].axis));
+  return bounds_loads ? rows : std::vector<FlatAxis>();
 }
 
-Collapse KernelAxes::find_collapse(Vectors vectors) const {
+Collapse KernelAxes::find_collapse(Vectors vectors, const ir::Kernel& trial) const {
   Collapse found{find_into()};
   found.is_along = vectors == Vectors::along;
   if (vectors == Vectors::any || vectors == Vectors::copied) find_across(found, vectors);
-  if (vectors != Vectors::along && found.across.empty()) found.flat = flat_axes(found.into);
+  if (vectors != Vectors::along && found.across.empty()) found.flat = flat_axes(found.into, trial);
   // The next axis may itself be walked as part of the one after it.
   const auto is_outer = [&](AxisId axis) {
     return std::ranges::find(found.flat, axis, &FlatAxis::axis) != found.flat.end() &&

@@ -68,8 +68,9 @@ class KernelAxes {
   // Where vectors of an element-wise kernel whose innermost axes are short may run: across these, too, or from one
   // to the next, or along the innermost one alone. copied: as any, but elements of these are moved together.
   enum class Vectors : uint8_t { any, copied, on, along };
-  // Of what was noted: the axes that every access walks as one with the next inner axis, and short ones.
-  Collapse find_collapse(Vectors vectors) const;
+  // Of what was noted: the axes that every access walks as one with the next inner axis, and short ones, and rows
+  // where the kernel (the trial) does no more with their places than to bound what is loaded.
+  Collapse find_collapse(Vectors vectors, const ir::Kernel& trial) const;
   // Whether the innermost axis is short, but not too short for vectors along it (`least` elements): all lies in its
   // order, and rows that follow each other in memory are put far apart.
   bool are_far_rows(int64_t least) const;
@@ -90,7 +91,7 @@ class KernelAxes {
   ir::ExprId place_in_flat(size_t first, size_t last);
   bool continues(AxisId outer, AxisId inner) const;
   Into find_into() const;
-  std::vector<FlatAxis> flat_axes(const Into& into) const;
+  std::vector<FlatAxis> flat_axes(const Into& into, const ir::Kernel& trial) const;
   Dim size_with(const Into& into, AxisId axis) const;
 
   const AxisTable& table_;
