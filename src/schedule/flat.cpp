@@ -7,8 +7,7 @@ namespace cermet::schedule {
 
 namespace {
 
-constexpr int64_t kLong = 64;       // elements: where a loop's start and end no longer matter
-constexpr int64_t kLongRow = 1024;  // where those of several parts do not
+constexpr int64_t kLong = 64;  // elements: where a loop's start and end no longer matter
 
 }  // namespace
 
@@ -34,9 +33,7 @@ std::vector<FlatAxis> find_flat(const std::vector<FlatAxis>& all, const std::vec
 }
 
 std::vector<FlatAxis> find_rows(const std::vector<FlatAxis>& all, const std::vector<Walk>& walks) {
-  if (all.size() < 2 || all.back().size >= kLongRow ||
-      size_of_run(all, 0, all.size() - 1) < kManyPoints)
-    return {};
+  if (all.size() < 2 || size_of_run(all, 0, all.size() - 1) < kManyPoints) return {};
   const FlatAxis &outer = all[all.size() - 2], &inner = all.back();
   const auto continues = [&](const Walk& walk) {
     return walk.step(outer.axis) == walk.step(inner.axis) * inner.size;

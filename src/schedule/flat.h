@@ -57,7 +57,7 @@ struct FlatRun {
 // store lies so. Empty: none, or too few points to take time.
 std::vector<FlatAxis> find_flat(const std::vector<FlatAxis>& all, const std::vector<Walk>& stores);
 
-// Rows that every load and store walks on from one to the next: the innermost two axes, unless rows are long.
+// Rows that every load and store walks on from one to the next: the innermost two axes.
 std::vector<FlatAxis> find_rows(const std::vector<FlatAxis>& all, const std::vector<Walk>& walks);
 
 // What a walk takes of the flat axes, innermost first; what stands still is left out.

@@ -9,8 +9,8 @@ import numpy as np
 import own_process
 import pytest
 
-# Beside the axis that is padded or joined: of vectors, a part of one besides, the most, one more.
-CHANNELS = (16, 21, 64, 1023, 1024)
+# Beside the axis that is padded or joined: of whole vectors, a part of one besides, more than an item.
+CHANNELS = (16, 21, 64, 1000, 5000)
 DTYPES = (np.float32, np.float64, np.int8, np.float16, np.complex64)
 SPATIAL = [(0, 0), (1, 2), (3, 0), (0, 0)]
 
