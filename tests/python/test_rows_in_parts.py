@@ -9,7 +9,7 @@ import numpy as np
 import own_process
 import pytest
 
-# Beside the axis that is padded or joined: of whole vectors, a part of one besides, more than an item.
+# Beside the axis: of whole vectors, a part of one besides, more than an item takes.
 CHANNELS = (16, 21, 64, 1000, 5000)
 DTYPES = (np.float32, np.float64, np.int8, np.float16, np.complex64)
 SPATIAL = [(0, 0), (1, 2), (3, 0), (0, 0)]
