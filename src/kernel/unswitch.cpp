@@ -2,7 +2,7 @@
 // Lane loops without choices between memories: a row of a concatenation along an outer axis is read
 // from the one array it comes from, one along the lanes in a loop for each part, one that is padded in a
 // loop without masks between its edges. The rest of the loop is repeated for each choice, so there is a
-// limit to their number.
+// limit to their number. A longer loop runs once for each part instead, where masks would take a division.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -37,8 +37,7 @@ class Unswitcher {
       int room = kMostLoops - 1;
       std::vector<For> parts;
       divide(std::move(*loop), room, parts, out);
-      if (parts.size() > 1)
-        for (For& part : parts) mask_what_is_same(part);
+      if (parts.size() > 1) mask_what_is_same(parts);
       for (For& part : parts) out.push_back(std::move(part));
       return;
     }
@@ -60,19 +59,19 @@ class Unswitcher {
 
   // `room`: loops that may be made besides. What they need goes to `out`.
   void divide(For loop, int& room, std::vector<For>& parts, std::vector<Stmt>& out) {
-    const Choice choice = room > 0 ? choice_in(loop) : Choice{};
-    if (choice.condition == kNone) return parts.push_back(std::move(loop));
+    const Choice choice = room > 0 ? choice_in(loop, Repeated::all) : Choice{};
+    if (choice.condition == kNone) return run_in_turns(std::move(loop), room, parts, out);
     --room;
     const ExprId begin = loop.begin, end = loop.end;
     For other = copy_of(loop);
     const Choice of_other = in_copy(choice, loop, other);
-    decide(loop, choice, choice.first);
-    decide(other, of_other, !choice.first);
+    decide(loop, choice, truth(choice.first), truth(!choice.first));
+    decide(other, of_other, truth(!choice.first), truth(choice.first));
     if (choice.bound == kNone) {
       loop.end = named(to_.select(choice.condition, end, begin), out);
       other.end = named(to_.select(choice.condition, begin, end), out);
     } else {
-      loop.end = named(to_.max(begin, to_.min(choice.bound, end)), out);
+      loop.end = edge_of(choice, begin, end, out);
       other.begin = loop.end;
     }
     // As it is not known which of them runs, half of the room is for each.
@@ -83,21 +82,57 @@ class Unswitcher {
     divide(std::move(other), room, parts, out);
   }
 
-  ExprId named(ExprId expr, std::vector<Stmt>& out) {
-    const ValueId value = to_.value({Dtype::int64});
+  // A loop that is too long to be repeated, by a bound for which lanes would divide: below it and from there on, in
+  // two turns of a serial loop.
+  void run_in_turns(For loop, int& room, std::vector<For>& parts, std::vector<Stmt>& out) {
+    const Choice choice = room > 0 ? choice_in(loop, Repeated::none) : Choice{};
+    if (choice.condition == kNone) return parts.push_back(std::move(loop));
+    --room;
+    const ExprId begin = loop.begin, end = loop.end, edge = edge_of(choice, begin, end, out);
+    const AxisId turn = to_.axis("turn", false);
+    For turns{.kind = ForKind::serial,
+              .axes = {turn},
+              .begin = to_.integer(Dtype::int64, 0),
+              .end = to_.integer(Dtype::int64, 2)};
+    const ExprId below =
+        named(to_.compare(Code::eq, to_.axis_ref(turn), turns.begin), turns.body, Dtype::boolean);
+    const ExprId above = named(to_.logical_not(below), turns.body, Dtype::boolean);
+    decide(loop, choice, choice.first ? below : above, choice.first ? above : below);
+    loop.begin = named(to_.select(below, begin, edge), turns.body);
+    loop.end = named(to_.select(below, edge, end), turns.body);
+    std::vector<For> inner;
+    run_in_turns(std::move(loop), room, inner, turns.body);
+    mask_what_is_same(inner);
+    for (For& each : inner) turns.body.push_back(std::move(each));
+    parts.push_back(std::move(turns));
+  }
+
+  // Where in the loop the choice begins or ends to hold.
+  ExprId edge_of(const Choice& choice, ExprId begin, ExprId end, std::vector<Stmt>& out) {
+    return named(to_.max(begin, to_.min(choice.bound, end)), out);
+  }
+
+  ExprId truth(bool is) { return to_.integer(Dtype::boolean, is ? 1 : 0); }
+
+  ExprId named(ExprId expr, std::vector<Stmt>& out, Dtype dtype = Dtype::int64) {
+    const ValueId value = to_.value({dtype});
     out.push_back(Let{value, expr});
     return to_.ref(value);
   }
 
+  // What of a loop there is again for each part of it.
+  enum class Repeated : uint8_t { all, none };
+
   // A select's condition that says in a simple way which lanes make a load.
-  Choice choice_in(const For& loop) {
-    Scope scope{.variable = to_.axis_ref(loop.axes[0]), .end = loop.end};
+  Choice choice_in(const For& loop, Repeated repeated) {
+    Scope scope{.variable = to_.axis_ref(loop.axes[0]), .end = loop.end, .repeated = repeated};
     for (const Stmt& stmt : loop.body) {
       if (const Let* let = std::get_if<Let>(&stmt)) scope.inside.insert(let->value);
       else if (!std::holds_alternative<Store>(stmt)) return {};
     }
     for (const Stmt& stmt : loop.body) for_each_expr(stmt, [&](ExprId id) { look(id, scope); });
-    if (scope.found.condition == kNone || scope.seen.size() > kMostLookedAt) return {};
+    if (scope.found.condition == kNone || repeated == Repeated::none) return scope.found;
+    if (scope.seen.size() > kMostLookedAt) return {};
     const size_t both = size_of(loop, scope.found, true) + size_of(loop, scope.found, false);
     return both <= scope.seen.size() + kMostRepeated ? scope.found : Choice{};
   }
@@ -134,6 +169,7 @@ class Unswitcher {
 
   struct Scope {
     ExprId variable, end;
+    Repeated repeated;
     std::set<ValueId> inside = {};
     std::set<ExprId> seen = {};
     Choice found = {};
@@ -148,13 +184,15 @@ class Unswitcher {
   }
 
   Choice choice_of(ExprId id, const Scope& scope) {
-    if (is_same(id, scope)) return to_[id].kind == ExprKind::ref ? Choice{id} : Choice{};
+    const bool divides = scope.repeated == Repeated::none;
+    if (is_same(id, scope))
+      return to_[id].kind == ExprKind::ref && !divides ? Choice{id} : Choice{};
     const Expr e = to_[id];
     if (e.kind != ExprKind::op || (e.code != Code::lt && e.code != Code::le)) return {};
     const bool first = e.code == Code::lt;
     const ExprId place = e.operands[first ? 0 : 1], limit = e.operands[first ? 1 : 0];
     const ExprId bound = is_same(limit, scope) ? bound_of(place, limit, scope) : kNone;
-    if (bound == kNone) return {};
+    if (bound == kNone || (divides && !has_quotient(place))) return {};
     return {id, bound, to_.compare(first ? Code::le : Code::lt, e.operands[1], e.operands[0]),
             first};
   }
@@ -175,6 +213,13 @@ class Unswitcher {
       if (is_same(e.operands[1 - i], scope))
         return bound_of(e.operands[i], to_.sub(limit, e.operands[1 - i]), scope);
     return kNone;
+  }
+
+  bool has_quotient(ExprId id) const {
+    const Expr& e = to_[id];
+    return e.kind == ExprKind::op &&
+           (e.code == Code::div ||
+            std::ranges::any_of(e.operands, [&](ExprId operand) { return has_quotient(operand); }));
   }
 
   // The conditions of which it is the conjunction.
@@ -250,15 +295,20 @@ class Unswitcher {
     return choice;
   }
 
-  void decide(For& loop, const Choice& choice, bool which) {
-    const auto truth = [&](bool is) { return to_.integer(Dtype::boolean, is ? 1 : 0); };
-    ExprMap memo{{choice.condition, truth(which)}};
-    if (choice.opposite != kNone) memo[choice.opposite] = truth(!which);
-    if (choice.bound == kNone) decide_around(to_[choice.condition].id, which, memo);
+  // The condition and its opposite are so.
+  void decide(For& loop, const Choice& choice, ExprId condition, ExprId opposite) {
+    ExprMap memo{{choice.condition, condition}};
+    if (choice.opposite != kNone) memo[choice.opposite] = opposite;
+    if (choice.bound == kNone)
+      decide_around(to_[choice.condition].id, condition == truth(true), memo);
     for (Stmt& stmt : loop.body) rewrite(stmt, memo);
   }
 
   // What is the same in all lanes is loaded before the loop: of one that is left out, it may lie nowhere.
+  void mask_what_is_same(std::vector<For>& loops) {
+    for (For& loop : loops)
+      if (loop.kind == ForKind::lane) mask_what_is_same(loop);
+  }
   void mask_what_is_same(For& loop) {
     const ExprId runs = to_.compare(Code::lt, loop.begin, loop.end);
     std::set<ExprId> inside = {to_.axis_ref(loop.axes[0])};
@@ -290,7 +340,6 @@ class Unswitcher {
     const auto named =
         std::ranges::find_if(around_, [&](const auto& let) { return let.second == decided; });
     if (named == around_.end()) return;
-    const auto truth = [&](bool is) { return to_.integer(Dtype::boolean, is ? 1 : 0); };
     ExprMap known{{named->first, truth(which)}};
     const Expr e = to_[named->first];
     if (e.kind == ExprKind::op && (e.code == Code::lt || e.code == Code::le) &&

@@ -104,6 +104,25 @@ def test_gradients():
         np.testing.assert_array_equal(np.asarray(gradient), want)
 
 
+PARTS = {
+    "padded": lambda x, y: (mx.pad(x, SPATIAL), mx.pad(y, SPATIAL)),
+    "joined": lambda x, y: (mx.concatenate([x, y], 2), mx.concatenate([y, x], 2)),
+}
+
+
+@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize("channels", [3, 16, 37, 1000])
+def test_loops_that_run_in_turns(parts, channels):
+    def long(p, q):
+        return mx.sin(p) ** mx.tanh(q) + mx.cos(p)
+
+    x, y, _ = (mx.array(a) for a in arrays(channels, np.float32))
+    of_memory = PARTS[parts](x, y)
+    mx.eval(of_memory)
+    fused = long(*PARTS[parts](x, y))
+    np.testing.assert_array_equal(np.asarray(fused), np.asarray(long(*of_memory)))
+
+
 @pytest.mark.parametrize("guard", ["guard", "guard_front"])
 @pytest.mark.parametrize("level", ["avx2", "avx512"])
 def test_no_byte_beside_is_touched(guard, level):
