@@ -24,7 +24,7 @@ void UpdateWriter::write(const Group& group, const std::string& suffix) {
   std::erase(serial_, lane_);
   tasks_.begin(group, lane_ == kNone ? 0 : axis_bit(lane_));
   is_far_ = kNone;
-  apart_.clear();
+  values_.clear();
   if (parts) write_parts(*update);
   else write_spans();
 }
@@ -133,7 +133,7 @@ void UpdateWriter::merge_parts(const Update& update, LocalId parts) {
 
 void UpdateWriter::write_spans() {
   Builder& to = out_.to();
-  make_apart();
+  make_values();
   std::vector<SizeTerm> grid;
   for (AxisId axis : serial_) grid.push_back({axis, axis == serial_.back() ? kUpdateBlock : 1});
   const std::optional<ExprId> apart = slices_apart();
@@ -165,7 +165,7 @@ void UpdateWriter::write_spans() {
 }
 
 // Values that are dear are made by all threads before the update, which has fewer of them at work.
-void UpdateWriter::make_apart() {
+void UpdateWriter::make_values() {
   constexpr int kDear = 16;  // operations
   if (serial_.size() != 1) return;
   std::vector<ExprId> dear;
@@ -181,8 +181,8 @@ void UpdateWriter::make_apart() {
   const auto [begin, end] = out_.bounds(item, kUpdateMerge, to.extent(serial_[0]));
   const ExprId point = open_point(ForKind::lane, {begin, end});
   for (const ExprId id : dear) {
-    apart_.emplace_back(id, to.local(source_[id].dtype, size_over(serial_), LocalScope::kernel));
-    out_.append(Store{{true, apart_.back().second}, {{point, kUnit}}, out_.expr(id)});
+    values_.emplace_back(id, to.local(source_[id].dtype, size_over(serial_), LocalScope::kernel));
+    out_.append(Store{{true, values_.back().second}, {{point, kUnit}}, out_.expr(id)});
   }
   close(2);
 }
@@ -354,7 +354,7 @@ void UpdateWriter::take_each(Range points, const Made& made, std::optional<Local
     const ExprId point = open_point(kind, {points.begin, end}, places);
     for (const auto& [id, local] : made.locals)
       out_.define(id, out_.let(to.load({true, local}, {{made.back, kUnit}, {point, kUnit}})));
-    for (const auto& [id, local] : apart_)
+    for (const auto& [id, local] : values_)
       out_.define(id, out_.let(to.load({true, local}, {{point, kUnit}})));
   };
   if (is_far_ != kNone) {
@@ -380,7 +380,7 @@ std::vector<ExprId> UpdateWriter::worth_making(bool values) {
   if (values && store != nullptr) roots.insert(roots.end(), {store->value, store->mask});
   for (const ExprId root : roots) {
     if (root == kNone || (source_.axes(root) & axis_bit(serial_.back())) == 0) continue;
-    const bool is_made = std::ranges::any_of(apart_, [&](auto& one) { return one.first == root; });
+    const bool is_made = std::ranges::any_of(values_, [&](auto& one) { return one.first == root; });
     if (is_made || reads_itself(root) || std::ranges::count(worth, root) > 0) continue;
     const Expr& e = source_[source_.behind(root)];
     if (e.kind == ExprKind::op || looks_up(root)) worth.push_back(root);

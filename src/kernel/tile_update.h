@@ -60,7 +60,7 @@ class UpdateWriter {
   void add_to(LocalId parts, ExprId base, const Update& update);
   void merge_parts(const Update& update, LocalId parts);
   void write_spans();
-  void make_apart();
+  void make_values();
   std::optional<ExprId> slices_apart();
   std::optional<ExprId> most_of(ExprId id) const;
   ExprId turns_within(size_t number);
@@ -100,7 +100,7 @@ class UpdateWriter {
   BufferRef buffer_;                               // that it writes
   AxisId lane_ = kNone;                            // the axis of a row of elements
   std::vector<AxisId> serial_;                     // the others, outermost first
-  std::vector<std::pair<ExprId, LocalId>> apart_;  // made for all points, by their places
+  std::vector<std::pair<ExprId, LocalId>> values_;  // made for all points, by their places
   ExprId is_far_ = kNone;  // elements are to be fetched first; kNone: they are in no case
 };
 

@@ -17,6 +17,7 @@ namespace cermet::ir {
 namespace {
 
 constexpr int kMostLoops = 9;           // made of one
+constexpr size_t kMostEdges = 8;        // of the turns of one
 constexpr size_t kMostRepeated = 96;    // expressions that are in both loops made of one
 constexpr size_t kMostLookedAt = 1024;  // of a loop
 
@@ -37,7 +38,9 @@ class Unswitcher {
       int room = kMostLoops - 1;
       std::vector<For> parts;
       divide(std::move(*loop), room, parts, out);
-      if (parts.size() > 1) mask_what_is_same(parts);
+      if (parts.size() > 1)
+        for (For& part : parts)
+          if (part.kind == ForKind::lane) mask_what_is_same(part);
       for (For& part : parts) out.push_back(std::move(part));
       return;
     }
@@ -60,7 +63,7 @@ class Unswitcher {
   // `room`: loops that may be made besides. What they need goes to `out`.
   void divide(For loop, int& room, std::vector<For>& parts, std::vector<Stmt>& out) {
     const Choice choice = room > 0 ? choice_in(loop, Repeated::all) : Choice{};
-    if (choice.condition == kNone) return run_in_turns(std::move(loop), room, parts, out);
+    if (choice.condition == kNone) return run_in_turns(std::move(loop), parts, out);
     --room;
     const ExprId begin = loop.begin, end = loop.end;
     For other = copy_of(loop);
@@ -82,29 +85,58 @@ class Unswitcher {
     divide(std::move(other), room, parts, out);
   }
 
-  // A loop that is too long to be repeated, by a bound for which lanes would divide: below it and from there on, in
-  // two turns of a serial loop.
-  void run_in_turns(For loop, int& room, std::vector<For>& parts, std::vector<Stmt>& out) {
-    const Choice choice = room > 0 ? choice_in(loop, Repeated::none) : Choice{};
-    if (choice.condition == kNone) return parts.push_back(std::move(loop));
-    --room;
-    const ExprId begin = loop.begin, end = loop.end, edge = edge_of(choice, begin, end, out);
+  // A loop that is not repeated again, by the bounds for which lanes would divide: in turns of a serial loop, from one
+  // of them to the next.
+  void run_in_turns(For loop, std::vector<For>& parts, std::vector<Stmt>& out) {
+    const ExprId begin = loop.begin, end = loop.end;
+    std::vector<ExprId> edges;
+    std::vector<std::pair<ValueId, ValueId>> sides;  // bools: the turn is below, and it is not
+    while (edges.size() < kMostEdges) {
+      const Choice choice = choice_in(loop, Repeated::none);
+      if (choice.condition == kNone) break;
+      edges.push_back(edge_of(choice, begin, end, out));
+      const auto [below, above] =
+          sides.emplace_back(to_.value({Dtype::boolean}), to_.value({Dtype::boolean}));
+      decide(loop, choice, to_.ref(choice.first ? below : above),
+             to_.ref(choice.first ? above : below));
+    }
+    if (edges.empty()) return parts.push_back(std::move(loop));
+    std::vector<ExprId> ends = sorted(edges, out);
+    ends.insert(ends.begin(), begin);
+    ends.push_back(end);
+    const auto count = static_cast<int64_t>(ends.size()) - 1;
     const AxisId turn = to_.axis("turn", false);
     For turns{.kind = ForKind::serial,
               .axes = {turn},
               .begin = to_.integer(Dtype::int64, 0),
-              .end = to_.integer(Dtype::int64, 2)};
-    const ExprId below =
-        named(to_.compare(Code::eq, to_.axis_ref(turn), turns.begin), turns.body, Dtype::boolean);
-    const ExprId above = named(to_.logical_not(below), turns.body, Dtype::boolean);
-    decide(loop, choice, choice.first ? below : above, choice.first ? above : below);
-    loop.begin = named(to_.select(below, begin, edge), turns.body);
-    loop.end = named(to_.select(below, edge, end), turns.body);
-    std::vector<For> inner;
-    run_in_turns(std::move(loop), room, inner, turns.body);
-    mask_what_is_same(inner);
-    for (For& each : inner) turns.body.push_back(std::move(each));
+              .end = to_.integer(Dtype::int64, count)};
+    const auto end_at = [&](int64_t first) {
+      ExprId found = ends[static_cast<size_t>(first + count - 1)];
+      for (int64_t i = count - 1; i-- > 0;)
+        found = to_.select(to_.compare(Code::eq, to_.axis_ref(turn), to_.integer(Dtype::int64, i)),
+                           ends[static_cast<size_t>(first + i)], found);
+      return named(found, turns.body);
+    };
+    loop.begin = end_at(0);
+    loop.end = end_at(1);
+    for (size_t i = 0; i < edges.size(); ++i) {
+      turns.body.push_back(Let{sides[i].first, to_.compare(Code::lt, loop.begin, edges[i])});
+      turns.body.push_back(Let{sides[i].second, to_.logical_not(to_.ref(sides[i].first))});
+    }
+    mask_what_is_same(loop);
+    turns.body.push_back(std::move(loop));
     parts.push_back(std::move(turns));
+  }
+
+  // By exchanges of neighbours.
+  std::vector<ExprId> sorted(std::vector<ExprId> values, std::vector<Stmt>& out) {
+    for (size_t round = 0; round < values.size(); ++round)
+      for (size_t i = round % 2; i + 1 < values.size(); i += 2) {
+        const ExprId less = named(to_.min(values[i], values[i + 1]), out);
+        values[i + 1] = named(to_.max(values[i], values[i + 1]), out);
+        values[i] = less;
+      }
+    return values;
   }
 
   // Where in the loop the choice begins or ends to hold.
@@ -114,8 +146,8 @@ class Unswitcher {
 
   ExprId truth(bool is) { return to_.integer(Dtype::boolean, is ? 1 : 0); }
 
-  ExprId named(ExprId expr, std::vector<Stmt>& out, Dtype dtype = Dtype::int64) {
-    const ValueId value = to_.value({dtype});
+  ExprId named(ExprId expr, std::vector<Stmt>& out) {
+    const ValueId value = to_.value({Dtype::int64});
     out.push_back(Let{value, expr});
     return to_.ref(value);
   }
@@ -305,10 +337,6 @@ class Unswitcher {
   }
 
   // What is the same in all lanes is loaded before the loop: of one that is left out, it may lie nowhere.
-  void mask_what_is_same(std::vector<For>& loops) {
-    for (For& loop : loops)
-      if (loop.kind == ForKind::lane) mask_what_is_same(loop);
-  }
   void mask_what_is_same(For& loop) {
     const ExprId runs = to_.compare(Code::lt, loop.begin, loop.end);
     std::set<ExprId> inside = {to_.axis_ref(loop.axes[0])};

@@ -30,7 +30,7 @@ bool has(const std::vector<AxisId>& set, AxisId axis) {
 // Whether places along the outer axis do no more, outside of indices, than to bound what is loaded, at few places,
 // and those along the inner one nothing: a loop over both is divided there (kernel/unswitch.cpp).
 bool only_bounds_loads(const ir::Kernel& kernel, ir::AxisId outer, ir::AxisId inner) {
-  constexpr int kMostBounds = 6;
+  constexpr int kMostBounds = 14;
   std::set<ir::ExprId> masks;
   const auto add_conjuncts = [&](auto& self, ir::ExprId id) -> void {
     masks.insert(id);

@@ -103,7 +103,7 @@ TEST(Unswitch, LongLoopsRunInTurns) {
     const std::string text = print(divided);
     const bool is_long = functions > 0;
     EXPECT_EQ(count(text, "for lane"), is_long ? 1 : 3) << text;
-    EXPECT_EQ(count(text, "\"turn\""), is_long ? 2 : 0) << text;
+    EXPECT_EQ(count(text, "\"turn\""), is_long ? 1 : 0) << text;
     const std::string lanes = text.substr(text.find("for lane"));
     EXPECT_EQ(count(lanes, "div(a"), 0) << text;
     std::vector<KernelInput> inputs;
