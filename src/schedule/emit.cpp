@@ -129,14 +129,20 @@ EmittedKernel emit_region(Regions& regions, int region) {
     if (auto joined = joined_parts(regions, region, collapse, *parts, plain))
       return *std::move(joined);
   constexpr int kFewOps = 128;  // written out although its places share nothing
+  // As many as choices among arrays take, and some more: beyond, it takes long to compile.
+  constexpr size_t kSomeExpressions = 320;
   Dim ops = regions.regions[region].ops;
+  if (const auto stacked = trial.find_stacked(collapse);
+      stacked && ops * regions.axes.size(*stacked) <= kFewOps) {
+    if (auto rows = unrolled_region(regions, region, {.into = collapse.into, .across = {*stacked}},
+                                    false, kSomeExpressions))
+      return *std::move(rows);
+  }
   for (const AxisId axis : collapse.across) ops *= regions.axes.size(axis);
   const bool is_cheap = !collapse.across.empty() && (collapse.is_shared || ops <= kFewOps);
   const bool are_far = trial.are_far_rows(few_in_row());
   const bool are_rows = is_cheap && are_far && !copies && has_masks(*plain.ir);
   if (is_cheap && !are_rows) {
-    // As many as choices among arrays take, and some more: beyond, it takes long to compile.
-    constexpr size_t kSomeExpressions = 320;
     const size_t most = std::max(kSomeExpressions, 2 * plain.ir->exprs.size());
     if (auto unrolled = unrolled_region(regions, region, collapse, true, most))
       return *std::move(unrolled);

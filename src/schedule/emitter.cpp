@@ -68,6 +68,9 @@ class Emitter::Context : public LowerContext {
     if (e_.reaches(mask, e_.axes_.innermost())) {
       e_.axes_.mark_choice(among);
       e_.note_part(e_.node(id_).inputs[k], at);
+    } else if (among > 1) {
+      for (const AxisId axis : e_.axes_.walked(e_.axes_.all()))
+        if (e_.reaches(mask, e_.axes_.in_kernel(axis))) e_.axes_.mark_stacked(axis);
     }
     if (mask_ != ir::kNone) mask = e_.builder_.logical_and(mask_, mask);
     return e_.value(e_.node(id_).inputs[k], at, mask);

@@ -40,6 +40,9 @@ class Emitter {
   std::optional<EmittedKernel> emit_unrolled(const std::vector<AxisId>& axes, bool are_short,
                                              size_t most);
   // After a trial.
+  std::optional<AxisId> find_stacked(const Collapse& found) const {
+    return axes_.find_stacked(found);
+  }
   // `trial`: what emit() made.
   Collapse find_collapse(KernelAxes::Vectors vectors, const ir::Kernel& trial) const {
     return axes_.find_collapse(vectors, trial);

@@ -21,6 +21,8 @@ constexpr int64_t kRowsOfBlock = 16;  // as many as an item takes
 constexpr int64_t kInL1 = 8192;       // elements that stay there until all of them are written
 constexpr int64_t kFewMoved = 32;     // elements that are moved together, not by vectors
 constexpr int64_t kFarRow = 32;       // elements from row to row, which no two vectors hold
+// Stacked rows, the more the longer, by so much for each: else the choice of a row takes little beside it.
+constexpr int64_t kMostStacked = 8, kLongStacked = 64, kStackedByRow = 12;
 constexpr int64_t kShortElements[] = {ir::kFewElements, ir::kShortColumns};
 
 bool has(const std::vector<AxisId>& set, AxisId axis) {
@@ -297,6 +299,15 @@ void KernelAxes::find_across(Collapse& found, Vectors vectors) const {
   if (!fits || !std::ranges::all_of(stores_, is_in_order)) return;
   found.across = std::move(across);
   found.is_shared = crosses || choices_ > 0;
+}
+
+std::optional<AxisId> KernelAxes::find_stacked(const Collapse& found) const {
+  if (!is_map() || stacked_.size() != 1 || !found.flat.empty() || !found.across.empty()) return {};
+  const AxisId axis = stacked_[0], inner = axes_.back();
+  const Dim rows = size(axis), elements = size_with(found.into, inner);
+  const bool is_short =
+      rows <= kMostStacked && elements <= kLongStacked && elements <= (rows + 1) * kStackedByRow;
+  return is_short && axis != inner && is_many() ? std::optional(axis) : std::nullopt;
 }
 
 bool KernelAxes::are_far_rows(int64_t least) const {

@@ -3,7 +3,9 @@
 // through memory and numbers; from these it tells which axes can be walked as one.
 #pragma once
 
+#include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -60,6 +62,10 @@ class KernelAxes {
   ir::AxisId innermost() const { return in_kernel_.empty() ? -1 : in_kernel_.back(); }
   // Which of so many inputs is read depends on the place along the innermost one.
   void mark_choice(size_t among) { choices_ = std::max(choices_, among); }
+  // Which of several inputs is read depends on the place along another one, of the region.
+  void mark_stacked(AxisId axis) {
+    if (std::ranges::find(stacked_, axis) == stacked_.end()) stacked_.push_back(axis);
+  }
   // None for a scan along an axis of one element, which may lie beside another.
   void mark_scanned(const std::vector<AxisId>& axes) {
     if (!axes.empty()) scanned_ = axes;
@@ -74,6 +80,8 @@ class KernelAxes {
   // Whether the innermost axis is short, but not too short for vectors along it (`least` elements): all lies in its
   // order, and rows that follow each other in memory are put far apart.
   bool are_far_rows(int64_t least) const;
+  // The axis of few places along which rows are stacked, if they are short enough that the choice of each counts.
+  std::optional<AxisId> find_stacked(const Collapse& found) const;
   // Element-wise.
   bool is_map() const;
 
@@ -109,6 +117,7 @@ class KernelAxes {
   std::map<std::pair<size_t, size_t>, ir::AxisId> flat_sizes_;  // of runs of flat_
   std::vector<Walk> walks_, stores_, loads_;
   size_t choices_ = 0;
+  std::vector<AxisId> stacked_;
   bool is_slice_ = false;
   std::vector<std::vector<AxisId>> stages_;  // axes used by each stage
 };

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Padded and joined rows that follow each other, written as one in parts, against NumPy."""
+"""Padded, joined and stacked rows, written as one in parts, against NumPy."""
 
 import pathlib
 import re
@@ -10,7 +10,7 @@ import own_process
 import pytest
 
 # Beside the axis: of whole vectors, a part of one besides, more than an item takes.
-CHANNELS = (16, 21, 64, 1000, 5000)
+CHANNELS = (16, 21, 64, 65, 1000, 5000)
 DTYPES = (np.float32, np.float64, np.int8, np.float16, np.complex64)
 SPATIAL = [(0, 0), (1, 2), (3, 0), (0, 0)]
 
@@ -37,6 +37,18 @@ CASES = {
     "many": (
         lambda x, y, v: mx.concatenate([x, y] * 4, axis=2),
         lambda x, y, v: np.concatenate([x, y] * 4, axis=2),
+    ),
+    "stacked": (
+        lambda x, y, v: mx.stack([x, y, x[:, ::-1], y], axis=3),
+        lambda x, y, v: np.stack([x, y, x[:, ::-1], y], axis=3),
+    ),
+    "stacked, then joined": (
+        lambda x, y, v: mx.concatenate([mx.stack([x, y], 3), mx.stack([y, x, y], 3)], 3),
+        lambda x, y, v: np.concatenate([np.stack([x, y], 3), np.stack([y, x, y], 3)], 3),
+    ),
+    "stacked twice": (
+        lambda x, y, v: mx.stack([mx.stack([x, y], 2), mx.stack([y, x], 2)], 2) == v,
+        lambda x, y, v: np.stack([np.stack([x, y], 2), np.stack([y, x], 2)], 2) == v,
     ),
     "joined and padded": (
         lambda x, y, v: mx.pad(mx.concatenate([x, y], axis=2), SPATIAL),
@@ -136,6 +148,8 @@ def test_no_byte_beside_is_touched(guard, level):
                 assert pad.sum().item() == x.size
             joined = mx.concatenate([x, x[:, :, 5:], x], axis=2)
             assert joined.sum().item() == joined.size
+            stacked = mx.stack([x, x, x], axis=3)
+            assert stacked.sum().item() == stacked.size
         """,
         CERMET_ALLOCATOR=guard,
         CERMET_CPU_FEATURES=level,
