@@ -97,9 +97,9 @@ class UpdateWriter {
   const Group* group_ = nullptr;
   std::string suffix_;
   const Stmt* stmt_ = nullptr;
-  BufferRef buffer_;                               // that it writes
-  AxisId lane_ = kNone;                            // the axis of a row of elements
-  std::vector<AxisId> serial_;                     // the others, outermost first
+  BufferRef buffer_;                                // that it writes
+  AxisId lane_ = kNone;                             // the axis of a row of elements
+  std::vector<AxisId> serial_;                      // the others, outermost first
   std::vector<std::pair<ExprId, LocalId>> values_;  // made for all points, by their places
   ExprId is_far_ = kNone;  // elements are to be fetched first; kNone: they are in no case
 };
