@@ -17,9 +17,10 @@ namespace cermet::ir {
 namespace {
 
 constexpr int kMostLoops = 9;           // made of one
-constexpr size_t kMostEdges = 8;        // of the turns of one
+constexpr size_t kMostEdges = 14;       // of the turns of one: as many as rows in parts have
 constexpr size_t kMostRepeated = 96;    // expressions that are in both loops made of one
-constexpr size_t kMostLookedAt = 1024;  // of a loop
+constexpr size_t kMostLookedAt = 1024;  // of a loop that is to be repeated
+constexpr size_t kMostTurnedAt = 8192;  // of one that runs in turns
 
 class Unswitcher {
  public:
@@ -265,7 +266,9 @@ class Unswitcher {
 
   // Outer selects come first: deciding one may leave the inner ones out.
   void look(ExprId id, Scope& scope) {
-    if (scope.seen.size() > kMostLookedAt || !scope.seen.insert(id).second) return;
+    const bool repeats = scope.repeated == Repeated::all;
+    if (scope.seen.size() > (repeats ? kMostLookedAt : kMostTurnedAt)) return;
+    if (!scope.seen.insert(id).second) return;
     const Expr e = to_[id];
     if (e.kind == ExprKind::op && e.code == Code::select) {
       for (const ExprId condition : conjuncts_of(e.operands[0])) {

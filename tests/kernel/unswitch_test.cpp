@@ -97,7 +97,7 @@ size_t count(const std::string& text, const std::string& part) {
 
 TEST(Unswitch, LongLoopsRunInTurns) {
   const TargetFacts cpu = {.name = "cpu"};
-  for (const int functions : {0, 5}) {
+  for (const int functions : {0, 5, 40}) {
     const Kernel kernel = padded(functions), tiled = tile(expand(kernel, cpu), cpu);
     const Kernel divided = simplify(unswitch(tiled, cpu));
     const std::string text = print(divided);
