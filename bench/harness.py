@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """How a case is measured: workers, the ceiling beside each sample, interleaved pairs.
 
-One worker process per library and number of threads; only one of them works at a time. A sample
-whose ceiling moved by more than 10 % while it was taken is taken again.
+One worker process per library and number of threads; only one of them works at a time, and wakes
+the processor before it is timed (worker.py). A sample whose ceiling moved by more than 10 % while it was taken is taken again.
 """
 
 import json
@@ -11,6 +11,7 @@ import os
 import pathlib
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -40,7 +41,7 @@ CLEARLY = 1.6  # times so far apart that one pair tells which is shorter
 FAR = ((3.0, 3), (10.0, 1))  # times so far apart: as many pairs tell by how much,
 FEW_OF_SHORT = 3  # but of calls shorter than LONG_CALL at least so many
 LONG_CALL = 0.3
-PAUSE_SECONDS = 0.005  # spinning threads of the other process go to sleep
+ONE_IS_ENOUGH = 0.05  # seconds of a call; of shorter ones the faster of two counts in a pair
 PROBE_SECONDS = 300
 PEER_SECONDS = 60.0  # a peer that has not made a step and called it twice is stopped
 
@@ -76,7 +77,8 @@ class TooLong(Failed):
 
 
 class Worker:
-    """A process with one library loaded."""
+    """A process with one library loaded. It is stopped while it has nothing to do: threads of some
+    libraries spin for 30 ms after a call, on the cores of whoever is timed next."""
 
     def __init__(self, library, threads, cache):
         python = (
@@ -101,6 +103,13 @@ class Worker:
         except Failed as error:
             self.absent = f"does not start: {error}"
         self.seconds += time.perf_counter() - begin
+        self.stop()
+
+    def stop(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self):
+        self.process.send_signal(signal.SIGCONT)
 
     def read(self, limit=None):
         if not select.select([self.process.stdout], [], [], limit)[0]:
@@ -118,12 +127,14 @@ class Worker:
         if self.absent:
             raise Absent(self.absent)
         begin = time.perf_counter()
+        self.go_on()
         try:
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
             pass  # read() tells why
         answer = self.read(limit)
+        self.stop()
         self.seconds += time.perf_counter() - begin
         if "absent" in answer:
             raise Absent(answer["absent"])
@@ -135,6 +146,7 @@ class Worker:
         return self.process.poll() is None
 
     def close(self):
+        self.go_on()
         self.process.stdin.close()
         try:
             self.process.wait(10)
@@ -323,11 +335,9 @@ def ratio_of(first, second, pairs, second_times=None):
         times = {}
         for which in (first, second) if turn % 2 == 0 else (second, first):
             worker, part = which
-            time.sleep(PAUSE_SECONDS)
-            # The first batch wakes the process and its memory; where a call is long it is enough.
             batches = worker.ask(do="time", part=part, batches=1)["times"]
-            if batches[0] < 0.05:
-                batches = worker.ask(do="time", part=part, batches=2)["times"]
+            if batches[0] < ONE_IS_ENOUGH:
+                batches += worker.ask(do="time", part=part, batches=1)["times"]
             times[which] = min(batches)
         ratios.append(times[first] / times[second])
         if second_times is not None:
