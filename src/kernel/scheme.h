@@ -43,5 +43,6 @@ constexpr bool is_packed(Scheme scheme) {
 constexpr bool is_long(Scheme scheme) {
   return scheme == Scheme::panel_long || scheme == Scheme::panel_four_long || is_packed(scheme);
 }
+constexpr bool takes_tiles(Scheme scheme) { return scheme >= Scheme::amx_bf16; }
 
 }  // namespace cermet::ir

@@ -299,11 +299,12 @@ bool is_counted(const ProductShape& p) {
          p.k > 0;
 }
 
-// Measured in vectors of 32 or 64 bytes without tile instructions.
+// Measured in vectors of 32 or 64 bytes, of schemes without tile instructions.
 const Costs* costs_of(const ProductShape& p, const ir::TargetFacts& facts) {
   const bool narrow = facts.vector_bytes == 32;
-  if ((facts.vector_bytes != 64 && !narrow) || facts.amx_bf16 || !is_counted(p)) return nullptr;
-  if (p.dtype == Dtype::bfloat16 && !facts.dot_bf16 && !narrow) return nullptr;
+  if ((facts.vector_bytes != 64 && !narrow) || !is_counted(p)) return nullptr;
+  const bool dots = facts.dot_bf16 && !facts.amx_bf16;
+  if (p.dtype == Dtype::bfloat16 && !dots && !narrow) return nullptr;
   const Width width = width_of(facts.vector_bytes, facts.full_width);
   const auto* found = std::ranges::find_if(
       kCosts, [&](const Costs& costs) { return costs.dtype == p.dtype && costs.width == width; });
@@ -318,7 +319,7 @@ bool is_small(const ProductShape& p) {
 }
 
 Scheme cheapest_of(const ProductShape& p, Scheme given, const ir::TargetFacts& facts) {
-  if (is_small(p)) return given;
+  if (is_small(p) || ir::takes_tiles(given)) return given;
   const Costs* costs = costs_of(p, facts);
   if (costs == nullptr) return given;
   const CostShape shape = shape_of(p, costs->width);

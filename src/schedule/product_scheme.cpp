@@ -41,7 +41,7 @@ bool is_all(const ProductShape& p, Dtype d) { return p.a.dtype == d && p.b.dtype
 bool is_of(Kind kind, const ProductShape& p, const ir::TargetFacts& facts) {
   const bool tiles = facts.amx_bf16, wide = facts.vector_bytes == 64;
   const bool dots = !tiles && facts.dot_bf16 && is_all(p, Dtype::bfloat16);
-  const bool is_float16 = !tiles && is_all(p, Dtype::float16);
+  const bool is_float16 = is_all(p, Dtype::float16);
   switch (kind) {
     case Kind::any: return true;
     case Kind::complex: return is_complex(p.dtype);
@@ -49,9 +49,9 @@ bool is_of(Kind kind, const ProductShape& p, const ir::TargetFacts& facts) {
     case Kind::real: return is_plain_real(p);
     case Kind::full: return wide && (is_plain_real(p) || is_float16);
     case Kind::full_real: return wide && is_plain_real(p);
-    case Kind::whole: return facts.full_width && wide && !tiles && (is_plain_real(p) || dots);
+    case Kind::whole: return facts.full_width && wide && (is_plain_real(p) || dots);
     case Kind::whole_float16: return facts.full_width && wide && is_float16;
-    case Kind::whole_real: return facts.full_width && wide && !tiles && is_plain_real(p);
+    case Kind::whole_real: return facts.full_width && wide && is_plain_real(p);
     case Kind::narrow: return is_of(Kind::real, p, facts) && facts.vector_bytes < 64;
     case Kind::half: return is_half(p.dtype) || is_half(p.a.dtype) || is_half(p.b.dtype);
     case Kind::narrow_half: return facts.vector_bytes == 32 && is_of(Kind::half, p, facts);

@@ -18,11 +18,11 @@ struct ProductRow {
     complex,
     floating,        // real or complex
     real,            // float32 and float64
-    full,            // ..., and float16 without tile instructions, in vectors of 64 bytes
+    full,            // ..., and float16, in vectors of 64 bytes
     full_real,       // float32 and float64 alone
     whole,           // whole_real, or bfloat16_dot, where 64 bytes run whole
     whole_float16,   // float16 alone, likewise
-    whole_real,      // full_real without tile instructions, 64 bytes run whole
+    whole_real,      // full_real, where 64 bytes run whole
     narrow,          // float32 and float64 in shorter ones
     half,            // float16 and bfloat16, or what is cast from them
     narrow_half,     // ..., in vectors of 32 bytes

@@ -89,12 +89,12 @@ def schemes_of(cases, dtype, features, name="scheme_of"):
 def test_the_table_chooses_by_dtype_sizes_and_layout():
     cases = {
         (16, 300, 256, False, True): "amx_panel",  # a layer's weight, read in place
-        (300, 16, 4096, False, False): "amx_panel",
+        (300, 16, 4096, False, False): "amx_bf16",
         (16, 300, 256, False, False): "amx_bf16",
         (16, 300, 256, True, True): "amx_panel",  # B alone has to lie along k
         (64, 64, 64, False, True): "amx_bf16",
         (4, 2000, 1100, False, False): "amx_bf16",  # packed once, where B serves again
-        (2000, 4, 1100, True, False): "panel_long",
+        (2000, 4, 1100, True, False): "panel_four",
         (4, 300, 300, False, False): "amx_bf16",
         (40, 300, 5, False, False): "fma",
         (40, 300, 7, False, False): "amx_bf16",

@@ -100,9 +100,21 @@ def test_the_width_matters_where_costs_decide_alone(dtype):
     large = drawn(200)
     assert len(differ(large)) > 10
     assert len(differ(large, ("narrow", "half"))) > 10
-    assert differ(large, tiles=True) == differ(large, vector_bytes=16) == []
+    assert differ(large, vector_bytes=16) == []
+    if dtype == "bfloat16":
+        assert differ(large, tiles=True) == []
     small = drawn(200, lambda case: not is_by_cost(case))
     assert all(columns_are_lanes(case, dtype, "full") for case in differ(small))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("width", ["half", "full"])
+def test_tiles_matter_where_they_multiply_alone(dtype, width):
+    large = drawn(300, most=12)
+    with_tiles = {case: chosen(case, dtype, width, tiles=True) for case in large}
+    others = [case for case, scheme in with_tiles.items() if not scheme.startswith("amx_")]
+    assert 10 < len(others) < 290
+    assert [case for case in others if with_tiles[case] != chosen(case, dtype, width)] == []
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
@@ -149,9 +161,8 @@ def test_few_rows_beside_a_matrix_beyond_the_caches():
             assert chosen(case, dtype, "full") == scheme, case
     for width in ("half", "narrow"):
         assert "long" not in chosen((4, *along), "float32", width)
-    # In a cache, and where there are tile instructions, others are faster, or not measured.
+    # In a cache others are faster.
     assert "long" not in chosen((4, 1024, 1024, False, True), "float32", "full")
-    assert "long" not in chosen((4, *along), "float32", "full", tiles=True)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
@@ -179,10 +190,9 @@ def test_small_products_do_not_pack_whole():
         ("bfloat16", 15, 14, 303, False, True): "panel",
     }
     assert {case: chosen(case[1:], case[0]) for case in cases} == cases
-    # In shorter vectors all do; where there are tile instructions, float16 has no such rows.
+    # In shorter vectors all do.
     for dtype in ("float32", "float16", "bfloat16"):
         assert chosen((25, 40, 25, False, True), dtype, "narrow") == "fma_local"
-    assert chosen((25, 40, 25, False, True), "float16", tiles=True) == "fma"
 
 
 def test_few_rows_beside_a_large_matrix_do_not_pack_it():
