@@ -89,7 +89,7 @@ bool fits(const Row& row, const ProductShape& p, const ir::TargetFacts& facts) {
 
 // That of CERMET_MATMUL_SCHEME, where it can make the product.
 std::optional<Scheme> wanted_scheme(const ProductShape& p, const ir::TargetFacts& facts) {
-  for (const auto table : {batch_table(), product_table(), kept_table()})
+  for (const auto table : {batch_table(), tile_table(), product_table(), kept_table()})
     for (const Row& row : table)
       if (env::matmul_scheme() == ir::text_of(row.scheme) && is_of(row.kind, p, facts))
         return row.scheme;
@@ -114,7 +114,7 @@ std::optional<Scheme> kept_scheme(Scheme scheme, const ProductShape& p,
 }
 
 Scheme first_that_fits(const ProductShape& p, const ir::TargetFacts& facts) {
-  for (const auto table : {batch_table(), product_table()})
+  for (const auto table : {batch_table(), tile_table(), product_table()})
     for (const Row& row : table)
       if (fits(row, p, facts)) return row.scheme;
   return Scheme::fma;

@@ -58,8 +58,9 @@ struct ProductRow {
   ir::Scheme scheme;
 };
 
-// The first row that fits is taken, of batches before the others; the last one fits all.
+// The first row that fits is taken, in this order; the last one fits all.
 std::span<const ProductRow> batch_table();
+std::span<const ProductRow> tile_table();
 std::span<const ProductRow> product_table();
 // The scheme of an operand that serves again, which packs it whole, where that gives the same bits: the first row that
 // fits, if any (product_kept.cpp).

@@ -77,6 +77,7 @@ for m, n, k in [(2, 40, 130), (17, 131, 160), (33, 300, 193), (130, 9, 77), (1, 
 
 HOST_BYTES, IS_FULL = mx._vector_width()
 TILES = {"vector_bytes": 64, "full_width": True, "dots": False, "tiles": True}
+HALVES = {"vector_bytes": 64, "full_width": False, "dots": False, "tiles": False}
 
 
 def schemes_of(cases, dtype, features, name="scheme_of"):
@@ -101,7 +102,7 @@ def test_the_table_chooses_by_dtype_sizes_and_layout():
         (1, 300, 64, False, True): "panel",
     }
     assert schemes_of(cases, "bfloat16", "amx_emulated") == cases
-    singles = {
+    singles = {  # of float64, which has no costs
         (1, 300, 64, False, False): "panel",
         (1, 300, 30, False, False): "fold",
         (1, 300, 64, False, True): "fold",
@@ -122,7 +123,6 @@ def test_the_table_chooses_by_dtype_sizes_and_layout():
         (60, 300, 1320, False, True): "fma",
         (120, 389, 493, False, False): "fma_local",  # 8 items, not 3 and a bit
         (120, 389, 493, True, False): "fma",
-        (133, 389, 493, False, False): "amx_split_local",
         (80, 60, 1320, False, True): "fma_local",
         (58, 37, 700, False, False): "panel_four",
         (718, 6, 322, True, True): "panel_four",
@@ -135,9 +135,10 @@ def test_the_table_chooses_by_dtype_sizes_and_layout():
         (400, 120, 1100, True, False): "fma",
     }
     for (m, n, k, a, b), scheme in singles.items():
-        chosen = mx._product_scheme(mx.float32, m, n, k, not a, b, **TILES)
+        chosen = mx._product_scheme(mx.float64, m, n, k, not a, b, **HALVES)
         # A single row without panels is a fold.
         assert ("fold" if (m, chosen) == (1, "fma") else chosen) == scheme, (m, n, k, a, b)
+    assert mx._product_scheme(mx.float32, 133, 389, 493, True, False, **TILES) == "amx_split_local"
     found = schemes_of(cases, "bfloat16", "avx2")
     plain = {"fma", "fma_local", "fma_split_k", "panel", "panel_four", "panel_long", "fold"}
     assert set(found.values()) <= plain and len(set(found.values())) > 3
