@@ -429,10 +429,11 @@ void CudaEmitter::micro(const Micro& s) {
     const GemmMicro m = GemmMicro::of(s);
     const std::string c = operand(m.c_at), a = operand(m.a_at), b = operand(m.b_at),
                       rows = operand(m.rows), columns = operand(m.columns),
-                      depth = operand(m.depth), a_row = operand(m.a_row), add = operand(m.add);
-    line("gemm<{}>({} + {}, {} + {}, {} + {}, {}, {}, {}, {}, {}, {}, {}, {}, {} != 0);", type,
+                      depth = operand(m.depth), a_row = operand(m.a_row), b_row = operand(m.b_row),
+                      add = operand(m.add);
+    line("gemm<{}>({} + {}, {} + {}, {} + {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {} != 0);", type,
          buffer(m.c), c, buffer(m.a), a, buffer(m.b), b, rows, columns, depth, m.tile_columns,
-         a_row, m.a_column, m.b_panel, m.c_row, add);
+         a_row, b_row, m.a_column, m.b_panel, m.c_row, add);
   } else if (s.kind == MicroKind::pack) {
     const PackMicro m = PackMicro::of(s);
     const std::string to = operand(m.to_at), from = operand(m.from_at), rows = operand(m.rows),

@@ -335,7 +335,7 @@ FN T fused(T x, T y, T z) { return (T)((u64)x * (u64)y + (u64)z); }
 
 template <class T>
 FN void gemm(T* c, const T* a, const T* b, i64 rows, i64 columns, i64 depth, i64 tile_columns, i64 a_row,
-             i64 a_column, i64 b_panel, i64 c_row, bool add) {
+             i64 b_row, i64 a_column, i64 b_panel, i64 c_row, bool add) {
   constexpr int ROWS = 8;
   const i64 strips = (rows + ROWS - 1) / ROWS;
   for (i64 p = threadIdx.x; p < strips * columns; p += blockDim.x) {
@@ -349,7 +349,7 @@ FN void gemm(T* c, const T* a, const T* b, i64 rows, i64 columns, i64 depth, i64
       sum[r] = add ? c[row[r] * c_row + j] : T(0);
     }
     for (i64 k = 0; k < depth; ++k) {
-      const T y = from[k * tile_columns];
+      const T y = from[k * b_row];
 #pragma unroll
       for (int r = 0; r < ROWS; ++r) sum[r] = fused(a[row[r] * a_row + k * a_column], y, sum[r]);
     }

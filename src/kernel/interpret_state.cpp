@@ -315,17 +315,19 @@ void Evaluator::gemm(const GemmMicro& m) {
   const auto number = [&](ExprId id) { return static_cast<int64_t>(cells_[id]); };
   const Dtype acc = wide(kernel_.locals[m.c.id].dtype);
   const int64_t rows = number(m.rows), columns = number(m.columns), depth = number(m.depth);
-  const int64_t g = group_of(kernel_.locals[m.b.id].dtype);
-  const Dtype of_b = wide(kernel_.locals[m.b.id].dtype);
-  const Dtype of_a = wide(m.a.local ? kernel_.locals[m.a.id].dtype : kernel_.params[m.a.id].dtype);
+  const auto dtype_of = [&](BufferRef b) {
+    return b.local ? kernel_.locals[b.id].dtype : kernel_.params[b.id].dtype;
+  };
+  const int64_t g = group_of(dtype_of(m.b));
+  const Dtype of_a = wide(dtype_of(m.a)), of_b = wide(dtype_of(m.b));
   for (int64_t i = 0; i < round_up(rows, m.tile_rows); ++i)
     for (int64_t j = 0; j < round_up(columns, m.tile_columns); ++j) {
       ContractSum sum(acc);
       const int64_t row = m.a.local ? i : std::min(i, rows - 1);
-      for (int64_t k = 0; k < depth; ++k) {
-        const uint64_t b =
-            read(m.b, number(m.b_at) + j / m.tile_columns * m.b_panel + k / g * g * m.tile_columns +
-                          j % m.tile_columns * g + k % g);
+      const bool is_there = m.b.local || j < columns;
+      for (int64_t k = 0; k < (is_there ? depth : 0); ++k) {
+        const uint64_t b = read(m.b, number(m.b_at) + j / m.tile_columns * m.b_panel +
+                                         k / g * number(m.b_row) + j % m.tile_columns * g + k % g);
         sum.add(of_a,
                 read(m.a, number(m.a_at) + row * number(m.a_row) + k / g * m.a_column + k % g),
                 of_b, b);

@@ -15,7 +15,7 @@ struct Counts {
 
 Counts counts_of(MicroKind kind) {
   switch (kind) {
-    case MicroKind::gemm: return {6, 3, 8};
+    case MicroKind::gemm: return {6, 3, 9};
     case MicroKind::transpose: return {4, 2, 4};
     case MicroKind::turn: return {0, 2, 7};
     case MicroKind::rows:
@@ -34,13 +34,13 @@ Micro GemmMicro::micro() const {
   return {MicroKind::gemm,
           {tile_rows, tile_columns, a_column, b_panel, c_row, a_zero},
           {c, a, b},
-          {rows, columns, depth, c_at, a_at, b_at, a_row, add}};
+          {rows, columns, depth, c_at, a_at, b_at, a_row, b_row, add}};
 }
 
 GemmMicro GemmMicro::of(const Micro& m) {
   const auto& [k, b, e] = std::tie(m.constants, m.buffers, m.operands);
   return {k[0], k[1], k[2], k[3], k[4], b[0], b[1], b[2], e[0],
-          e[1], e[2], e[3], e[4], e[5], e[6], e[7], k[5]};
+          e[1], e[2], e[3], e[4], e[5], e[6], e[7], e[8], k[5]};
 }
 
 Micro TransposeMicro::micro() const {
@@ -242,7 +242,8 @@ std::string fault_of(const Kernel& kernel, const Micro& micro) {
       if (own == Dtype::bfloat16 && dtype == Dtype::float32) continue;
       return "a panel multiplies bfloat16 by bfloat16 to float32";
     }
-    const bool reads = i == 1 && micro.kind != MicroKind::transpose && !panel;
+    const bool reads =
+        (i == 1 && micro.kind != MicroKind::transpose && !panel) || (i == 2 && gemm && !narrow);
     if (!b.local && !reads) return "a micro works on locals";
     if (!b.local && kernel.params[b.id].access != Access::in) return "a micro reads a buffer `in`";
     const bool is_packed = (narrow || pairs) && (i > 0 || !product);
@@ -260,6 +261,12 @@ std::string fault_of(const Kernel& kernel, const Micro& micro) {
       kernel.exprs[tiles ? TileGemmMicro::of(micro).a_row : GemmMicro::of(micro).a_row].kind !=
           ExprKind::constant)
     return "the rows of a product's local lie at a constant distance";
+  if (gemm && micro.buffers[2].local) {
+    const GemmMicro m = GemmMicro::of(micro);
+    const Expr& row = kernel.exprs[m.b_row];
+    if (row.kind != ExprKind::constant || static_cast<int64_t>(row.bits) != group * m.tile_columns)
+      return "the rows of a product's packed operand follow each other";
+  }
   return panel ? fault_of_panel(kernel, micro.buffers[2], dtype) : "";
 }
 

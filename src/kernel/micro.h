@@ -20,10 +20,11 @@ namespace cermet::ir {
 // For i < rows, j < columns:
 //   c[c_at + i·c_row + j] = (add ? c[...] : 0)
 //       + Σ_k<depth (a[a_at + i·a_row + (k / g)·a_column + k % g] - a_zero)
-//       · b[b_at + (j / tile_columns)·b_panel + (k / g)·g·tile_columns + (j % tile_columns)·g + k % g]
+//       · b[b_at + (j / tile_columns)·b_panel + (k / g)·b_row + (j % tile_columns)·g + k % g]
 // B lies in panels of tile_columns, so that the panel in use fills few pages and no more of L1 than it
-// has to. A may be a parameter that is read, but not of bytes: nothing of it outside rows x depth is. B is 0
-// from depth up to a multiple of g. Of bytes, one is uint8 and the other int8; a_zero is 0 if A is not uint8.
+// has to. A may be a parameter that is read, but not of bytes: nothing of it outside rows x depth is; so may B where
+// g is 1: nothing outside depth x columns is. Else B is 0 from depth up to a multiple of g.
+// Of bytes, one is uint8 and the other int8; a_zero is 0 if A is not uint8.
 // The order of the sum, and fma in it, are free.
 struct GemmMicro {
   // Constants.
@@ -31,8 +32,8 @@ struct GemmMicro {
   int64_t a_column, b_panel, c_row;
   // Buffers.
   BufferRef c, a, b;
-  // Operands, int64; add: not 0; a_row: a constant if A is a Local.
-  ExprId rows, columns, depth, c_at, a_at, b_at, a_row, add;
+  // Operands, int64; add: not 0; a_row: a constant if A is a Local, and so is b_row, g·tile_columns, if B is.
+  ExprId rows, columns, depth, c_at, a_at, b_at, a_row, b_row, add;
   int64_t a_zero = 0;  // constant
 
   Micro micro() const;

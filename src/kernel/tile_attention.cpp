@@ -432,6 +432,7 @@ class AttentionWriter : BlockWriter {
                           .a_at = a_at,
                           .b_at = out_.let(to_.add(b_at, to_.mul(columns.begin, integer(depth_)))),
                           .a_row = integer(row_of_rows()),
+                          .b_row = integer(tiles_.packed_row()),
                           .add = variable(step)};
     append(micro);
     out_.close();
@@ -677,6 +678,7 @@ class AttentionWriter : BlockWriter {
                           .a_at = a_at,
                           .b_at = out_.let(to_.add(b_at, to_.mul(n.begin, integer(sum_depth_)))),
                           .a_row = integer(strip_row(packed)),
+                          .b_row = integer(tiles_.packed_row()),
                           .add = variable(step)};
     append(micro);
     out_.close();
@@ -713,6 +715,7 @@ class AttentionWriter : BlockWriter {
                           .a_at = is_narrow() ? integer(0) : strip,
                           .b_at = out_.let(to_.mul(n.begin, integer(rows_))),
                           .a_row = integer(is_narrow() ? turned_row() : 1),
+                          .b_row = integer(tiles_.packed_row()),
                           .add = integer(1)};
     append(micro);
     out_.close();

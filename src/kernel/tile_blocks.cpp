@@ -6,12 +6,13 @@
 namespace cermet::ir {
 
 OperandBlocks::OperandBlocks(Source& source, const ProductAnalysis& analysis, Emitter& out,
-                             const Blocking& blocking, bool in_place, Dtype packed)
+                             const Blocking& blocking, InPlace in_place, Dtype packed)
     : BlockWriter(source, out),
       analysis_(analysis),
       roles_(analysis.roles),
       size_(blocking),
-      in_place_(in_place),
+      in_place_(in_place.a),
+      b_in_place_(in_place.b),
       packed_(packed) {}
 
 bool OperandBlocks::can_be_in_place(Source& source, const ProductAnalysis& analysis, Dtype packed) {
@@ -21,6 +22,15 @@ bool OperandBlocks::can_be_in_place(Source& source, const ProductAnalysis& analy
     const std::optional<Place> place = place_of(source, p.a, roles.m, roles.k);
     return place && source[place->load].dtype == packed && place->k == kUnit &&
            place->free != kNoTerm;
+  });
+}
+
+bool OperandBlocks::can_read_rows(Source& source, const ProductAnalysis& analysis, Dtype packed) {
+  const Roles& roles = analysis.roles;
+  return std::ranges::all_of(analysis.products, [&](const Product& p) {
+    const std::optional<Place> place = place_of(source, p.b, roles.n, roles.k);
+    return place && source[place->load].dtype == packed && place->free == kUnit &&
+           place->k != kNoTerm;
   });
 }
 
@@ -36,9 +46,10 @@ void OperandBlocks::declare(const std::optional<Size>& whole) {
     declare_operand(a_, p.a, roles_.m);
   }
   for (Operand& b : b_) {
+    find_rows(b, roles_.n);
+    if (b_in_place_) continue;
     b.local =
         whole ? to_.local(b.dtype, *whole, LocalScope::kernel) : local(b.dtype, size_.b_block());
-    find_rows(b, roles_.n);
     need_strip(b, size_.columns);
   }
   for (Operand& a : a_) {
@@ -104,6 +115,7 @@ std::pair<ExprId, ExprId> OperandBlocks::packed_of(Range k, int64_t group) {
 }
 
 void OperandBlocks::pack_b(ExprId base, Range n, Range k, ExprId range) {
+  if (b_in_place_) return;
   const bool whole = range != kNone;
   if (in_parts() && whole) clear_range(b_ranges_, range);
   for (const Operand& b : b_) {
@@ -199,6 +211,7 @@ void OperandBlocks::multiply(const std::vector<LocalId>& c, int64_t c_row, Range
                     .a_at = integer(0),
                     .b_at = b_at,
                     .a_row = integer(a.along_k || is_tiled() ? a_row() : size_.group),
+                    .b_row = integer(size_.packed_row()),
                     .add = add,
                     .a_zero = analysis_.a_zero};
     if (in_place_ && is_tiled()) {
@@ -206,6 +219,12 @@ void OperandBlocks::multiply(const std::vector<LocalId>& c, int64_t c_row, Range
       continue;
     }
     if (in_place_) put_in_place(micro, a, m, k);
+    if (b_in_place_) {
+      micro.b = source_[b.place.load].buffer;
+      micro.b_at = first_of(b.place, roles_.n, n.begin, roles_.k, k.begin);
+      micro.b_panel = size_.tile_columns;
+      micro.b_row = stride(b.place.k);
+    }
     out_.append(is_tiled() ? by_tiles(micro, b_next).micro() : micro.micro());
   }
 }

@@ -33,12 +33,17 @@ class OperandBlocks : BlockWriter {
  public:
   using BlockWriter::Range;
 
-  // in_place: A is read where it lies, unpacked.
+  // What is read where it lies, unpacked.
+  struct InPlace {
+    bool a, b;
+  };
   OperandBlocks(Source& source, const ProductAnalysis& analysis, Emitter& out,
-                const Blocking& blocking, bool in_place, Dtype packed);
+                const Blocking& blocking, InPlace in_place, Dtype packed);
 
   // All operands A can be read in place: rows of their own, along k, of the dtype.
   static bool can_be_in_place(Source& source, const ProductAnalysis& analysis, Dtype packed);
+  // All operands B can: rows along n, of the dtype.
+  static bool can_read_rows(Source& source, const ProductAnalysis& analysis, Dtype packed);
 
   // The Locals; those of B hold `whole` if given, one block else.
   void declare(const std::optional<Size>& whole);
@@ -106,7 +111,7 @@ class OperandBlocks : BlockWriter {
   const ProductAnalysis& analysis_;
   const Roles& roles_;
   const Blocking size_;
-  const bool in_place_;
+  const bool in_place_, b_in_place_;
   const Dtype packed_;
   std::vector<Operand> a_, b_;
   LocalId strip_ = kNone, a_strip_ = kNone, peaks_ = kNone;

@@ -9,7 +9,8 @@
 //              fall out of L2.
 // fma_local    Items pack both operands, so that packed B stays in L2. It is packed once for each block
 //              below another: for products of few rows. Where A is read in place, as with fma, it is fewer rows
-//              to an item: for products that would be one item else.
+//              to an item: for products that would be one item else. Of many small products B is read in place
+//              as well, with fma, too.
 // fma_split_k  So does this, for pieces of k; a last entry point adds the pieces up. For few rows and columns
 //              with long sums, which would be too few blocks.
 //
@@ -173,6 +174,19 @@ bool reads_in_place(const ProductAnalysis& analysis, const TargetFacts& target) 
   return analysis.packed == Dtype::bfloat16 && !is_whole(analysis.scheme);
 }
 
+// Of many small products each B is read by few rows: packing it would take as long as they do. What lies past its
+// columns is masked, which costs nothing in vectors of 64 bytes.
+bool reads_b_in_place(Source& source, const ProductAnalysis& analysis, const TargetFacts& target) {
+  constexpr int64_t kFewRows = 64;
+  const Roles& roles = analysis.roles;
+  const Dtype acc = analysis.products[0].contract->acc;
+  const int64_t rows = source.kernel().axes[roles.m].most;
+  const bool is_fma = analysis.scheme == Scheme::fma || analysis.scheme == Scheme::fma_local;
+  return is_fma && target.vector_bytes >= 64 && analysis.packed == acc &&
+         analysis.operand_parts == 1 && !analysis.runs && !roles.b_batch.empty() && rows > 0 &&
+         rows <= kFewRows && OperandBlocks::can_read_rows(source, analysis, acc);
+}
+
 class GemmWriter : ProductWriter {
  public:
   GemmWriter(Source& source, const ProductAnalysis& analysis, const TargetFacts& target,
@@ -180,13 +194,16 @@ class GemmWriter : ProductWriter {
       : ProductWriter(source, analysis, out),
         in_place_(reads_in_place(analysis, target) &&
                   OperandBlocks::can_be_in_place(source, analysis, analysis.packed)),
-        size_(blocking_of(analysis.scheme, in_place_, analysis.operand_parts, acc(),
-                          analysis.packed, target, source.kernel().axes[analysis.roles.n].most)),
-        blocks_(source, analysis, out, size_, in_place_, analysis.packed) {
+        b_in_place_(reads_b_in_place(source, analysis, target)),
+        size_(blocking_of(b_in_place_ ? Scheme::fma_local : analysis.scheme, in_place_,
+                          analysis.operand_parts, acc(), analysis.packed, target,
+                          source.kernel().axes[analysis.roles.n].most)),
+        blocks_(source, analysis, out, size_, {in_place_, b_in_place_}, analysis.packed) {
     if (in_parts()) {
       const bool in_place = OperandBlocks::can_be_in_place(source, analysis, acc());
       again_size_ = blocking_again(size_, acc(), target);
-      again_.emplace(source, analysis, out, *again_size_, in_place, acc());
+      again_.emplace(source, analysis, out, *again_size_, OperandBlocks::InPlace{in_place, false},
+                     acc());
     }
   }
 
@@ -199,7 +216,9 @@ class GemmWriter : ProductWriter {
 
  private:
   bool is_panel() const { return analysis_.scheme == Scheme::amx_panel; }
-  bool is_local() const { return !is_panel() && (in_place_ || !is_whole(analysis_.scheme)); }
+  bool is_local() const {
+    return !is_panel() && (in_place_ || b_in_place_ || !is_whole(analysis_.scheme));
+  }
   bool is_split() const {
     return analysis_.scheme == Scheme::fma_split_k || analysis_.scheme == Scheme::amx_split_k;
   }
@@ -549,7 +568,7 @@ class GemmWriter : ProductWriter {
     for (int loops = around + 2; loops > 0; --loops) out_.close();
   }
 
-  const bool in_place_;
+  const bool in_place_, b_in_place_;
   const Blocking size_;
   OperandBlocks blocks_;
   std::optional<Blocking> again_size_;  // for operands in parts

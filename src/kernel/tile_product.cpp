@@ -255,12 +255,12 @@ Tiles tiles_of(Dtype acc, Dtype packed, const TargetFacts& target, int64_t colum
             .group = group_of(packed),
             .step = tile_depth_of(packed)};
   // Tiles of 6 x 4 vectors fill 32 registers, 6 x 2 fill 16; without a fused multiply-add the product
-  // needs one more. Of fewer columns 8 x 1 keep the units busy.
+  // needs one more. Of fewer columns 8 x 1 keep the units busy, and 8 x 2 where there are registers, but of groups.
   const int64_t most = target.vector_bytes >= 64 ? 4 : 2;
   const bool is_one = columns > 0 && columns <= lanes, is_two = columns > 0 && columns <= 2 * lanes;
-  return {.tile_rows = !target.fma ? 4
-                       : is_one    ? 8
-                                   : 6,
+  return {.tile_rows = !target.fma                                       ? 4
+                       : is_one || (is_two && most > 2 && packed == acc) ? 8
+                                                                         : 6,
           .tile_columns = (is_one   ? 1
                            : is_two ? 2
                                     : most) *

@@ -114,6 +114,7 @@ struct Tiles {
   int64_t step = 1;   // of k: what is packed is 0 up to a multiple of it
 
   bool for_tile_instructions() const { return step > group; }
+  int64_t packed_row() const { return tile_columns * group; }
 };
 // Whether what is packed is multiplied by tile instructions. (columns: so many at most; 0: unknown.)
 bool takes_tiles(Dtype acc, Dtype packed, const TargetFacts& target);

@@ -127,8 +127,11 @@ bool KernelAxes::is_narrow_scan(AxisId axis) const {
 // Of many short rows, of narrow columns, and of an axis that vectors run across; 0: of others.
 int64_t KernelAxes::most_elements(AxisId axis) const {
   if (has(across_, axis)) return size(axis) < kShort ? kShort : kMostColumns;
-  if (is_side_of_small_product(axis))
-    return size(axis) <= kShort ? kShort : size(axis) <= 2 * kShort ? 2 * kShort : 0;
+  if (is_side_of_small_product(axis)) {
+    for (int64_t most : {kShort, 2 * kShort, 4 * kShort})
+      if (size(axis) <= most) return most;
+    return 0;
+  }
   if (walked_.size() < 2 || axis != walked_.back()) return 0;
   if (is_along_) return ir::kFewAlong;
   const AxisId beside = walked_[walked_.size() - 2];

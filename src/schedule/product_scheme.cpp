@@ -83,8 +83,8 @@ bool fits(const Row& row, const ProductShape& p, const ir::TargetFacts& facts) {
          row.k.holds(p.k) && row.batch.holds(p.batch) &&
          row.larger.holds(p.k * std::max(p.m, p.n)) &&
          row.blocks.holds(p.batch * count(p.m) * count(p.n)) &&
-         (row.sum == Row::Sum::any || is_long(p)) && (row.work == Row::Work::any || is_small(p)) &&
-         is_of(row.kind, p, facts);
+         (!row.loads || (wide ? p.b : p.a).is_load) && (row.sum == Row::Sum::any || is_long(p)) &&
+         (row.work == Row::Work::any || is_small(p)) && is_of(row.kind, p, facts);
 }
 
 // That of CERMET_MATMUL_SCHEME, where it can make the product.

@@ -51,8 +51,9 @@ struct ProductRow {
   Range m = {};
   Range few = {}, many = {};  // of m and n, the lesser and the larger
   Range k = {}, batch = {};
-  Range larger = {};  // elements of the larger operand
-  Range blocks = {};  // of kTiledRows x kTiledRows
+  Range larger = {};   // elements of the larger operand
+  Range blocks = {};   // of kTiledRows x kTiledRows
+  bool loads = false;  // the larger operand is read as it lies
   Sum sum = Sum::any;
   Work work = Work::any;
   ir::Scheme scheme;

@@ -36,12 +36,12 @@ uint64_t extreme_or_any(Dtype dtype, uint64_t random) {
 
 std::string GemmShape::text() const {
   return fmt::format(
-      "batch {} m {} n {} k {}{}{}{}{}{} padding {} in {} {} acc {} out {}{}{}{}{} {}", batch, m, n,
-      k, a_transposed ? " a'" : "", b_transposed ? " b'" : "", c_transposed ? " c'" : "",
-      a_shared ? " a shared" : "", b_shared ? " b shared" : "", padding, name_of(in),
-      name_of(b_in.value_or(in)), name_of(acc), name_of(out), prologue ? " prologue" : "",
-      epilogue ? " epilogue" : "", side ? " side" : "", is_complex ? " complex" : "",
-      text_of(scheme));
+      "batch {} m {} n {} most {} k {}{}{}{}{}{} padding {} in {} {} acc {} out {}{}{}{}{} {}",
+      batch, m, n, most, k, a_transposed ? " a'" : "", b_transposed ? " b'" : "",
+      c_transposed ? " c'" : "", a_shared ? " a shared" : "", b_shared ? " b shared" : "", padding,
+      name_of(in), name_of(b_in.value_or(in)), name_of(acc), name_of(out),
+      prologue ? " prologue" : "", epilogue ? " epilogue" : "", side ? " side" : "",
+      is_complex ? " complex" : "", text_of(scheme));
 }
 
 GemmCase::Buffer GemmCase::numbers(Dtype dtype, int64_t elements, uint64_t& state) const {
@@ -87,7 +87,8 @@ GemmCase::GemmCase(const GemmShape& s, uint64_t seed) : shape(s) {
   std::vector<AxisId> all;
   for (int i = 0; i < 4; ++i) {
     const int64_t size = i == 0 ? s.batch : i == 1 ? s.m : i == 2 ? s.n : s.k;
-    axes[i] = size == 0 && i < 3 ? kNone : b.axis();
+    const bool is_side = i == 1 || i == 2;
+    axes[i] = size == 0 && i < 3 ? kNone : b.axis("", true, is_side ? s.most : 0);
     if (axes[i] == kNone) continue;
     extents.push_back(size);
     all.push_back(axes[i]);

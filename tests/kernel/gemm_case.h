@@ -30,6 +30,7 @@ struct GemmShape {
   bool is_complex = false;                   // four products of the parts of A and B
   std::optional<Dtype> b_in = std::nullopt;  // of B, if not `in`
   bool all_values = false;                   // of the integers in A and B
+  int64_t most = 0;                          // m and n are that at most, as the kernel knows
 
   std::string text() const;
 };

@@ -315,6 +315,31 @@ TEST(Gemm, FewRows) {
           check_few({.m = m, .n = n, .k = k, .b_transposed = transposed});
 }
 
+// B is read where it lies, in vectors of 64 bytes.
+TEST(Gemm, FewRowsOfManyProducts) {
+  const auto check_many = [](GemmShape shape) {
+    shape.batch = 3;
+    shape.most = std::max(shape.m, shape.n) <= 16 ? 16 : 64;
+    check_few(shape, {Scheme::fma, Scheme::fma_local});
+    const Kernel kernel = tile(GemmCase(shape).kernel, kTargets[2]);
+    EXPECT_EQ(print(kernel).find("micro pack"), std::string::npos) << shape.text();
+  };
+  for (int64_t m : {1, 16, 49})
+    for (int64_t n : {1, 31, 64}) check_many({.m = m, .n = n, .k = 20});
+  for (int bits = 0; bits < 8; ++bits)
+    check_many({.m = 14,
+                .n = 30,
+                .k = 19,
+                .a_transposed = (bits & 1) != 0,
+                .c_transposed = (bits & 2) != 0,
+                .padding = 3,
+                .epilogue = (bits & 4) != 0});
+  for (int64_t k : {1, 803}) check_many({.m = 5, .n = 9, .k = k});
+  check_many({.m = 9, .n = 21, .k = 12, .a_shared = true});
+  for (Dtype dtype : {Dtype::float64, Dtype::int32})
+    check_many({.m = 9, .n = 21, .k = 12, .in = dtype, .acc = dtype, .out = dtype});
+}
+
 TEST(Gemm, OneRow) {
   for (int64_t n : {1, 31, 65, 300})
     for (int64_t k : {1, 40, 530})

@@ -665,7 +665,7 @@ TEST(Interpret, Micros) {
     for chunk (a0) grid 1 {
       for serial (a1) begin 0 end 40 { store l0[a1] = load(p0[a1], mask lt(a1, 12)) }
       for serial (a1) begin 0 end 16 { store l1[a1] = cast.float64(a1) }
-      micro gemm constants (3, 1, 1, 3, 4, 0) buffers (l1, l0, l0) operands (2, 2, 3, 1, 0, 6, 3, 1)
+      micro gemm constants (3, 1, 1, 3, 4, 0) buffers (l1, l0, l0) operands (2, 2, 3, 1, 0, 6, 3, 1, 1)
       micro transpose constants (3, 4, 4, 1) buffers (l2, l1) operands (2, 2, 0, 1)
       for serial (a1) begin 0 end 9 {
         store p1[a1] = load(l1[a1])

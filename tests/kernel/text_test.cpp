@@ -87,7 +87,7 @@ constexpr const char* kTiled = R"(kernel "tiled" {
       }
     }
     store l0[a1] = v0
-    micro gemm constants (4, 8, 2, 3, 9, 0) buffers (l0, l0, l0) operands (1, 2, 3, 0, a1, 5, 1, 1)
+    micro gemm constants (4, 8, 2, 3, 9, 0) buffers (l0, l0, l0) operands (1, 2, 3, 0, a1, 5, 1, 8, 1)
     micro transpose constants (8, 64, 16, 1) buffers (l1, l1) operands (a1, 8, 0, 0)
   }
   for chunk (a1) entry "merge" {

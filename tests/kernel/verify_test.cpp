@@ -404,13 +404,18 @@ TEST(Verify, Micros) {
   expect_invalid(micro("turn constants () buffers (l1, p0)" + turn), "keeps its dtype");
   const std::string gemm = "gemm constants (6, 8, 1, 8, 8, 0) buffers ";
   const std::string counts = " operands (8, 8, 1, 0, 0, 0, ";
-  verify(micro(gemm + "(l0, l0, l0)" + counts + "8, 0)"));
-  verify(micro(gemm + "(l0, p0, l0)" + counts + "extent(a0), 0)"));
-  expect_invalid(micro(gemm + "(l0, l0, l0)" + counts + "extent(a0), 0)"), "constant distance");
-  expect_invalid(micro(gemm + "(l0, l0, p0)" + counts + "8, 0)"), "a micro works on locals");
-  expect_invalid(micro(gemm + "(l1, p0, l1)" + counts + "8, 0)"), "locals are of one dtype");
-  expect_invalid(micro("gemm constants (6, 8, 1, 8, 8, 1) buffers (l0, l0, l0)" + counts + "8, 0)"),
-                 "any other is 0");
+  verify(micro(gemm + "(l0, l0, l0)" + counts + "8, 8, 0)"));
+  verify(micro(gemm + "(l0, p0, l0)" + counts + "extent(a0), 8, 0)"));
+  verify(micro(gemm + "(l0, p0, p0)" + counts + "extent(a0), extent(a1), 0)"));
+  expect_invalid(micro(gemm + "(l0, l0, l0)" + counts + "extent(a0), 8, 0)"), "constant distance");
+  for (const char* row : {"extent(a0)", "9"})
+    expect_invalid(micro(gemm + "(l0, l0, l0)" + counts + "8, " + row + ", 0)"),
+                   "follow each other");
+  expect_invalid(micro(gemm + "(l0, l0, p1)" + counts + "8, 8, 0)"), "reads a buffer `in`");
+  expect_invalid(micro(gemm + "(l1, p0, l1)" + counts + "8, 8, 0)"), "locals are of one dtype");
+  expect_invalid(
+      micro("gemm constants (6, 8, 1, 8, 8, 1) buffers (l0, l0, l0)" + counts + "8, 8, 0)"),
+      "any other is 0");
 }
 
 TEST(Verify, MicrosOfIntegers) {
@@ -419,8 +424,9 @@ TEST(Verify, MicrosOfIntegers) {
       "scratch l3 int16 64 thread\nscratch l4 float32 64 thread\n";
   const auto micro = [&](const std::string& text) { return chunk("micro " + text, scratch); };
   const auto gemm = [&](int zero, const std::string& buffers) {
+    const std::string b_row = buffers.ends_with("l3)") ? "16" : "32";
     return micro("gemm constants (6, 8, 4, 8, 8, " + std::to_string(zero) + ") buffers " + buffers +
-                 " operands (8, 8, 1, 0, 0, 0, 8, 0)");
+                 " operands (8, 8, 1, 0, 0, 0, 8, " + b_row + ", 0)");
   };
   verify(gemm(128, "(l0, l2, l1)"));
   verify(gemm(0, "(l0, l2, l1)"));

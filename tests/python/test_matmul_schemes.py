@@ -202,7 +202,7 @@ def test_many_small_products(features):
     def check(got, right, *what):
         assert np.array_equal(np.array(got.astype(mx.float32)), right.astype(np.float32)), what
 
-    sizes = (1, 3, 6, 8, 9, 12, 16, 17, 26, 31, 33)
+    sizes = (1, 3, 6, 8, 9, 12, 16, 17, 26, 31, 33, 49)
     for m in sizes:
         for n in sizes:
             for k in (1, 3, 8, 12, 24, 50):
@@ -222,3 +222,38 @@ def test_many_small_products(features):
                 check(a[0] @ b, x[0] @ y, m, n, k)
     """
     run(HEAD + textwrap.dedent(script), CERMET_CPU_FEATURES=features)
+
+
+@pytest.mark.parametrize("guard", ["guard", "guard_front"])
+@pytest.mark.parametrize("features", ["avx2", "avx512"])
+def test_small_products_read_nothing_beside_their_operands(guard, features):
+    """Also of parts of rows, whose ends and beginnings are not those of what is in memory."""
+    script = """
+    for m, k, n in ((6, 5, 7), (12, 9, 30), (20, 17, 20), (33, 3, 49), (64, 4, 64), (8, 1, 1)):
+        x = rng.integers(-4, 5, (16, m, k)).astype(np.float32)
+        y = rng.integers(-4, 5, (16, k, n)).astype(np.float32)
+        a, b = mx.array(x), mx.array(y)
+        assert np.array_equal(np.array(a @ b), x @ y), (m, k, n)
+        cut = slice(1, None) if n > 1 else slice(None)
+        assert np.array_equal(np.array(a @ b[..., cut]), x @ y[..., cut]), (m, k, n)
+        assert np.array_equal(np.array(a @ b[..., : n // 2 + 1]), x @ y[..., : n // 2 + 1])
+        half = (k + 1) // 2
+        right = x[..., -half:] @ y[:, -half:]
+        assert np.array_equal(np.array(a[..., -half:] @ b[:, -half:]), right), (m, k, n)
+    """
+    run(HEAD + textwrap.dedent(script), CERMET_CPU_FEATURES=features, CERMET_ALLOCATOR=guard)
+
+
+def test_many_small_products_do_not_pack(tmp_path):
+    """Where vectors have 64 bytes: few rows read B where it lies."""
+    script = """
+    a, b = mx.zeros((32, 12, 40)), mx.zeros((32, 40, 30))
+    mx.eval(a @ b)
+    print(mx._vector_width()[0])
+    """
+    dump = {"CERMET_DUMP": str(tmp_path), "CERMET_KERNEL_CACHE": "off"}
+    width = run(HEAD + textwrap.dedent(script), CERMET_CPU_FEATURES="avx512", **dump)
+    tiled = [path.read_text() for path in tmp_path.glob("*_simplify_tiled.ir")]
+    if int(width) == 64:
+        products = [text for text in tiled if "micro gemm" in text]
+        assert len(products) == 1 and "micro pack" not in products[0]

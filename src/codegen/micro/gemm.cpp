@@ -5,7 +5,8 @@
 // distances, so their addresses need no registers; a parameter's rows have a register each, and those
 // past its end are its last one. Narrow operands are taken a group of k at a time, whose products one
 // instruction adds up; a last group that is not whole has zeros beside it. What a zero point adds to a column
-// is the same in all rows: sums start from less that.
+// is the same in all rows: sums start from less that. Of a B that is read where it lies, columns past its end are
+// masked.
 #include <fmt/format.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
@@ -32,24 +33,42 @@ class GemmCode {
         packed_(group_ == 1 ? f.element() : b_.getIntNTy(32 / group_)) {}
 
   void emit() {
-    llvm::Value *c = f_.argument(0), *a = f_.argument(1), *b = f_.argument(2);
-    llvm::Value *rows = f_.argument(3), *columns = f_.argument(4);
-    llvm::Value* next_tile = b_.CreateMul(row(), f_.word(m_.tile_rows));
-    f_.loop(columns, m_.tile_columns, {b}, [&](Value* j, const MicroValues& panel) -> MicroValues {
-      Value* c_panel = f_.at(c, j);
-      if (m_.a_zero != 0) find_starts(panel[0]);
-      f_.loop(
-          rows, m_.tile_rows, {c_panel, a}, [&](Value* i, const MicroValues& at) -> MicroValues {
-            find_rows(b_.CreateSub(rows, i));
-            tile(at[0], at[1], panel[0]);
-            return {f_.at(at[0], m_.tile_rows * m_.c_row), b_.CreateGEP(packed_, at[1], next_tile)};
-          });
-      return {f_.at(packed_, panel[0], m_.b_panel)};
+    llvm::Value *c = f_.argument(0), *b = f_.argument(2), *columns = f_.argument(4);
+    if (m_.b.local) {
+      f_.loop(columns, m_.tile_columns, {b},
+              [&](Value* j, const MicroValues& panel) -> MicroValues {
+                this->panel(f_.at(c, j), panel[0]);
+                return {f_.at(packed_, panel[0], m_.b_panel)};
+              });
+      return;
+    }
+    // A mask takes a slot of the units that multiply: whole panels have none.
+    llvm::Value* left = b_.CreateSRem(columns, f_.word(m_.tile_columns));
+    llvm::Value* whole = b_.CreateSub(columns, left);
+    f_.loop(whole, m_.tile_columns, {}, [&](Value* j, const MicroValues&) -> MicroValues {
+      this->panel(f_.at(c, j), f_.at(b, j));
+      return {};
+    });
+    f_.when(b_.CreateICmpSGT(left, f_.word(0)), [&] {
+      find_masks(left);
+      this->panel(f_.at(c, whole), f_.at(b, whole));
     });
   }
 
  private:
   using Value = llvm::Value;
+
+  // All tiles of A.
+  void panel(Value* c, Value* b) {
+    Value *a = f_.argument(1), *rows = f_.argument(3);
+    Value* next_tile = b_.CreateMul(row(), f_.word(m_.tile_rows));
+    if (m_.a_zero != 0) find_starts(b);
+    f_.loop(rows, m_.tile_rows, {c, a}, [&](Value* i, const MicroValues& at) -> MicroValues {
+      find_rows(b_.CreateSub(rows, i));
+      tile(at[0], at[1], b);
+      return {f_.at(at[0], m_.tile_rows * m_.c_row), b_.CreateGEP(packed_, at[1], next_tile)};
+    });
+  }
 
   Value* product(Value* x, Value* y, Value* sum) {
     if (group_ == 2 && floating())
@@ -60,7 +79,24 @@ class GemmCode {
     return add(sum, multiply(x, y));
   }
   Value* row() { return fixed_row_ ? f_.word(*fixed_row_) : f_.argument(6); }
-  Value* add_flag() { return f_.argument(7); }
+  Value* b_row() { return m_.b.local ? f_.word(m_.tile_columns * group_) : f_.argument(7); }
+  Value* add_flag() { return f_.argument(8); }
+
+  // Of a panel of which so many columns are left.
+  void find_masks(Value* left) {
+    for (int64_t v = 0; v < vectors_; ++v) {
+      Value* lanes = b_.CreateVectorSplat(static_cast<unsigned>(lanes_),
+                                          b_.CreateSub(left, f_.word(v * lanes_)));
+      Value* numbers = b_.CreateStepVector(lanes->getType());
+      masks_.push_back(b_.CreateICmpSLT(numbers, lanes));
+    }
+  }
+  Value* vector_of_b(Value* place, size_t v) {
+    if (masks_.empty()) return f_.load(factor(), place);
+    return b_.CreateMaskedLoad(factor(), place,
+                               llvm::Align(f_.element()->getScalarSizeInBits() / 8), masks_[v],
+                               llvm::Constant::getNullValue(factor()));
+  }
 
   // Of a tile of which so many rows are left: where each begins.
   void find_rows(Value* left) {
@@ -150,11 +186,11 @@ class GemmCode {
 
   // One k, or one group: in and out are the places in A and B, then the sums row by row.
   MicroValues step(const MicroValues& in, unsigned bits) {
-    MicroValues out = {f_.at(packed_, in[0], m_.a_column),
-                       f_.at(packed_, in[1], m_.tile_columns * group_)};
+    MicroValues out = {f_.at(packed_, in[0], m_.a_column), b_.CreateGEP(packed_, in[1], b_row())};
     MicroValues row;
     for (int64_t v = 0; v < vectors_; ++v)
-      row.push_back(f_.load(factor(), f_.at(packed_, in[1], v * lanes_ * group_)));
+      row.push_back(
+          vector_of_b(f_.at(packed_, in[1], v * lanes_ * group_), static_cast<size_t>(v)));
     for (int64_t i = 0; i < m_.tile_rows; ++i) {
       Value* splat = this->splat(in[0], static_cast<size_t>(i), bits);
       for (int64_t v = 0; v < vectors_; ++v)
@@ -181,7 +217,7 @@ class GemmCode {
   MicroFunction& f_;
   llvm::IRBuilder<>& b_;
   llvm::Type* const packed_;
-  MicroValues rows_;
+  MicroValues rows_, masks_;
   Value* starts_ = nullptr;  // of a panel's sums
 };
 
@@ -191,10 +227,10 @@ llvm::Function* gemm_function(const MicroTarget& target, const ir::GemmMicro& m,
                               std::optional<int64_t> fixed_row) {
   const std::string name =
       fmt::format("gemm_{}_{}x{}_{}_{}_{}_{}_{}", name_of(packed), m.tile_rows, m.tile_columns,
-                  fixed_row ? fmt::to_string(*fixed_row) : "in_place", m.a_column, m.b_panel,
-                  m.c_row, m.a_zero);
+                  fixed_row ? fmt::to_string(*fixed_row) : "in_place", m.a_column,
+                  m.b.local ? fmt::to_string(m.b_panel) : "in_place", m.c_row, m.a_zero);
   if (llvm::Function* known = target.module.getFunction(name)) return known;
-  MicroFunction f(target, name, 3, 5);
+  MicroFunction f(target, name, 3, 6);
   GemmCode(target, m, packed, fixed_row, f).emit();
   return f.finish();
 }

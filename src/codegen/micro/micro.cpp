@@ -148,7 +148,7 @@ void emit_micro(Emitter& emitter, const ir::Micro& micro) {
     b.CreateCall(gemm_function(target, m, emitter.dtype_of(m.b), fixed_row(m.a, m.a_row)),
                  {element(m.c, m.c_at), element(m.a, m.a_at), element(m.b, m.b_at),
                   emitter.natural(m.rows), emitter.natural(m.columns), emitter.natural(m.depth),
-                  emitter.natural(m.a_row), emitter.natural(m.add)});
+                  emitter.natural(m.a_row), emitter.natural(m.b_row), emitter.natural(m.add)});
   } else if (micro.kind == ir::MicroKind::transpose) {
     const ir::TransposeMicro m = ir::TransposeMicro::of(micro);
     // A group moves as one element.

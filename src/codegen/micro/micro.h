@@ -23,7 +23,7 @@ struct MicroTarget {
   }
 };
 
-// void(c, a, b, rows, columns, depth, a_row, add); pointers to the first elements, the rest i64. `packed`:
+// void(c, a, b, rows, columns, depth, a_row, b_row, add); pointers to the first elements, the rest i64. `packed`:
 // dtype of a and b. fixed_row: a_row where it is known, of a Local.
 llvm::Function* gemm_function(const MicroTarget& target, const ir::GemmMicro& micro, Dtype packed,
                               std::optional<int64_t> fixed_row);
