@@ -2,7 +2,8 @@
 """How a case is measured: workers, the ceiling beside each sample, interleaved pairs.
 
 One worker process per library and number of threads; only one of them works at a time, and wakes
-the processor before it is timed (worker.py). A sample whose ceiling moved by more than 10 % while it was taken is taken again.
+the processor before it is timed (worker.py). A sample whose ceiling moved by more than 10 % while
+it was taken is taken again.
 """
 
 import json
