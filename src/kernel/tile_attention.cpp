@@ -58,10 +58,9 @@ class AttentionWriter : BlockWriter {
         depth_(tiles_.for_tile_instructions() ? kDepthOnTiles : kDepth),
         sum_depth_(tiles_.for_tile_instructions() ? kSumOnTiles : kSumDepth),
         by_columns_(std::ranges::any_of(chain.last, &LastProduct::by_columns)),
-        all_rows_(by_columns_ ||
-                  std::ranges::any_of(
-                      chain.sums,
-                      [&](const TileSum& s) { return (set_of(s.over) & axis_bit(chain.i)) != 0; })),
+        all_rows_(by_columns_ || std::ranges::any_of(chain.sums, [&](const TileSum& s) {
+                    return std::ranges::count(s.over, chain.i) > 0;
+                  })),
         masks_first_(std::ranges::any_of(chain.first, &FirstProduct::is_masked_first)),
         seen_(chain, out, rows_) {}
 
@@ -70,8 +69,7 @@ class AttentionWriter : BlockWriter {
     declare();
     const int64_t item_rows = chain_.summed.empty() ? kItemRows : kSummedRows;
     std::vector<AxisId> batch = chain_.batch;
-    std::erase_if(batch,
-                  [&](AxisId axis) { return (set_of(chain_.summed) & axis_bit(axis)) != 0; });
+    std::erase_if(batch, [&](AxisId axis) { return std::ranges::count(chain_.summed, axis) > 0; });
     std::vector<GridDim> dims = each_of(batch);
     if (!all_rows_) dims.push_back({{chain_.i}, item_rows});
     const std::vector<ExprId> at = out_.open_chunk("attention", dims);
@@ -499,8 +497,7 @@ class AttentionWriter : BlockWriter {
   }
 
   void append(const GemmMicro& m) {
-    const bool tiled = tiles_.for_tile_instructions();
-    out_.append(tiled ? by_tiles(tiles_, m).micro() : m.micro());
+    out_.append(tiles_.for_tile_instructions() ? by_tiles(tiles_, m).micro() : m.micro());
   }
 
   // The product's value, of what its sum is.

@@ -107,8 +107,7 @@ class ProductAnalysis {
 
 // Sizes in elements of what the template of a product works in.
 struct Tiles {
-  int64_t tile_rows, tile_columns;
-  int64_t lanes;
+  int64_t tile_rows, tile_columns, lanes;
   int64_t line;       // added to the rows of blocks: whole powers of two fall into one cache set
   int64_t group = 1;  // of what is packed: g of micro.h
   int64_t step = 1;   // of k: what is packed is 0 up to a multiple of it
