@@ -58,9 +58,10 @@ class AttentionWriter : BlockWriter {
         depth_(tiles_.for_tile_instructions() ? kDepthOnTiles : kDepth),
         sum_depth_(tiles_.for_tile_instructions() ? kSumOnTiles : kSumDepth),
         by_columns_(std::ranges::any_of(chain.last, &LastProduct::by_columns)),
-        all_rows_(by_columns_ || std::ranges::any_of(chain.sums, [&](const TileSum& s) {
-                    return std::ranges::count(s.over, chain.i) > 0;
-                  })),
+        all_rows_(by_columns_ ||
+                  std::ranges::any_of(
+                      chain.sums,
+                      [&](const TileSum& s) { return std::ranges::count(s.over, chain.i) > 0; })),
         masks_first_(std::ranges::any_of(chain.first, &FirstProduct::is_masked_first)),
         seen_(chain, out, rows_) {}
 
@@ -74,8 +75,7 @@ class AttentionWriter : BlockWriter {
     if (!all_rows_) dims.push_back({{chain_.i}, item_rows});
     const std::vector<ExprId> at = out_.open_chunk("attention", dims);
     bind_each(batch, at);
-    const Range rows = all_rows_ ? Range{integer(0), to_.extent(chain_.i)}
-                                 : range_of(at.back(), item_rows, chain_.i);
+    const Range rows = all_rows_ ? whole(chain_.i) : range_of(at.back(), item_rows, chain_.i);
     for (const TileSum& s : chain_.sums)
       if (!s.over.empty()) begin_sum(s, rows);
     if (chain_.summed.empty()) return write_rows(rows);
@@ -111,7 +111,7 @@ class AttentionWriter : BlockWriter {
     write_block({begin, out_.let(to_.min(to_.add(begin, integer(rows_)), rows.end))});
     out_.close();
     for (size_t p = 0; p < chain_.last.size(); ++p)
-      if (chain_.last[p].by_columns) finish(p, {integer(0), to_.extent(chain_.j)});
+      if (chain_.last[p].by_columns) finish(p, whole(chain_.j));
     out_.close();
   }
 
