@@ -175,7 +175,7 @@ bool reads_in_place(const ProductAnalysis& analysis, const TargetFacts& target) 
 }
 
 // Of many small products each B is read by few rows: packing it would take as long as they do. What lies past its
-// columns is masked, which costs nothing in vectors of 64 bytes.
+// columns is masked, for which vectors of 64 bytes have registers of their own.
 bool reads_b_in_place(Source& source, const ProductAnalysis& analysis, const TargetFacts& target) {
   constexpr int64_t kFewRows = 64;
   const Roles& roles = analysis.roles;
