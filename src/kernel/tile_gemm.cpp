@@ -175,16 +175,18 @@ bool reads_in_place(const ProductAnalysis& analysis, const TargetFacts& target) 
 }
 
 // Of many small products each B is read by few rows: packing it would take as long as they do. What lies past its
-// columns is masked, for which vectors of 64 bytes have registers of their own.
+// columns is masked, for which vectors of 64 bytes have registers of their own. Rows of B that lie far apart share few
+// sets of a cache: they are not read again and again.
 bool reads_b_in_place(Source& source, const ProductAnalysis& analysis, const TargetFacts& target) {
-  constexpr int64_t kFewRows = 64;
+  constexpr int64_t kFewRows = 16;
   const Roles& roles = analysis.roles;
   const Dtype acc = analysis.products[0].contract->acc;
   const int64_t rows = source.kernel().axes[roles.m].most;
+  const bool is_narrow = source.kernel().axes[roles.n].most > 0;
   const bool is_fma = analysis.scheme == Scheme::fma || analysis.scheme == Scheme::fma_local;
   return is_fma && target.vector_bytes >= 64 && analysis.packed == acc &&
          analysis.operand_parts == 1 && !analysis.runs && !roles.b_batch.empty() && rows > 0 &&
-         rows <= kFewRows && OperandBlocks::can_read_rows(source, analysis, acc);
+         (is_narrow || rows <= kFewRows) && OperandBlocks::can_read_rows(source, analysis, acc);
 }
 
 class GemmWriter : ProductWriter {
