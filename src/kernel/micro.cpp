@@ -23,7 +23,7 @@ Counts counts_of(MicroKind kind) {
     case MicroKind::panel_n:
     case MicroKind::panel_k:
     case MicroKind::panel_strips: return {4, 3, 8};
-    case MicroKind::tile_gemm: return {6, 3, 9};
+    case MicroKind::tile_gemm: return {6, 3, 10};
   }
   return {};
 }
@@ -121,13 +121,13 @@ Micro TileGemmMicro::micro() const {
   return {MicroKind::tile_gemm,
           {parts, a_part, a_step, b_part, b_panel, c_row},
           {c, a, b},
-          {rows, columns, depth, c_at, a_at, b_at, b_next, a_row, add}};
+          {rows, columns, depth, c_at, a_at, b_at, b_next, a_row, add, a_next}};
 }
 
 TileGemmMicro TileGemmMicro::of(const Micro& micro) {
   const auto& [k, b, e] = std::tie(micro.constants, micro.buffers, micro.operands);
-  return {k[0], k[1], k[2], k[3], k[4], k[5], b[0], b[1], b[2],
-          e[0], e[1], e[2], e[3], e[4], e[5], e[6], e[7], e[8]};
+  return {k[0], k[1], k[2], k[3], k[4], k[5], b[0], b[1], b[2], e[0],
+          e[1], e[2], e[3], e[4], e[5], e[6], e[7], e[8], e[9]};
 }
 
 std::span<const PartPair> products_of(int64_t parts) {
@@ -257,6 +257,9 @@ std::string fault_of(const Kernel& kernel, const Micro& micro) {
   const int64_t group = moves ? micro.constants[3] : narrow ? group_of(own) : 1;
   if (moves && group != 1 && group != group_of(own)) return "a group of so many elements";
   if (const std::string fault = fault_of_groups(micro, group); !fault.empty()) return fault;
+  if (tiles && micro.buffers[1].local &&
+      TileGemmMicro::of(micro).a_next != TileGemmMicro::of(micro).a_at)
+    return "next rows of a parameter alone are fetched";
   if (product && micro.buffers[1].local &&
       kernel.exprs[tiles ? TileGemmMicro::of(micro).a_row : GemmMicro::of(micro).a_row].kind !=
           ExprKind::constant)

@@ -164,7 +164,8 @@ struct PanelMicro {
 // is computed past the wanted rows and columns, up to a multiple of kTileSide or, of operands in several parts,
 // kTileBlock, is left undefined. A may be a parameter that is read, of one part: rows are a multiple of kTileSide
 // then and depth is one of d, and nothing else of it is read. A panel of b is fetched while the one before is
-// multiplied; b_next: what follows the last one, or b_at: none is fetched.
+// multiplied; b_next: what follows the last one, or b_at: none is fetched. Of a parameter A, kTileBlock rows from
+// a_next on are fetched meanwhile, or none if that is a_at.
 inline constexpr int64_t kTileSide = 16, kTileBlock = 2 * kTileSide;
 inline constexpr int64_t kTileRow = 64;     // bytes
 inline constexpr int64_t kTiledRows = 256;  // of a block of A that stays in L2
@@ -174,7 +175,7 @@ struct TileGemmMicro {
   // Buffers.
   BufferRef c, a, b;
   // Operands, int64; add: not 0; a_row: a constant if A is a Local.
-  ExprId rows, columns, depth, c_at, a_at, b_at, b_next, a_row, add;
+  ExprId rows, columns, depth, c_at, a_at, b_at, b_next, a_row, add, a_next;
 
   Micro micro() const;
   static TileGemmMicro of(const Micro& micro);

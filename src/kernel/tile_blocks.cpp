@@ -187,7 +187,8 @@ void OperandBlocks::pack_rows(const Operand& a, const Packed& from, Range m, Ran
 // --- Multiplying.
 
 void OperandBlocks::multiply(const std::vector<LocalId>& c, int64_t c_row, Range m, Range n,
-                             Range k, ExprId b_at, ExprId b_next, ExprId c_at, ExprId add) {
+                             Range k, ExprId b_at, ExprId b_next, ExprId c_at, ExprId add,
+                             ExprId next_row) {
   const ExprId rows = out_.let(to_.sub(m.end, m.begin));
   const ExprId columns = out_.let(to_.sub(n.end, n.begin));
   const ExprId depth =
@@ -215,7 +216,7 @@ void OperandBlocks::multiply(const std::vector<LocalId>& c, int64_t c_row, Range
                     .add = add,
                     .a_zero = analysis_.a_zero};
     if (in_place_ && is_tiled()) {
-      multiply_in_place(micro, a, m, k, b_next);
+      multiply_in_place(micro, a, m, k, b_next, next_row);
       continue;
     }
     if (in_place_) put_in_place(micro, a, m, k);
@@ -231,14 +232,18 @@ void OperandBlocks::multiply(const std::vector<LocalId>& c, int64_t c_row, Range
 
 void OperandBlocks::put_in_place(GemmMicro& micro, const Operand& a, Range m, Range k) {
   micro.a = source_[a.place.load].buffer;
-  micro.a_at = first_of(a.place, roles_.m, m.begin, roles_.k, k.begin);
+  micro.a_at = element_of(a, m.begin, k.begin);
   micro.a_column = size_.group;
   micro.a_row = stride(a.place.free);
 }
 
+ExprId OperandBlocks::element_of(const Operand& a, ExprId m, ExprId k) {
+  return first_of(a.place, roles_.m, m, roles_.k, k);
+}
+
 // Whole tiles of A where they lie; what is left of k, then of the rows, is packed.
 void OperandBlocks::multiply_in_place(const GemmMicro& micro, const Operand& a, Range m, Range k,
-                                      ExprId b_next) {
+                                      ExprId b_next, ExprId next_row) {
   const ExprId rows_left = out_.let(to_.rem(micro.rows, integer(kTileSide)));
   const ExprId depth_left = out_.let(to_.rem(micro.depth, integer(size_.step)));
   const ExprId m_end = out_.let(to_.sub(m.end, rows_left));
@@ -247,7 +252,9 @@ void OperandBlocks::multiply_in_place(const GemmMicro& micro, const Operand& a, 
   whole.rows = out_.let(to_.sub(micro.rows, rows_left));
   whole.depth = out_.let(to_.sub(micro.depth, depth_left));
   put_in_place(whole, a, m, k);
-  out_.append(by_tiles(whole, b_next).micro());
+  TileGemmMicro tiled = by_tiles(whole, b_next);
+  if (next_row != kNone) tiled.a_next = element_of(a, next_row, k.begin);
+  out_.append(tiled.micro());
 
   out_.open_loop(ForKind::serial, integer(0), out_.ceil_div(depth_left, size_.step), "depth_left");
   pack_rows(a, a.expr, {m.begin, m_end}, {k_end, k.end});

@@ -53,9 +53,9 @@ class OperandBlocks : BlockWriter {
   void pack_b(ExprId base, Range n, Range k, ExprId range = kNone);
   void pack_a(Range m, Range k);
   // Onto c[i] from c_at on, or in its place if `add` is 0: product i of the block of A and the one of B.
-  // b_next: the block of B that is wanted next, or b_at.
+  // b_next: the block of B that is wanted next, or b_at. next_row: where rows of an A that is read in place are.
   void multiply(const std::vector<LocalId>& c, int64_t c_row, Range m, Range n, Range k,
-                ExprId b_at, ExprId b_next, ExprId c_at, ExprId add);
+                ExprId b_at, ExprId b_next, ExprId c_at, ExprId add, ExprId next_row = kNone);
 
   // For operands in parts: ranges of magnitudes, of A's block, of B's, and for B packed whole of all that
   // items pack. They begin empty.
@@ -98,7 +98,9 @@ class OperandBlocks : BlockWriter {
   std::pair<ExprId, ExprId> packed_of(Range k, int64_t group);
   TileGemmMicro by_tiles(const GemmMicro& m, ExprId b_next) const;
   void put_in_place(GemmMicro& micro, const Operand& a, Range m, Range k);
-  void multiply_in_place(const GemmMicro& micro, const Operand& a, Range m, Range k, ExprId b_next);
+  ExprId element_of(const Operand& a, ExprId m, ExprId k);
+  void multiply_in_place(const GemmMicro& micro, const Operand& a, Range m, Range k, ExprId b_next,
+                         ExprId next_row);
 
   int64_t a_row() const { return size_.stored_depth() + size_.line; }  // along k
   int64_t a_part() const { return size_.rows * a_row(); }              // for tile instructions

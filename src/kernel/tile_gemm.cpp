@@ -439,7 +439,7 @@ class GemmWriter : ProductWriter {
     if (in_parts()) multiply_again(block, m, n, sum, c_at);
   }
 
-  // Rows of A in order, each with all columns while it is in L2.
+  // Rows of A in order, each with all columns while it is in L2. Those of the next one are fetched meanwhile.
   void multiply_rows(Range m, Range n, Range k, ExprId b_at, ExprId add) {
     const ExprId blocks = out_.let(out_.ceil_div(length_of(m), size_.tile_rows));
     const AxisId i = out_.open_loop(ForKind::serial, integer(0), blocks, "row_block");
@@ -447,7 +447,9 @@ class GemmWriter : ProductWriter {
     const ExprId begin = out_.let(to_.add(m.begin, skipped));
     const Range rows = {begin, out_.let(to_.min(to_.add(begin, integer(size_.tile_rows)), m.end))};
     const ExprId c_at = out_.let(to_.mul(skipped, integer(size_.c_row())));
-    blocks_.multiply(c_, size_.c_row(), rows, n, k, b_at, b_at, c_at, add);
+    const ExprId is_last = to_.compare(Code::le, to_.extent(roles_.m), rows.end);
+    const ExprId next_row = out_.let(to_.select(is_last, begin, rows.end));
+    blocks_.multiply(c_, size_.c_row(), rows, n, k, b_at, b_at, c_at, add, next_row);
     out_.close();
   }
 

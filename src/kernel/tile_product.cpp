@@ -637,7 +637,8 @@ TileGemmMicro BlockWriter::by_tiles(const Tiles& tiles, const GemmMicro& product
           .b_at = m.b_at,
           .b_next = m.b_at,
           .a_row = m.a_row,
-          .add = m.add};
+          .add = m.add,
+          .a_next = m.a_at};
 }
 
 ExprId BlockWriter::number(const std::vector<Digit>& digits) {

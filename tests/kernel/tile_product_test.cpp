@@ -13,8 +13,10 @@
 
 #include "kernel/compiled.h"
 #include "kernel/gemm_case.h"
+#include "kernel/micro.h"
 #include "kernel/passes.h"
 #include "kernel/tile.h"
+#include "kernel/walk.h"
 
 namespace cermet::ir {
 namespace {
@@ -199,6 +201,24 @@ TEST(TileProduct, Arithmetic) {
       fill(panel, [&] { return random.with_exponent(first, count); });
       expect_as_interpreted(panel);
     }
+}
+
+// Products that read A once fetch its next rows; else what is read again and again is in a cache.
+TEST(TileProduct, NextRowsAreFetched) {
+  for (const bool once : {true, false}) {
+    GemmShape shape = of_bfloat16({.m = 300, .n = 40, .k = 256});
+    shape.scheme = once ? Scheme::amx_panel : Scheme::fma_local;
+    const Kernel tiled = tile(GemmCase(shape).kernel, kTiles);
+    int of_parameters = 0;
+    for_each_stmt(tiled.body, [&](const Stmt& stmt) {
+      const Micro* micro = std::get_if<Micro>(&stmt);
+      if (micro == nullptr || micro->kind != MicroKind::tile_gemm) return;
+      const TileGemmMicro m = TileGemmMicro::of(*micro);
+      of_parameters += m.a.local ? 0 : 1;
+      EXPECT_EQ(m.a_next != m.a_at, once && !m.a.local);
+    });
+    EXPECT_EQ(of_parameters, 1);
+  }
 }
 
 // Operands of bfloat16 that are wanted as float32 meet no instruction for bfloat16.

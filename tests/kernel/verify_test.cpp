@@ -438,14 +438,15 @@ TEST(Verify, MicrosOfIntegers) {
   expect_invalid(gemm(0, "(l0, l1, l1)"), "of the other sign");
   expect_invalid(gemm(0, "(l0, l2, l2)"), "of the other sign");
   expect_invalid(gemm(0, "(l4, l2, l1)"), "locals are of one dtype");
-  const auto tiles = [&](int parts, const std::string& buffers) {
+  const auto tiles = [&](int parts, const std::string& buffers, const char* a_next = "0") {
     return micro("tile_gemm constants (" + std::to_string(parts) +
                  ", 64, 64, 64, 64, 64) buffers " + buffers +
-                 " operands (8, 8, 1, 0, 0, 0, 0, 8, 0)");
+                 " operands (8, 8, 1, 0, 0, 0, 0, 8, 0, " + a_next + ")");
   };
   for (const char* operands : {"l1, l1)", "l1, l2)", "l2, l1)", "l2, l2)"})
     verify(tiles(1, std::string("(l0, ") + operands));
   expect_invalid(tiles(2, "(l0, l1, l1)"), "more parts");
+  expect_invalid(tiles(1, "(l0, l1, l1)", "8"), "next rows of a parameter alone");
   expect_invalid(tiles(1, "(l4, l1, l1)"), "bytes to integers of 4 bytes");
   expect_invalid(tiles(1, "(l0, l3, l3)"), "bytes to integers of 4 bytes");
   expect_invalid(tiles(1, "(l0, l3, l1)"), "locals are of one dtype");

@@ -185,11 +185,12 @@ void emit_micro(Emitter& emitter, const ir::Micro& micro) {
                   emitter.natural(m.columns), emitter.natural(m.from_row)});
   } else if (micro.kind == ir::MicroKind::tile_gemm) {
     const ir::TileGemmMicro m = ir::TileGemmMicro::of(micro);
-    b.CreateCall(tile_gemm_function(target, m, emitter.dtype_of(m.a), emitter.dtype_of(m.b),
-                                    fixed_row(m.a, m.a_row)),
-                 {element(m.c, m.c_at), element(m.a, m.a_at), element(m.b, m.b_at),
-                  element(m.b, m.b_next), emitter.natural(m.rows), emitter.natural(m.columns),
-                  emitter.natural(m.depth), emitter.natural(m.a_row), emitter.natural(m.add)});
+    b.CreateCall(
+        tile_gemm_function(target, m, emitter.dtype_of(m.a), emitter.dtype_of(m.b),
+                           fixed_row(m.a, m.a_row)),
+        {element(m.c, m.c_at), element(m.a, m.a_at), element(m.b, m.b_at), element(m.b, m.b_next),
+         element(m.a, m.a_next), emitter.natural(m.rows), emitter.natural(m.columns),
+         emitter.natural(m.depth), emitter.natural(m.a_row), emitter.natural(m.add)});
   } else {
     const ir::PanelMicro m = ir::PanelMicro::of(micro);
     b.CreateCall(panel_function(target, m, emitter.dtype_of(m.a), emitter.dtype_of(m.b)),

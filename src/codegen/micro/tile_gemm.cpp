@@ -23,6 +23,7 @@ namespace cermet::codegen {
 namespace {
 
 constexpr int64_t kSide = ir::kTileSide, kBlock = ir::kTileBlock;
+constexpr int64_t kFetched = 4;  // lines that are fetched together
 
 using Value = llvm::Value;
 
@@ -47,19 +48,23 @@ class TileLoops {
         fixed_row_(fixed_row),
         f_(f),
         b_(f.builder()),
-        packed_(f.builder().getIntNTy(static_cast<unsigned>(8 * size_))) {}
+        packed_(f.builder().getIntNTy(static_cast<unsigned>(8 * size_))),
+        fetched_of_b_(fetched(micro.parts * kBlock, rows())),
+        fetched_of_a_(fetched(kBlock, columns())),
+        fetched_step_(b_.CreateMul(fetched_of_b_, f.word(kFetched * line()))) {}
 
-  Value* rows() { return f_.argument(4); }
-  Value* columns() { return f_.argument(5); }
-  Value* steps() {
-    return b_.CreateUDiv(b_.CreateAdd(f_.argument(6), f_.word(depth_ - 1)), f_.word(depth_));
+  Value* rows() { return f_.argument(5); }
+  Value* columns() { return f_.argument(6); }
+  Value* steps() { return ceil_div(f_.argument(7), f_.word(depth_)); }
+  Value* ceil_div(Value* n, Value* by) {
+    return b_.CreateUDiv(b_.CreateAdd(n, b_.CreateSub(by, f_.word(1))), by);
   }
   // Elements of `rows` rows of A.
   Value* a_rows(int64_t rows) {
     if (fixed_row_) return f_.word(rows * *fixed_row_);
-    return b_.CreateMul(f_.argument(7), f_.word(rows));
+    return b_.CreateMul(f_.argument(8), f_.word(rows));
   }
-  Value* adds() { return b_.CreateICmpNE(f_.argument(8), f_.word(0)); }
+  Value* adds() { return b_.CreateICmpNE(f_.argument(9), f_.word(0)); }
 
   // body(c, b, columns left, carried) for each panel of B gives what the next one, and the end, gets.
   template <typename F>
@@ -76,7 +81,7 @@ class TileLoops {
   // body(c, a, rows left, carried) for each panel of A.
   template <typename F>
   MicroValues each_rows(Value* c, const MicroValues& carried, F&& body) {
-    Value* fetched = b_.CreateMul(steps(), f_.word(fetched_step()));
+    Value* fetched = b_.CreateMul(steps(), fetched_step_);
     Value* first = next_;  // again for other rows: what a loop carries is not known past it
     const MicroValues begin = {c, f_.argument(1), first};
     const MicroValues end =
@@ -93,6 +98,7 @@ class TileLoops {
   }
 
   bool fetches() const { return m_.b_next != m_.b_at; }
+  bool fetches_rows() const { return m_.a_next != m_.a_at; }
   static MicroValues joined(MicroValues first, const MicroValues& rest) {
     first.append(rest.begin(), rest.end());
     return first;
@@ -107,8 +113,14 @@ class TileLoops {
     return rest(f_.loop(end, kBlock, joined(first, carried),
                         [&](Value* i, const MicroValues& in) { return body(i, in, rest(in)); }));
   }
-  // Elements of the next panel of B that a step fetches: with kTiledRows rows, all of it.
-  int64_t fetched_step() const { return m_.parts * depth_ * kBlock * kBlock / ir::kTiledRows; }
+  int64_t line() const { return ir::kTileRow / size_; }
+  // Of so many lines for each step of the depth, what is fetched with each of the blocks along an axis: how
+  // many times kFetched.
+  Value* fetched(int64_t lines, Value* length) {
+    Value* blocks = ceil_div(length, f_.word(kBlock));
+    blocks = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umax, blocks, f_.word(1));
+    return ceil_div(f_.word(lines / kFetched), blocks);
+  }
 
   bool in_parts() const { return m_.parts > 1; }
 
@@ -142,7 +154,9 @@ class TileLoops {
   MicroFunction& f_;
   llvm::IRBuilder<>& b_;
   llvm::Type* const packed_;
-  Value* next_ = nullptr;  // what is to be fetched
+  // By a step, of the next panel of B and of the next rows of A, in kFetched lines; and of B in elements.
+  Value *const fetched_of_b_, *const fetched_of_a_, *const fetched_step_;
+  Value* next_ = nullptr;  // of B
 };
 
 class TileCode : TileLoops {
@@ -162,6 +176,7 @@ class TileCode : TileLoops {
  private:
   void each_block() {
     each_panel({}, [&](Value* c_panel, Value* b, Value* columns_left, auto&&) {
+      if (fetches_rows()) next_rows_ = rows_to_fetch(columns_left);
       by_tiles(columns_left, [&](int across) {
         each_rows(c_panel, {}, [&](Value* c, Value* a, Value* rows_left, auto&&) {
           by_tiles(rows_left, [&](int down) { block(down, across, c, a, b); });
@@ -281,20 +296,26 @@ class TileCode : TileLoops {
   // A tile's depth of k, from {a, b, what is to be fetched} on.
   void multiply(int down, int across, const MicroValues& at) {
     step(down, across, at[0], at[1]);
-    if (fetches()) fetch(at[2]);
+    if (fetches()) fetch(fetched_of_b_, at[2], f_.word(line()));
+    if (fetches_rows())
+      fetch(fetched_of_a_, b_.CreateGEP(packed_, at[0], next_rows_), f_.argument(8));
   }
   MicroValues next(const MicroValues& at) {
     return {f_.at(packed_, at[0], m_.a_step), f_.at(packed_, at[1], depth_ * kBlock),
-            f_.at(packed_, at[2], fetched_step())};
+            b_.CreateGEP(packed_, at[2], fetched_step_)};
   }
 
-  // Into L2.
-  void fetch(Value* from) {
-    const int64_t line = ir::kTileRow / size_;
-    for (int64_t at = 0; at < fetched_step(); at += line)
-      b_.CreateIntrinsic(
-          llvm::Intrinsic::prefetch, {from->getType()},
-          {f_.at(packed_, from, at), b_.getInt32(0), b_.getInt32(2), b_.getInt32(1)});
+  // Into L2: so many times kFetched lines, `apart` elements from each other.
+  void fetch(Value* times, Value* from, Value* apart) {
+    f_.loop(times, 1, {from}, [&](Value*, const MicroValues& at) {
+      Value* place = at[0];
+      for (int64_t i = 0; i < kFetched; ++i) {
+        b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {place->getType()},
+                           {place, b_.getInt32(0), b_.getInt32(2), b_.getInt32(1)});
+        place = b_.CreateGEP(packed_, place, apart);
+      }
+      return MicroValues{place};
+    });
   }
 
   template <typename F>
@@ -356,6 +377,19 @@ class TileCode : TileLoops {
     return operands_.b_signed() ? x86_tdpbusd : x86_tdpbuud;
   }
 
+  // From the rows that are multiplied to those of the next ones that are fetched with this panel, in elements:
+  // each panel has its share.
+  Value* rows_to_fetch(Value* columns_left) {
+    Value* panel = b_.CreateUDiv(b_.CreateSub(columns(), columns_left), f_.word(kBlock));
+    Value* row = b_.CreateMul(panel, b_.CreateMul(fetched_of_a_, f_.word(kFetched)));
+    Value* next =
+        b_.CreateExactSDiv(b_.CreateSub(b_.CreatePtrToInt(f_.argument(4), b_.getInt64Ty()),
+                                        b_.CreatePtrToInt(f_.argument(1), b_.getInt64Ty())),
+                           f_.word(size_));
+    return b_.CreateAdd(next, b_.CreateMul(row, f_.argument(8)));
+  }
+
+  Value* next_rows_ = nullptr;
   Value* start_ = nullptr;       // of what is not added to C: zeros that change no sum
   Value* rounds_ = nullptr;      // steps of the depth, at least one
   Value* each_round_ = nullptr;  // rows of sums that each adds to C, or less
@@ -464,12 +498,12 @@ llvm::Function* tile_gemm_function(const MicroTarget& target, const ir::TileGemm
     *fixed_row *= 2;
     a = b = Dtype::bfloat16;
   }
-  const std::string name =
-      fmt::format("tile_gemm_{}_{}_{}_{}_{}_{}_{}_{}_{}{}", name_of(a), name_of(b), m.parts,
-                  m.a_part, fixed_row ? fmt::to_string(*fixed_row) : "in_place", m.a_step, m.b_part,
-                  m.b_panel, m.c_row, m.b_next == m.b_at ? "" : "_fetching");
+  const std::string name = fmt::format(
+      "tile_gemm_{}_{}_{}_{}_{}_{}_{}_{}_{}{}{}", name_of(a), name_of(b), m.parts, m.a_part,
+      fixed_row ? fmt::to_string(*fixed_row) : "in_place", m.a_step, m.b_part, m.b_panel, m.c_row,
+      m.b_next == m.b_at ? "" : "_fetching", m.a_next == m.a_at ? "" : "_fetching_rows");
   if (llvm::Function* known = target.module.getFunction(name)) return known;
-  MicroFunction f(target, name, 4, 5);
+  MicroFunction f(target, name, 5, 5);
   if (target.features.tiles) {
     TileCode(m, {a, b}, fixed_row, f).emit();
   } else {
