@@ -2,7 +2,8 @@
 """Runs every test of the project and closes with one line: `N passed, N failed`.
 
 The parts: GoogleTest through CTest, pytest in tests/python, the op tests again with fewer processor
-features, op by op and under the guard allocators, rules of tools/check.py. Tests share the cores
+features, op by op and, with those of moved elements, under the guard allocators, rules of
+tools/check.py. Tests share the cores
 (`--jobs`); what the clock alone judges (`timing`) runs after the others, by itself.
 Each part writes a report that is counted here; a part that dies without a report counts as one
 failure. Tests see a kernel cache of their own, in the build folder. Under a sanitizer, `timing` and
@@ -25,6 +26,14 @@ import check
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PYTHON_TESTS = "tests/python"
 OPS_TESTS = [f"{PYTHON_TESTS}/test_ops_{name}.py" for name in ("table", "fused")]
+# What reads and writes beside the ends of rows, or where indices tell.
+MOVING_TESTS = [
+    f"{PYTHON_TESTS}/test_{name}.py"
+    for name in (
+        *("index", "index_axes", "index_table", "joined_parts", "masked_updates", "moved_rows"),
+        *("narrow_columns", "rows_in_parts", "short_axes", "slice_updates", "turned_rows"),
+    )
+]
 # What the thread sanitizer sees: CTest's name pattern, and files.
 THREADED = (
     r"^(runtime|ops)\.",
@@ -41,6 +50,8 @@ VARIANTS = {
     "guard": {"CERMET_ALLOCATOR": "guard"},
     "guard_front": {"CERMET_ALLOCATOR": "guard_front"},
 }
+# Further tests of a variant.
+ALSO_IN = {"guard": MOVING_TESTS, "guard_front": MOVING_TESTS}
 # Where a variant differs in these tests alone.
 ONLY_IN = {"amx_emulated": "matmul or attention"}
 # A sanitizer is blind to generated code: these have the library itself at other work.
@@ -136,10 +147,15 @@ def run_pytest(arguments, build, values, tests, name, jobs=1, marked="", quiet=F
     return counts[0], counts[1] + died
 
 
+def shared_tests(build):
+    """The marks of what runs beside others."""
+    return "not timing and not plain" if preload(build) else "not timing"
+
+
 def run_python(arguments, build, values):
     tests = THREADED[1] if has_thread_sanitizer(build) else [PYTHON_TESTS]
-    shared = "not timing and not plain" if preload(build) else "not timing"
-    others = run_pytest(arguments, build, values, tests, "pytest", arguments.jobs, shared)
+    marked = shared_tests(build)
+    others = run_pytest(arguments, build, values, tests, "pytest", arguments.jobs, marked)
     if preload(build):
         return others
     alone = run_pytest(arguments, build, values, tests, "timing", marked="timing")
@@ -147,12 +163,14 @@ def run_python(arguments, build, values):
 
 
 def run_variants(arguments, build, values):
-    """The op tests on lesser processors, op by op, and with pages around buffers that must not be
-    touched."""
+    """The op tests on lesser processors, op by op and, with others, with pages around buffers that
+    must not be touched."""
 
     def run(variant):
         name, setting = variant
-        return run_pytest(arguments, build, {**values, **setting}, OPS_TESTS, name, quiet=True)
+        tests = OPS_TESTS + ALSO_IN.get(name, [])
+        under, marked = {**values, **setting}, shared_tests(build)
+        return run_pytest(arguments, build, under, tests, name, marked=marked, quiet=True)
 
     names = SANITIZED_VARIANTS if preload(build) else VARIANTS
     with ThreadPoolExecutor(arguments.jobs) as pool:
