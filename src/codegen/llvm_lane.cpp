@@ -39,7 +39,7 @@ constexpr int kFewOps = 28;  // four vectors at a time of so many ops, two of mo
 constexpr int kChainsAtOnce = 4;   // vectors whose lanes each go along a loop
 constexpr int kMostAtOnce = 1024;  // ops of them all
 constexpr int kMostLanes = 128;    // of them all
-constexpr int kMaskLanes = 64;     // of a mask register
+constexpr int kMaskLanes = 64;     // of a mask register; fewer are the first ones of it
 
 }  // namespace
 
@@ -63,11 +63,26 @@ void LaneLoop::emit() {
   past_.empty() ? run_in_parts(i64(0), count_) : past_cache();
 }
 
-// Known to be less than a vector: of such rows, the ends of loops and of lines would take most of the time.
+// Known to be no more than a vector: of such rows, the ends of loops and of lines would take most of the time.
 bool LaneLoop::is_in_one_vector() const {
   const std::optional<int64_t> most = e_.most_trips(loop_);
-  return switched() && ops_.features().avx512 && width_ >= 8 && at_once_ == 1 &&
-         !analysis_.has_pairs() && most && *most < std::min(width_, kMaskLanes);
+  const bool is_narrower = width_ < analysis_.width(ops_.features().vector_bytes);
+  return takes_rows() && most &&
+         (is_narrower || (width_ >= 8 && *most <= width_ && *most < kMaskLanes));
+}
+
+bool LaneLoop::takes_rows() const {
+  return switched() && ops_.features().avx512 && at_once_ == 1 && !analysis_.has_pairs();
+}
+
+// Of rows known to be half a vector or less, as few lanes as hold them: a vector that goes past a line of memory
+// takes longer, whatever its mask.
+int LaneLoop::lanes_of_row(int width) const {
+  constexpr int kLeastLanes = 4;
+  const std::optional<int64_t> most = e_.most_trips(loop_);
+  if (!takes_rows() || !analysis_.folds().empty() || !most || *most < 1 || *most > width / 2)
+    return width;
+  return std::max(kLeastLanes, static_cast<int>(std::bit_ceil(static_cast<uint64_t>(*most))));
 }
 
 void LaneLoop::one_vector() {

@@ -20,7 +20,7 @@ class LaneLoop {
         loop_(loop),
         analysis_(analysis),
         at_once_(vectors_at_once()),
-        width_(analysis.width(ops_.features().vector_bytes) * at_once_),
+        width_(lanes_of_row(analysis.width(ops_.features().vector_bytes)) * at_once_),
         prefetches_(emitter) {}
 
   void emit();
@@ -54,6 +54,7 @@ class LaneLoop {
   bool is_integer_chain() const;
   int chains_at_once(int width) const;
   int vectors_at_once() const;
+  int lanes_of_row(int width) const;
   llvm::Type* vector_of(Dtype dtype) { return with_width(ops_.memory_type(dtype), width_); }
   Value* element(Dtype dtype, Value* array, Value* k);
   void find_pointers();
@@ -81,6 +82,7 @@ class LaneLoop {
   bool is_whole(Value* to) const;
   bool twice() const;
   bool is_in_one_vector() const;
+  bool takes_rows() const;
   void one_vector();
   Values past_until(Value* from, Value* full);
   void plain(Value* from, Value* full, Value* to);

@@ -10,6 +10,8 @@
 // is left undefined in the target, and Locals are read there, whatever they hold.
 #pragma once
 
+#include <algorithm>
+#include <iterator>
 #include <span>
 #include <string>
 
@@ -81,8 +83,13 @@ inline constexpr int64_t kShortRows = 64, kShortColumns = 64;
 inline constexpr int64_t kFewElements = 48;
 // Columns of which each is folded as if it were a row; so few are read where they lie.
 inline constexpr int64_t kNarrowColumns = 31, kFewApart = 3;
-// Elements of short rows of an element-wise kernel that vectors run along all the same.
-inline constexpr int64_t kFewAlong = 15;
+// Elements of short rows, of an element-wise kernel or that updates reach, that vectors run along all the same: no
+// more than one of these, which bound nothing else there. Of updates of rows of the first, one thread takes all sooner
+// than two find theirs.
+inline constexpr int64_t kFewAlong[] = {4, 8, 16, 40};
+constexpr bool is_along(int64_t most) {
+  return std::find(std::begin(kFewAlong), std::end(kFewAlong), most) != std::end(kFewAlong);
+}
 inline int64_t piece_of(Dtype dtype) { return 16 / static_cast<int64_t>(size_of(dtype)); }
 struct RowsMicro {
   // Constants.

@@ -9,6 +9,7 @@
 #include "kernel/tile.h"
 #include "kernel/tile_narrow.h"
 #include "kernel/tile_passes.h"
+#include "kernel/tile_points.h"
 #include "kernel/tile_scan.h"
 #include "kernel/tile_short.h"
 #include "kernel/tile_tasks.h"
@@ -117,14 +118,13 @@ class FormWriter {
     const bool merges = std::ranges::any_of(
         group.tasks, [&](int number) { return plan_.tasks[number].kind == TaskKind::merge; });
     const std::vector<AxisId> outer = without(group.axes, {lane});
+    if (!outer.empty() && !are_copied && is_along(source_.kernel().axes[lane].most))
+      return write_rows_along(group, lane, outer);
     std::vector<GridDim> dims = each_of(outer);
     if (!outer.empty()) dims.back().tile = kRowBlock;
     dims.push_back({{lane}, merges ? kMergeTile : kLaneTile});
     const std::vector<ExprId> at = open_chunk("map", dims);
-    Bounds lanes = bounds_of(dims.back(), at.back());
-    if (source_.kernel().axes[lane].most == kFewAlong)
-      lanes = {out_.integer(0),
-               out_.let(out_.to().min(out_.to().extent(lane), out_.integer(kFewAlong)))};
+    const Bounds lanes = bounds_of(dims.back(), at.back());
     if (!outer.empty()) {
       const size_t block = outer.size() - 1;
       bind_each({outer.begin(), outer.end() - 1}, at);
@@ -135,6 +135,39 @@ class FormWriter {
     out_.close();
     if (!outer.empty()) out_.close();
     out_.close();
+  }
+
+  // Short rows one after the other, each by lanes of its own.
+  void write_rows_along(const Group& group, AxisId lane, const std::vector<AxisId>& outer) {
+    Builder& to = out_.to();
+    const AxisId row = outer.back();
+    PointParts parts(source_, row, lane);
+    if (is_cpu_)
+      for (const int number : group.tasks) add_parts(*plan_.tasks[number].line.stmt, parts);
+    std::vector<GridDim> dims = each_of(outer);
+    dims.back().tile = parts.found().empty() ? kRowBlock : kPointBlock;
+    const std::vector<ExprId> at = open_chunk("map", dims);
+    bind_each({outer.begin(), outer.end() - 1}, at);
+    const Bounds rows = bounds_of(dims.back(), at.back());
+    const ExprId most = out_.integer(source_.kernel().axes[lane].most);
+    const Bounds lanes = {out_.integer(0), out_.let(to.min(to.extent(lane), most))};
+    PointValues values(source_, out_, parts.found(), rows.first, kPointBlock);
+    if (!values.empty()) {
+      values.make(to.axis_ref(open_over(ForKind::lane, {row}, rows.first, rows.second)));
+      out_.close();
+    }
+    values.define(to.axis_ref(open_over(ForKind::serial, {row}, rows.first, rows.second)));
+    const AxisId variable = open_over(ForKind::lane, {lane}, lanes.first, lanes.second);
+    tasks_.run(tasks_.tasks_of(group), variable);
+    for (int loops = 0; loops < 3; ++loops) out_.close();
+  }
+
+  static void add_parts(const Stmt& stmt, PointParts& parts) {
+    const Store* store = std::get_if<Store>(&stmt);
+    if (store == nullptr) return;
+    parts.add(store->index);
+    parts.add(store->value);
+    parts.add(store->mask);
   }
 
   // Columns of short rows, of which nothing is computed, copied from short rows: by one move of neighbours after
@@ -166,7 +199,7 @@ class FormWriter {
     });
     if (group.axes.size() < 2 || !are_stores) return kNone;
     const AxisId inner = group.axes.back(), outer = group.axes[group.axes.size() - 2];
-    if (source_.kernel().axes[inner].most == kFewAlong) return kNone;
+    if (is_along(source_.kernel().axes[inner].most)) return kNone;
     if (lane == inner && is_short(inner) && !is_short(outer)) return outer;
     return lane == inner && is_short(outer) && !is_short(inner) ? inner : kNone;
   }

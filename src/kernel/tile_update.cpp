@@ -36,6 +36,13 @@ AxisId UpdateWriter::open_serial(const std::vector<AxisId>& axes, ExprId begin, 
   return variable;
 }
 
+void UpdateWriter::open_row() {
+  Builder& to = out_.to();
+  ExprId end = to.extent(lane_);
+  if (most_in_row() > 0) end = to.min(end, out_.integer(most_in_row()));
+  out_.bind(lane_, to.axis_ref(out_.open_loop(ForKind::lane, out_.integer(0), end, "lane")));
+}
+
 void UpdateWriter::close(size_t loops) {
   for (size_t i = 0; i < loops; ++i) out_.close();
 }
@@ -79,7 +86,7 @@ void UpdateWriter::take_run(const Update& update, LocalId parts, ExprId base, Ra
     ++loops;
   }
   const std::vector<ExprId> ahead = worth_making(true);
-  if (!ahead.empty() && serial_ == update.over) {
+  if (!ahead.empty() && lane_ == kNone && serial_ == update.over) {
     const ExprId blocks = out_.ceil_div(out_.let(to.sub(run.end, run.begin)), kUpdateBlock);
     const AxisId b = out_.open_loop(ForKind::serial, out_.integer(0), blocks, "block");
     const ExprId block = out_.integer(kUpdateBlock);
@@ -95,8 +102,7 @@ void UpdateWriter::take_run(const Update& update, LocalId parts, ExprId base, Ra
     ++loops;
   }
   if (lane_ != kNone) {
-    const AxisId l = out_.open_loop(ForKind::lane, out_.integer(0), to.extent(lane_), "lane");
-    out_.bind(lane_, to.axis_ref(l));
+    open_row();
     ++loops;
   }
   add_to(parts, base, update);
@@ -137,8 +143,9 @@ void UpdateWriter::write_spans() {
   std::vector<SizeTerm> grid;
   for (AxisId axis : serial_) grid.push_back({axis, axis == serial_.back() ? kUpdateBlock : 1});
   const std::optional<ExprId> apart = slices_apart();
+  const bool are_few = lane_ == kNone || most_in_row() == kFewAlong[0];
   const auto [first, past] = out_.open_turns("update" + suffix_, kUpdateOwners, grid,
-                                             lane_ == kNone && !apart ? kUpdateSpans : 1);
+                                             are_few && !apart ? kUpdateSpans : 1);
   const ExprId none = out_.integer(0), one = out_.integer(1);
   const auto turn = [&](ExprId item) { return to.div(item, out_.integer(kUpdateOwners)); };
   const auto owner = [&](ExprId item) { return to.rem(item, out_.integer(kUpdateOwners)); };
@@ -172,7 +179,8 @@ void UpdateWriter::make_values() {
   for (const ExprId id : worth_making(true)) {
     const bool is_place = std::ranges::any_of(
         *written_index(*stmt_), [&](const IndexTerm& term) { return term.expr == id; });
-    if (!is_place && (looks_up(id) || source_.cost(id, axis_bit(serial_[0]), kDear) >= kDear))
+    if (!is_place &&
+        (looks_up(source_, id) || source_.cost(id, axis_bit(serial_[0]), kDear) >= kDear))
       dear.push_back(id);
   }
   if (dear.empty()) return;
@@ -318,7 +326,7 @@ void UpdateWriter::take_owned(Range turns, Range owners) {
   const AxisId b = out_.open_loop(ForKind::serial, blocks.begin, blocks.end, "block");
   const auto [begin, end] = out_.bounds(to.axis_ref(b), kUpdateBlock, to.extent(serial_.back()));
   const LocalId places = to.local(Dtype::int64, {kUpdateBlock + 1, {}}, LocalScope::thread);
-  const Made made = room_for(worth_making(false), begin);
+  PointValues made = values_of(worth_making(false), begin);
   const ExprId count = find_owned({begin, end}, owners, places, made);
   take_each({none, count}, made, places, [this] { take(); });
   close(serial_.size());
@@ -337,23 +345,21 @@ ExprId UpdateWriter::open_point(ForKind kind, Range points, std::optional<LocalI
 // All points of a block.
 void UpdateWriter::take_block(Range points, const std::vector<ExprId>& ahead,
                               const std::function<void()>& take) {
-  const Made made = room_for(ahead, points.begin);
-  if (!ahead.empty()) {
-    open_point(ForKind::lane, points);
-    make(made);
+  PointValues made = values_of(ahead, points.begin);
+  if (!made.empty()) {
+    made.make(open_point(ForKind::lane, points));
     out_.close();
   }
   take_each(points, made, {}, take);
 }
 
 // Points one by one, for which some expressions are made.
-void UpdateWriter::take_each(Range points, const Made& made, std::optional<LocalId> places,
+void UpdateWriter::take_each(Range points, PointValues& made, std::optional<LocalId> places,
                              const std::function<void()>& take) {
   Builder& to = out_.to();
   const auto open = [&](ForKind kind, ExprId end) {
     const ExprId point = open_point(kind, {points.begin, end}, places);
-    for (const auto& [id, local] : made.locals)
-      out_.define(id, out_.let(to.load({true, local}, {{made.back, kUnit}, {point, kUnit}})));
+    made.define(point);
     for (const auto& [id, local] : values_)
       out_.define(id, out_.let(to.load({true, local}, {{point, kUnit}})));
   };
@@ -367,42 +373,24 @@ void UpdateWriter::take_each(Range points, const Made& made, std::optional<Local
   out_.close();
 }
 
-// What single elements are updated with, and where these are, if it is more than a load: made in lanes for all
-// points of a block, it leaves loads to the loop that takes them one by one.
+// What single elements are updated with, and where these or short rows are, if it is more than a load: made in
+// lanes for all points of a block, it leaves loads to the loop that takes them one by one.
 std::vector<ExprId> UpdateWriter::worth_making(bool values) {
-  if (!is_cpu_ || lane_ != kNone) return {};
-  std::vector<ExprId> worth, roots;
-  for (const IndexTerm& term : *written_index(*stmt_)) roots.push_back(term.expr);
+  if (!is_cpu_ || (lane_ != kNone && most_in_row() == 0)) return {};
+  PointParts parts(source_, serial_.back(), lane_);
+  parts.add(*written_index(*stmt_));
   const Update* update = std::get_if<Update>(stmt_);
   const Store* store = std::get_if<Store>(stmt_);
   if (values && update != nullptr)
-    roots.insert(roots.end(), {update->value, update->imag, update->mask});
-  if (values && store != nullptr) roots.insert(roots.end(), {store->value, store->mask});
-  for (const ExprId root : roots) {
-    if (root == kNone || (source_.axes(root) & axis_bit(serial_.back())) == 0) continue;
-    const bool is_made = std::ranges::any_of(values_, [&](auto& one) { return one.first == root; });
-    if (is_made || reads_itself(root) || std::ranges::count(worth, root) > 0) continue;
-    const Expr& e = source_[source_.behind(root)];
-    if (e.kind == ExprKind::op || looks_up(root)) worth.push_back(root);
+    for (const ExprId id : {update->value, update->imag, update->mask}) parts.add(id);
+  if (values && store != nullptr)
+    for (const ExprId id : {store->value, store->mask}) parts.add(id);
+  std::vector<ExprId> worth;
+  for (const ExprId id : parts.found()) {
+    const bool is_made = std::ranges::any_of(values_, [&](auto& one) { return one.first == id; });
+    if (!is_made && !reads_itself(id)) worth.push_back(id);
   }
   return worth;
-}
-
-UpdateWriter::Made UpdateWriter::room_for(const std::vector<ExprId>& ids, ExprId begin) {
-  Made made;
-  if (ids.empty()) return made;
-  made.back = out_.let(out_.to().sub(out_.integer(0), begin));
-  for (const ExprId id : ids)
-    made.locals.emplace_back(
-        id, out_.to().local(source_[id].dtype, {kUpdateBlock, {}}, LocalScope::thread));
-  return made;
-}
-
-// At the bound point of the block.
-void UpdateWriter::make(const Made& made) {
-  const ExprId point = out_.expr(source_.builder().axis_ref(serial_.back()));
-  for (const auto& [id, local] : made.locals)
-    out_.append(Store{{true, local}, {{made.back, kUnit}, {point, kUnit}}, out_.expr(id)});
 }
 
 // The element, or the first of the row, that the bound point reaches.
@@ -412,14 +400,14 @@ void UpdateWriter::fetch() {
 }
 
 // Leaves the places along the axis of the block's points that belong to the owners, and gives their number.
-ExprId UpdateWriter::find_owned(Range block, Range owners, LocalId places, const Made& made) {
+ExprId UpdateWriter::find_owned(Range block, Range owners, LocalId places, PointValues& made) {
   Builder& to = out_.to();
   const ExprId none = out_.integer(0), full = out_.integer(kUpdateBlock);
   const LocalId marks = to.local(Dtype::int64, {kUpdateBlock, {}}, LocalScope::thread);
   const ExprId back = out_.let(to.sub(none, block.begin));
   const ExprId next = out_.let(to.add(block.begin, out_.integer(1)));
   const ExprId point = open_point(ForKind::lane, block);
-  make(made);
+  made.make(point);
   const ExprId one = out_.let(owner());
   const ExprId mine = to.logical_and(to.compare(Code::le, owners.begin, one),
                                      to.compare(Code::lt, one, owners.end));
@@ -453,32 +441,13 @@ bool UpdateWriter::reads_itself(ExprId id) {
   return found;
 }
 
-// Whether it loads something at a loaded place.
-bool UpdateWriter::looks_up(ExprId id) {
-  bool found = false;
-  source_.walk({id}, [&](ExprId part) {
-    const Expr& e = source_[part];
-    found |= e.kind == ExprKind::load && std::ranges::any_of(e.index, [&](const IndexTerm& term) {
-               return is_loaded(term.expr);
-             });
-    return !found;
-  });
-  return found;
-}
-
-bool UpdateWriter::is_loaded(ExprId id) {
-  bool found = false;
-  source_.walk({id}, [&](ExprId e) { return !(found |= source_[e].kind == ExprKind::load); });
-  return found;
-}
-
 // Whether what loaded indices may reach lies beyond the caches; kNone: there are none.
 ExprId UpdateWriter::is_far() {
   if (!is_cpu_) return kNone;
   Builder& b = source_.builder();
   ExprId reach = kNone;
   for (const IndexTerm& term : *written_index(*stmt_)) {
-    if (!is_loaded(term.expr)) continue;
+    if (!loads(source_, term.expr)) continue;
     const std::optional<ExprId> most = most_of(term.expr);
     if (!most) return out_.let(out_.to().constant(Dtype::boolean, 1));
     const ExprId by = term.stride == kUnit ? *most : b.mul(*most, b.stride_ref(term.stride));
@@ -492,11 +461,7 @@ ExprId UpdateWriter::is_far() {
 
 // The statement at the point that is bound, but for its lanes.
 void UpdateWriter::take() {
-  if (lane_ != kNone) {
-    const AxisId l =
-        out_.open_loop(ForKind::lane, out_.integer(0), out_.to().extent(lane_), "lane");
-    out_.bind(lane_, out_.to().axis_ref(l));
-  }
+  if (lane_ != kNone) open_row();
   tasks_.run(tasks_.tasks_of(*group_), kNone);
   if (lane_ != kNone) out_.close();
 }

@@ -10,7 +10,8 @@
 //          The points are taken in turns, so that who runs them may stop after each. Where elements lie beyond
 //          the caches, those of a block of points are fetched first: one by one, each would be waited for.
 // On a processor, what single elements are updated with, and where these are, is made in lanes for a block of
-// points; then these are taken one by one. Values that are dear have an entry point of their own, for all threads.
+// points; then these are taken one by one. So is what is one for a short row of elements. Values that are dear have
+// an entry point of their own, for all threads.
 #pragma once
 
 #include <functional>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "kernel/passes.h"
+#include "kernel/tile_points.h"
 #include "kernel/tile_tasks.h"
 
 namespace cermet::ir {
@@ -49,12 +51,6 @@ class UpdateWriter {
   struct Range {
     ExprId begin, end;
   };
-  // Made for a block's points, by the places of these less the first one's.
-  struct Made {
-    ExprId back = kNone;
-    std::vector<std::pair<ExprId, LocalId>> locals;
-  };
-
   void write_parts(const Update& update);
   void take_run(const Update& update, LocalId parts, ExprId base, Range run);
   void add_to(LocalId parts, ExprId base, const Update& update);
@@ -68,24 +64,25 @@ class UpdateWriter {
   Range open_places(Range turns);
   void take_points(Range turns);
   void take_owned(Range turns, Range owners);
-  ExprId find_owned(Range block, Range owners, LocalId places, const Made& made);
+  ExprId find_owned(Range block, Range owners, LocalId places, PointValues& made);
   ExprId open_point(ForKind kind, Range points, std::optional<LocalId> places = {});
   void take_block(Range points, const std::vector<ExprId>& ahead,
                   const std::function<void()>& take);
-  void take_each(Range points, const Made& made, std::optional<LocalId> places,
+  void take_each(Range points, PointValues& made, std::optional<LocalId> places,
                  const std::function<void()>& take);
   std::vector<ExprId> worth_making(bool values);
-  Made room_for(const std::vector<ExprId>& ids, ExprId begin);
-  void make(const Made& made);
+  PointValues values_of(const std::vector<ExprId>& ids, ExprId begin) {
+    return {source_, out_, ids, begin, kUpdateBlock};
+  }
   void take();
   void fetch();
   bool reads_itself(ExprId id);
-  bool looks_up(ExprId id);
-  bool is_loaded(ExprId id);
   ExprId is_far();
 
   ExprId owner();
   AxisId open_serial(const std::vector<AxisId>& axes, ExprId begin, ExprId end);
+  int64_t most_in_row() const { return source_.kernel().axes[lane_].most; }  // 0: not known
+  void open_row();
   void close(size_t loops);
 
   Source& source_;

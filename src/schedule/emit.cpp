@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "codegen/target.h"
+#include "kernel/walk.h"
 #include "schedule/emitter.h"
 
 namespace cermet::schedule {
@@ -74,6 +76,9 @@ bool has_wide_vectors() { return cpu_target().facts().vector_bytes >= 64; }
 // Elements of a row that a vector is worth, though they do not fill it.
 int64_t few_in_row() { return has_wide_vectors() ? 6 : 9; }
 
+// The same, of rows that indices tell: they are found once for a row, not for each element.
+int64_t few_in_picked_row() { return has_wide_vectors() ? 4 : 3; }
+
 // Whether a part of a vector of any array is loaded and stored as fast as all of it.
 bool has_masks(const ir::Kernel& kernel) {
   return has_wide_vectors() || std::ranges::all_of(kernel.params, [](const ir::Param& param) {
@@ -106,6 +111,31 @@ bool is_copy(const ir::Kernel& kernel) {
   });
 }
 
+// Whether loaded indices tell which rows, along the innermost axis, are loaded.
+bool picks_rows(const ir::Kernel& kernel, ir::AxisId innermost) {
+  const auto is_along = [&](const ir::IndexTerm& term) {
+    const ir::Expr& e = kernel[term.expr];
+    return term.stride == ir::kUnit && e.kind == ir::ExprKind::axis && e.id == innermost;
+  };
+  const auto is_picked = [&](const ir::IndexTerm& term) {
+    bool loads = false, moves = false;
+    std::set<ir::ExprId> seen;
+    const auto visit = [&](const auto& self, ir::ExprId id) -> void {
+      if (!seen.insert(id).second) return;
+      const ir::Expr& e = kernel[id];
+      loads |= e.kind == ir::ExprKind::load;
+      moves |= e.kind == ir::ExprKind::axis && e.id == innermost;
+      ir::for_each_operand(e, [&](ir::ExprId part) { self(self, part); });
+    };
+    visit(visit, term.expr);
+    return loads && !moves;
+  };
+  return std::ranges::any_of(kernel.exprs, [&](const ir::Expr& e) {
+    return e.kind == ir::ExprKind::load && std::ranges::any_of(e.index, is_along) &&
+           std::ranges::any_of(e.index, is_picked);
+  });
+}
+
 }  // namespace
 
 Location locate(const Regions& regions, Id id) {
@@ -124,6 +154,8 @@ EmittedKernel emit_region(Regions& regions, int region) {
   Emitter trial(regions, region, {});
   EmittedKernel plain = trial.emit();
   const bool copies = is_copy(*plain.ir);
+  if (trial.are_short_rows(few_in_picked_row()) && picks_rows(*plain.ir, trial.innermost()))
+    return Emitter(regions, region, trial.find_collapse(Vectors::along, *plain.ir)).emit();
   Collapse collapse = trial.find_collapse(copies ? Vectors::copied : Vectors::any, *plain.ir);
   if (const auto parts = trial.even_parts(); parts && collapse.across.empty() && trial.is_map())
     if (auto joined = joined_parts(regions, region, collapse, *parts, plain))

@@ -49,6 +49,8 @@ class Emitter {
   }
   bool are_far_rows(int64_t least) const { return axes_.are_far_rows(least); }
   bool is_map() const { return axes_.is_map(); }
+  bool are_short_rows(int64_t least) const { return axes_.are_short_rows(least); }
+  ir::AxisId innermost() const { return axes_.innermost(); }
   // The innermost axis, if few parts are joined along it, and the size of which each is a multiple. After a trial.
   std::optional<std::pair<AxisId, Dim>> even_parts() const;
 

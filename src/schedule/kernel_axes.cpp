@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 
 #include "base/format.h"
 #include "kernel/micro.h"
@@ -24,6 +25,15 @@ constexpr int64_t kFarRow = 32;       // elements from row to row, which no two 
 // Stacked rows, the more the longer, by so much for each: else the choice of a row takes little beside it.
 constexpr int64_t kMostStacked = 8, kLongStacked = 64, kStackedByRow = 12;
 constexpr int64_t kShortElements[] = {ir::kFewElements, ir::kShortColumns};
+
+constexpr int64_t kShortSides[] = {kShort, 2 * kShort, 4 * kShort};  // of small products
+
+// The first one that the size does not exceed, or 0.
+int64_t least_bound(std::span<const int64_t> bounds, const Dim& size) {
+  for (const int64_t bound : bounds)
+    if (size <= bound) return bound;
+  return 0;
+}
 
 bool has(const std::vector<AxisId>& set, AxisId axis) {
   return std::ranges::find(set, axis) != set.end();
@@ -126,24 +136,22 @@ bool KernelAxes::is_narrow_scan(AxisId axis) const {
 
 // Of many short rows, of narrow columns, and of an axis that vectors run across; 0: of others.
 int64_t KernelAxes::most_elements(AxisId axis) const {
-  if (has(across_, axis)) return size(axis) < kShort ? kShort : kMostColumns;
+  if (has(across_, axis)) return size(axis) < kShort ? kShort - 1 : kMostColumns;
   if (is_side_of_small_product(axis)) {
-    for (int64_t most : {kShort, 2 * kShort, 4 * kShort})
-      if (size(axis) <= most) return most;
-    return 0;
+    return least_bound(kShortSides, size(axis));
   }
   if (walked_.size() < 2 || axis != walked_.back()) return 0;
-  if (is_along_) return ir::kFewAlong;
+  if (is_along_) return least_bound(ir::kFewAlong, size(axis));
   const AxisId beside = walked_[walked_.size() - 2];
   if (is_narrow_column(beside) || is_narrow_scan(beside))
     return size(axis) <= ir::kFewApart ? ir::kFewApart : ir::kNarrowColumns;
-  if (!is_row(axis) && !has(table_.normalize(region_.scan_axes), axis)) return 0;
+  const bool is_updated = region_.update >= 0 && !is_slice_;
+  if (!is_updated && !is_row(axis) && !has(table_.normalize(region_.scan_axes), axis)) return 0;
   const Dim elements = size(axis), rows = size(beside);
   if (rows < kManyRows || !is_many()) return 0;
+  if (is_updated) return least_bound(ir::kFewAlong, elements);
   if (has_wide_ && elements <= kFewWide) return kFewWide;
-  for (int64_t most : kShortElements)
-    if (elements <= most) return most;
-  return 0;
+  return least_bound(kShortElements, elements);
 }
 
 bool KernelAxes::is_many() const {
@@ -332,6 +340,11 @@ bool KernelAxes::are_far_rows(int64_t least) const {
                        [&](AxisId axis) { return load.step(axis) == size; });
   };
   return std::ranges::all_of(walks_, is_row) && std::ranges::any_of(loads_, is_moved);
+}
+
+bool KernelAxes::are_short_rows(int64_t least) const {
+  return is_map() && choices_ == 0 && walked_.size() > 1 && is_many() &&
+         size(walked_.back()) >= least && least_bound(ir::kFewAlong, size(walked_.back())) > 0;
 }
 
 // Rows that the walk goes on from, before it goes on from the first of them, if a kernel goes over the axes in

@@ -80,6 +80,8 @@ class KernelAxes {
   // Whether the innermost axis is short, but not too short for vectors along it (`least` elements): all lies in its
   // order, and rows that follow each other in memory are put far apart.
   bool are_far_rows(int64_t least) const;
+  // Many, of an element-wise kernel: of `least` elements or more.
+  bool are_short_rows(int64_t least) const;
   // The axis of few places along which rows are stacked, if they are short enough that the choice of each counts.
   std::optional<AxisId> find_stacked(const Collapse& found) const;
   // Element-wise.

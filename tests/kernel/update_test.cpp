@@ -209,6 +209,66 @@ TEST(Update, ComputedPlacesAndValues) {
 }
 
 // The same compiled, its owners in one call and in three, each of which looks for its own points.
+// Of short rows the same, as far as it is one for a row.
+TEST(Update, ShortRows) {
+  const std::vector<Numbers> shapes = {{0, 3},   {1, 4},   {5, 0},   {255, 2},
+                                       {256, 4}, {700, 1}, {3000, 3}};
+  for (const char* most : {" most 4", " most 16", ""}) {
+    const std::string text = fmt::format(R"(kernel "short_rows" {{
+  param p0 int32 in "indices"
+  param p1 float32 in
+  param p2 float32 in "weights"
+  param p3 float32 inout
+  axis a0
+  axis a1{}
+  strides 2
+  for stage (a0, a1) {{
+    %0 = load(p0[a0])
+    %1 = cast.int64(select(lt(%0, int32(6)), add(%0, int32(6)), %0))
+    %2 = load(p2[a0])
+    update p3[%1*s0 + a1] add mul(load(p1[a0*s1 + a1]), mul(%2, %2))
+  }}
+}})",
+                                         most);
+    const std::string tiled = tiled_text(text);
+    EXPECT_EQ(count_of(tiled, "256 thread"), *most == 0 ? 1 : 4);  // one says which are owned
+    expect_same_everywhere(
+        {.text = text,
+         .strides = [](const Numbers& n) { return Numbers{n[1], n[1]}; },
+         .elements = [](const Numbers& n) { return Numbers{n[0], n[0] * n[1], n[0], 12 * n[1]}; },
+         .index_range = 12},
+        shapes);
+  }
+}
+
+// Rows that indices tell, one after the other: where they are is made in lanes before.
+TEST(Update, PickedRows) {
+  const std::string text = R"(kernel "picked" {
+  param p0 int32 in "indices"
+  param p1 float32 in
+  param p2 float32 in "weights"
+  param p3 float32 out
+  axis a0
+  axis a1 most 8
+  strides 2
+  for stage (a0, a1) {
+    %0 = load(p0[a0])
+    %1 = cast.int64(select(lt(%0, int32(6)), add(%0, int32(6)), %0))
+    %2 = load(p2[a0])
+    store p3[a0*s1 + a1] = mul(load(p1[%1*s0 + a1]), mul(%2, %2))
+  }
+})";
+  EXPECT_EQ(count_of(tiled_text(text), "256 thread"), 2);
+  for (const TargetFacts& facts : {TargetFacts{}, kCpu})
+    expect_same(
+        {.text = text,
+         .strides = [](const Numbers& n) { return Numbers{n[1], n[1]}; },
+         .elements = [](const Numbers& n) { return Numbers{n[0], 12 * n[1], n[0], n[0] * n[1]}; },
+         .index_range = 12,
+         .facts = facts},
+        "gather", {{0, 3}, {1, 8}, {5, 0}, {255, 7}, {256, 1}, {700, 5}, {3000, 8}});
+}
+
 TEST(Update, CompiledAsInterpreted) {
   for (const char* statement : {
            "update p2[%1] add mul(%2, %2)",
