@@ -228,6 +228,12 @@ ROWS = [
     ),
     ("derivatives of `sign`", SECOND_OF_ABS, True, False),
     ("gradients of assignments", assigned_twice, [0, 10, 20], [10, 10, 20]),
+    (
+        "gradients of `maximum` and `minimum`",
+        "mx.grad(lambda x: mx.sqrt(mx.maximum(x, 0) ** 2))(mx.array(-1.0)).item()",
+        0,
+        NAN,
+    ),
     ("gradients of `x.at[i].maximum(v)`", TIES, [0.5, 0.5], [1, 1]),
     ("float64 with complex", "(mx.array(0.1, mx.float64) + 1j).itemsize", 16, 8),
     ("`fast.rope` of", ROPE, True, False),
