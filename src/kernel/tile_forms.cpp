@@ -151,7 +151,7 @@ class FormWriter {
     const Bounds rows = bounds_of(dims.back(), at.back());
     const ExprId most = out_.integer(source_.kernel().axes[lane].most);
     const Bounds lanes = {out_.integer(0), out_.let(to.min(to.extent(lane), most))};
-    PointValues values(source_, out_, parts.found(), rows.first, kPointBlock);
+    PointValues values(source_, out_, parts.found(), rows.first);
     if (!values.empty()) {
       values.make(to.axis_ref(open_over(ForKind::lane, {row}, rows.first, rows.second)));
       out_.close();

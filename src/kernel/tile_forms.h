@@ -11,8 +11,6 @@ namespace cermet::ir {
 inline constexpr int64_t kLaneTile = 4096;    // elements of an item along the lane axis
 inline constexpr int64_t kAcrossTile = 1024;  // rows of which short columns stay in a cache
 inline constexpr int64_t kRowBlock = 16;      // short rows that share an item
-inline constexpr int64_t kPointBlock =
-    256;  // the same, where places are made for all of them before
 inline constexpr int64_t kSerialBlock = 256;  // rows of a block in `serial` order
 inline constexpr int64_t kColumnTile = 2048;  // columns whose accumulators stay in L1
 inline constexpr int64_t kWideTiles = 4;  // or as many of these, where it all still stays there,

@@ -40,13 +40,13 @@ void PointParts::add(const Index& index) {
   for (const IndexTerm& term : index) add(term.expr);
 }
 
-PointValues::PointValues(Source& source, Emitter& out, const std::vector<ExprId>& ids, ExprId begin,
-                         int64_t block)
+PointValues::PointValues(Source& source, Emitter& out, const std::vector<ExprId>& ids, ExprId begin)
     : out_(out) {
   if (ids.empty()) return;
   back_ = out_.let(out_.to().sub(out_.integer(0), begin));
   for (const ExprId id : ids)
-    locals_.emplace_back(id, out_.to().local(source[id].dtype, {block, {}}, LocalScope::thread));
+    locals_.emplace_back(id,
+                         out_.to().local(source[id].dtype, {kPointBlock, {}}, LocalScope::thread));
 }
 
 void PointValues::make(ExprId point) {

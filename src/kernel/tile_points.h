@@ -10,6 +10,8 @@
 
 namespace cermet::ir {
 
+inline constexpr int64_t kPointBlock = 256;  // points that values are made for at a time
+
 // Whether it loads something; at a loaded place.
 bool loads(Source& source, ExprId id);
 bool looks_up(Source& source, ExprId id);
@@ -32,9 +34,8 @@ class PointParts {
 
 class PointValues {
  public:
-  // For `block` points or fewer from `begin` on.
-  PointValues(Source& source, Emitter& out, const std::vector<ExprId>& ids, ExprId begin,
-              int64_t block);
+  // For kPointBlock points or fewer from `begin` on.
+  PointValues(Source& source, Emitter& out, const std::vector<ExprId>& ids, ExprId begin);
   bool empty() const { return locals_.empty(); }
   void make(ExprId point);    // in a lane loop over points, where they are bound
   void define(ExprId point);  // where one is taken

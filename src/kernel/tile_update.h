@@ -27,7 +27,7 @@
 namespace cermet::ir {
 
 inline constexpr int64_t kUpdateOwners = 256;  // more than threads, so that spans have equal shares
-inline constexpr int64_t kUpdateBlock = 256;   // points that are looked through at a time
+inline constexpr int64_t kUpdateBlock = kPointBlock;  // points that are looked through at a time
 inline constexpr int64_t kUpdateSlices =
     64;                                     // that are apart: from so many on a span takes a share
 inline constexpr int64_t kUpdateSpans = 3;  // of single elements: two would not outweigh the search
@@ -72,7 +72,7 @@ class UpdateWriter {
                  const std::function<void()>& take);
   std::vector<ExprId> worth_making(bool values);
   PointValues values_of(const std::vector<ExprId>& ids, ExprId begin) {
-    return {source_, out_, ids, begin, kUpdateBlock};
+    return {source_, out_, ids, begin};
   }
   void take();
   void fetch();

@@ -134,7 +134,8 @@ bool KernelAxes::is_narrow_scan(AxisId axis) const {
          is_beside_few(axis, table_.normalize(region_.scan_axes));
 }
 
-// Of many short rows, of narrow columns, and of an axis that vectors run across; 0: of others.
+// Of many short rows, also those that updates reach or that vectors run along, of narrow columns, and of an axis that
+// vectors run across; 0: of others.
 int64_t KernelAxes::most_elements(AxisId axis) const {
   if (has(across_, axis)) return size(axis) < kShort ? kShort - 1 : kMostColumns;
   if (is_side_of_small_product(axis)) {
