@@ -71,7 +71,7 @@ BLOCKED = ["dot_bf16", "amx_bf16"]  # instructions, for blocks of fma and its ki
 SPLIT = ["amx_split", "amx_split_local", "amx_split_k"]
 PEERS = pathlib.Path(__file__).resolve().parent.parent / ".venv-peers/bin/python"
 AGAINST = {
-    "float32": [*PLAIN, *SPLIT],
+    "float32": [*PLAIN, "fma_tall", *SPLIT],
     "float16": [*PLAIN, *SPLIT],
     "bfloat16": [*PLAIN, "fma_wide", "amx_panel"],
 }

@@ -113,11 +113,12 @@ nb::list product_work(PyDtype dtype, int64_t m, int64_t n, int64_t k, bool a_alo
 }
 
 std::string product_scheme(PyDtype dtype, int64_t m, int64_t n, int64_t k, bool a_along_k,
-                           bool b_along_k, int vector_bytes, bool full_width, bool dots,
-                           bool tiles) {
+                           bool b_along_k, int vector_bytes, bool full_width, bool dots, bool tiles,
+                           int64_t l2_bytes) {
   ir::TargetFacts facts;
   facts.vector_bytes = vector_bytes;
   facts.full_width = full_width;
+  facts.l2_bytes = l2_bytes;
   facts.dot_bf16 = dots;
   facts.amx_bf16 = facts.amx_int8 = tiles;
   const schedule::ProductShape product = product_of(dtype, m, n, k, a_along_k, b_along_k);
@@ -130,12 +131,13 @@ void init_explain(nb::module_& m) {
   nb::class_<KernelReport>(m, "KernelReport", "One kernel of a plan.")
       .def_ro("name", &KernelReport::name)
       .def_ro("form", &KernelReport::form)
-      .def_ro("scheme", &KernelReport::scheme,
-              "How its products are made: fma, fma_local, fma_split_k, panel, panel_long, "
-              "panel_four, panel_four_long, "
-              "dot_bf16, dot_int8, dot_int16, amx_bf16, amx_int8, amx_split, amx_split_local, "
-              "amx_split_k or fold; empty "
-              "without products.")
+      .def_ro(
+          "scheme", &KernelReport::scheme,
+          "How its products are made: fma, fma_local, fma_split_k, fma_tall, panel, panel_long, "
+          "panel_four, panel_four_long, "
+          "dot_bf16, dot_int8, dot_int16, amx_bf16, amx_int8, amx_split, amx_split_local, "
+          "amx_split_k or fold; empty "
+          "without products.")
       .def_ro("border", &KernelReport::border, "Why the kernel is not part of its consumer.")
       .def_ro("ir", &KernelReport::ir)
       .def_ro(
@@ -173,9 +175,10 @@ void init_explain(nb::module_& m) {
         "a processor with vectors of 32 or 64 bytes, which it runs whole or not.");
   m.def("_product_scheme", &product_scheme, nb::arg("dtype"), nb::arg("m"), nb::arg("n"),
         nb::arg("k"), nb::arg("a_along_k"), nb::arg("b_along_k"), nb::arg("vector_bytes"),
-        nb::arg("full_width"), nb::arg("dots"), nb::arg("tiles"),
+        nb::arg("full_width"), nb::arg("dots"), nb::arg("tiles"), nb::arg("l2_bytes") = 1 << 20,
         "The scheme of a product of two arrays on a processor with vectors of that size, that runs "
-        "64 bytes whole, with dot instructions for bfloat16, with tile instructions.");
+        "64 bytes whole, with dot instructions for bfloat16, with tile instructions, and with an "
+        "L2 of that size.");
   m.def(
       "_vector_width",
       [] {

@@ -33,8 +33,9 @@ namespace cermet::env {
   X(dump, "CERMET_DUMP", "folder", "", "where to write the IR after each pass")                  \
   X(matmul_f32, "CERMET_MATMUL_F32", "auto|fma", "auto", "scheme of float32 matmul")             \
   X(matmul_scheme, "CERMET_MATMUL_SCHEME",                                                       \
-    "auto|fma|fma_local|fma_split_k|fma_wide|panel|panel_long|panel_four|panel_four_long|"        \
-    "panel_packed|panel_four_packed|amx_panel|amx_split|amx_split_local|amx_split_k",            \
+    "auto|fma|fma_local|fma_split_k|fma_tall|fma_wide|panel|panel_long|panel_four|"              \
+    "panel_four_long|panel_packed|panel_four_packed|amx_panel|amx_split|amx_split_local|"        \
+    "amx_split_k",                                                                               \
     "auto", "scheme of each matmul that it can make, to compare them")                            \
   X(packed_cache, "CERMET_PACKED_CACHE", "on|off", "on",                                         \
     "whether packed operands of matmul are kept from use to use")                                \

@@ -90,6 +90,8 @@ bool has_fast_gathers();
 bool runs_64_bytes_whole();
 // Whether as many lines are fetched at a time into L1 as into L2: measured on AMD's Zen 5.
 bool prefetches_into_l1();
+// Whether rows of a matrix, each on pages of its own, are to be fetched before they are read.
+bool fetches_rows();
 // Before kernels are compiled for the level neon.
 void add_neon();
 

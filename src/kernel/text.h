@@ -22,9 +22,9 @@ CERMET_WORDS(Access, "in", "out", "inout");
 CERMET_WORDS(ParamKind, "buffer", "scalar", "status");
 CERMET_WORDS(Order, "lanes", "serial");
 CERMET_WORDS(Emit, "last", "each");
-CERMET_WORDS(Scheme, "fma", "fma_local", "fma_split_k", "fma_wide", "panel", "panel_long",
-             "panel_four", "panel_four_long", "panel_packed", "panel_four_packed", "dot_bf16",
-             "dot_int8", "dot_int16", "amx_bf16", "amx_panel", "amx_int8", "amx_split",
+CERMET_WORDS(Scheme, "fma", "fma_local", "fma_split_k", "fma_tall", "fma_wide", "panel",
+             "panel_long", "panel_four", "panel_four_long", "panel_packed", "panel_four_packed",
+             "dot_bf16", "dot_int8", "dot_int16", "amx_bf16", "amx_panel", "amx_int8", "amx_split",
              "amx_split_local", "amx_split_k");
 CERMET_WORDS(ForKind, "stage", "chunk", "serial", "lane", "block", "thread");
 CERMET_WORDS(LocalScope, "kernel", "thread");

@@ -7,6 +7,9 @@
 //              wider blocks: an entry point before packs B whole, into a Local of the kernel. So is any A with
 //              vectors below 64 bytes, past whose narrow panels it goes often: rows that lie far apart
 //              fall out of L2.
+// fma_tall     Large products with A in place: higher blocks of fewer columns, with longer pieces of k, so that B is
+//              packed less often; fewer of A's rows are in L2 meanwhile. Items go through some blocks of columns
+//              before the next rows: A comes from memory once for all of these.
 // fma_local    Items pack both operands, so that packed B stays in L2. It is packed once for each block
 //              below another: for products of few rows. Where A is read in place, as with fma, it is fewer rows
 //              to an item: for products that would be one item else. Of many small products B is read in place
@@ -63,6 +66,10 @@ constexpr int64_t kLocalBytes = 1536;  // as kBlockBytes; C, A and B of an item 
 constexpr int64_t kPlaceBytes = 512;   // as kBlockBytes, of items that read A in place
 constexpr int64_t kPlaceRows = 66;  // as kBlockRows, of these where they are to be many (fma_local)
 constexpr int64_t kPlaceDepth = 384;    // as kMaxDepth, of these
+constexpr int64_t kTallRows = 516;      // as kBlockRows, of fma_tall
+constexpr int64_t kTallBytes = 256;     // as kBlockBytes, of it: one panel of B, which stays in L2
+constexpr int64_t kTallDepth = 512;     // as kMaxDepth, of it
+constexpr int64_t kTallGroup = 4;       // blocks of columns that its items take before other rows
 constexpr int64_t kPiece = 512;         // of k that an item of a split sum takes
 constexpr int64_t kTiledPiece = 1024;   // the same, of operands in parts
 constexpr int64_t kTiledColumns = 512;  // of a block for tile instructions
@@ -92,6 +99,8 @@ Blocking blocking_of(Scheme scheme, bool in_place, int parts, Dtype acc, Dtype p
             columns, parts > 1 ? kSplitDepth : kTiledDepth / static_cast<int64_t>(size_of(packed)),
             parts,   local ? columns : kTiledPack};
   }
+  if (scheme == Scheme::fma_tall)
+    return {tiles, round_up(kTallRows, tiles.tile_rows), kTallBytes / size, kTallDepth, 1};
   const bool narrow = !local && target.vector_bytes < 64;
   const int64_t bytes = in_place ? kPlaceBytes : local ? kLocalBytes : kBlockBytes;
   const int64_t depth =
@@ -354,6 +363,7 @@ class GemmWriter : ProductWriter {
     if (is_split()) dims.insert(dims.begin(), {{roles_.k}, piece_depth()});
     const std::vector<ExprId> at = out_.open_chunk("gemm", dims);
     enter(block, std::span(at).last(block.dims.size()));
+    if (analysis_.scheme == Scheme::fma_tall && roles_.a_batch.empty()) group_columns(block);
     const Range n = range_of(block.n, block_columns(), roles_.n);
     const Range m = range_of(block.m, even(roles_.m, size_.rows, size_.tile_rows), roles_.m);
     const Range sum = is_split() ? range_of(at[0], piece_depth(), roles_.k) : whole_sum();
@@ -373,6 +383,18 @@ class GemmWriter : ProductWriter {
       epilogue(m, n, integer(0), kNone);
     }
     out_.close();
+  }
+
+  // Items in another order: through kTallGroup blocks of columns, or what is left of them, before the next rows.
+  void group_columns(Block& block) {
+    const ExprId rows = tiles(roles_.m, size_.rows), columns = tiles(roles_.n, size_.columns);
+    const ExprId item = out_.let(to_.add(to_.mul(block.n, rows), block.m));
+    const ExprId items = out_.let(to_.mul(rows, integer(kTallGroup)));  // of a group
+    const ExprId first = out_.let(to_.mul(to_.div(item, items), integer(kTallGroup)));
+    const ExprId wide = out_.let(to_.min(integer(kTallGroup), to_.sub(columns, first)));
+    const ExprId within = out_.let(to_.rem(item, items));
+    block.m = out_.let(to_.div(within, wide));
+    block.n = out_.let(to_.add(first, to_.rem(within, wide)));
   }
 
   Range whole_sum() {
@@ -611,6 +633,11 @@ void take_operands(Source& source, ProductAnalysis& analysis, const TargetFacts&
   if (scheme == Scheme::fma_wide) {
     scheme = Scheme::fma;
     return;
+  }
+  if (scheme == Scheme::fma_tall) {
+    const Dtype acc = analysis.products[0].contract->acc;
+    if (target.vector_bytes >= 64 && OperandBlocks::can_be_in_place(source, analysis, acc)) return;
+    scheme = Scheme::fma;
   }
   if (scheme == Scheme::amx_panel) {
     if (target.amx_bf16 && OperandBlocks::can_be_in_place(source, analysis, Dtype::bfloat16))

@@ -319,7 +319,7 @@ bool is_small(const ProductShape& p) {
 }
 
 Scheme cheapest_of(const ProductShape& p, Scheme given, const ir::TargetFacts& facts) {
-  if (is_small(p) || ir::takes_tiles(given)) return given;
+  if (is_small(p) || ir::takes_tiles(given) || given == Scheme::fma_tall) return given;
   const Costs* costs = costs_of(p, facts);
   if (costs == nullptr) return given;
   const CostShape shape = shape_of(p, costs->width);

@@ -38,6 +38,8 @@ bool is_plain_real(const ProductShape& p) {
 
 bool is_all(const ProductShape& p, Dtype d) { return p.a.dtype == d && p.b.dtype == d; }
 
+constexpr int64_t kLargeL2 = 2 << 20;
+
 bool is_of(Kind kind, const ProductShape& p, const ir::TargetFacts& facts) {
   const bool tiles = facts.amx_bf16, wide = facts.vector_bytes == 64;
   const bool dots = !tiles && facts.dot_bf16 && is_all(p, Dtype::bfloat16);
@@ -52,6 +54,8 @@ bool is_of(Kind kind, const ProductShape& p, const ir::TargetFacts& facts) {
     case Kind::whole: return facts.full_width && wide && (is_plain_real(p) || dots);
     case Kind::whole_float16: return facts.full_width && wide && is_float16;
     case Kind::whole_real: return facts.full_width && wide && is_plain_real(p);
+    case Kind::large_l2_real:
+      return facts.l2_bytes >= kLargeL2 && is_of(Kind::whole_real, p, facts);
     case Kind::narrow: return is_of(Kind::real, p, facts) && facts.vector_bytes < 64;
     case Kind::half: return is_half(p.dtype) || is_half(p.a.dtype) || is_half(p.b.dtype);
     case Kind::narrow_half: return facts.vector_bytes == 32 && is_of(Kind::half, p, facts);

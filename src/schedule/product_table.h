@@ -23,6 +23,7 @@ struct ProductRow {
     whole,           // whole_real, or bfloat16_dot, where 64 bytes run whole
     whole_float16,   // float16 alone, likewise
     whole_real,      // full_real, where 64 bytes run whole
+    large_l2_real,   // ..., and L2 has 2 MiB
     narrow,          // float32 and float64 in shorter ones
     half,            // float16 and bfloat16, or what is cast from them
     narrow_half,     // ..., in vectors of 32 bytes

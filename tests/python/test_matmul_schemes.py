@@ -49,6 +49,7 @@ def named_in_ir(m, n, k, a_turned, b_turned, dtype):
         "auto",
         "fma",
         "fma_local",
+        "fma_tall",
         "fma_wide",
         "panel",
         "panel_long",
@@ -139,6 +140,22 @@ def test_the_table_chooses_by_dtype_sizes_and_layout():
         # A single row without panels is a fold.
         assert ("fold" if (m, chosen) == (1, "fma") else chosen) == scheme, (m, n, k, a, b)
     assert mx._product_scheme(mx.float32, 133, 389, 493, True, False, **TILES) == "amx_split_local"
+    large = {
+        (512, 512, 512, False, False): True,
+        (256, 3000, 400, False, True): True,
+        (255, 3000, 400, False, True): False,  # few rows
+        (512, 512, 399, False, False): False,  # a short sum
+        (512, 512, 512, True, False): False,  # A is packed
+    }
+    whole = {**HALVES, "full_width": True}
+    for (m, n, k, a, b), is_tall in large.items():
+        for dtype in (mx.float32, mx.float64):
+            by_l2 = {
+                mib: mx._product_scheme(dtype, m, n, k, not a, b, **whole, l2_bytes=mib << 20)
+                for mib in (1, 2)
+            }
+            assert (by_l2[2] == "fma_tall") == is_tall, (m, n, k, a, b)
+            assert by_l2[1] != "fma_tall"
     found = schemes_of(cases, "bfloat16", "avx2")
     plain = {"fma", "fma_local", "fma_split_k", "panel", "panel_four", "panel_long", "fold"}
     assert set(found.values()) <= plain and len(set(found.values())) > 3

@@ -1491,7 +1491,7 @@ class KernelReport:
     @property
     def scheme(self) -> str:
         """
-        How its products are made: fma, fma_local, fma_split_k, panel, panel_long, panel_four, panel_four_long, dot_bf16, dot_int8, dot_int16, amx_bf16, amx_int8, amx_split, amx_split_local, amx_split_k or fold; empty without products.
+        How its products are made: fma, fma_local, fma_split_k, fma_tall, panel, panel_long, panel_four, panel_four_long, dot_bf16, dot_int8, dot_int16, amx_bf16, amx_int8, amx_split, amx_split_local, amx_split_k or fold; empty without products.
         """
 
     @property

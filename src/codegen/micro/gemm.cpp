@@ -6,11 +6,13 @@
 // past its end are its last one. Narrow operands are taken a group of k at a time, whose products one
 // instruction adds up; a last group that is not whole has zeros beside it. What a zero point adds to a column
 // is the same in all rows: sums start from less that. Of a B that is read where it lies, columns past its end are
-// masked.
+// masked. Of an A that is read where it lies, the rows of the next tile are fetched into L2 beside those of this
+// one, where a processor does not do so itself.
 #include <fmt/format.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
 #include "codegen/micro/micro.h"
+#include "codegen/prefetch.h"
 
 namespace cermet::codegen {
 
@@ -26,6 +28,8 @@ class GemmCode {
         lanes_(target.lanes()),
         vectors_(micro.tile_columns / lanes_),
         fma_(target.features.avx2 && is_floating(target.dtype)),
+        fetches_(target.features.fetches_rows && group_ == 1 && !micro.a.local &&
+                 micro.a_column == 1),
         dots_(target),
         a_signed_(packed != Dtype::int8),
         f_(f),
@@ -61,12 +65,12 @@ class GemmCode {
   // All tiles of A.
   void panel(Value* c, Value* b) {
     Value *a = f_.argument(1), *rows = f_.argument(3);
-    Value* next_tile = b_.CreateMul(row(), f_.word(m_.tile_rows));
+    next_tile_ = b_.CreateMul(row(), f_.word(m_.tile_rows));
     if (m_.a_zero != 0) find_starts(b);
     f_.loop(rows, m_.tile_rows, {c, a}, [&](Value* i, const MicroValues& at) -> MicroValues {
       find_rows(b_.CreateSub(rows, i));
       tile(at[0], at[1], b);
-      return {f_.at(at[0], m_.tile_rows * m_.c_row), b_.CreateGEP(packed_, at[1], next_tile)};
+      return {f_.at(at[0], m_.tile_rows * m_.c_row), b_.CreateGEP(packed_, at[1], next_tile_)};
     });
   }
 
@@ -122,15 +126,31 @@ class GemmCode {
       for (int64_t v = 0; v < vectors_; ++v)
         carried.push_back(m_.a_zero == 0 ? llvm::Constant::getNullValue(vector)
                                          : f_.load(vector, f_.at(starts_, v * lanes_)));
-    MicroValues sums = f_.loop(groups(), 1, carried, [&](Value*, const MicroValues& in) {
-      return step(in, packed_bits() * group_);
-    });
+    MicroValues sums = fetches_ ? fetching_steps(carried) : steps(groups(), carried);
     if (group_ == 2)
       sums = f_.loop(b_.CreateAnd(f_.argument(5), f_.word(1)), 1, sums,
                      [&](Value*, const MicroValues& in) { return step(in, packed_bits()); });
     sums.erase(sums.begin(), sums.begin() + 2);
     f_.when(b_.CreateICmpNE(add_flag(), f_.word(0)), [&] { store(c, sums, true); });
     f_.when(b_.CreateICmpEQ(add_flag(), f_.word(0)), [&] { store(c, sums, false); });
+  }
+
+  MicroValues steps(Value* count, const MicroValues& carried) {
+    return f_.loop(count, 1, carried,
+                   [&](Value*, const MicroValues& in) { return step(in, packed_bits() * group_); });
+  }
+  // The same; with each line of a row of A, that of the next tile.
+  MicroValues fetching_steps(const MicroValues& carried) {
+    const auto line = static_cast<int64_t>(kLineBytes * 8 / packed_bits());
+    return f_.loop(groups(), line, carried, [&](Value* k, const MicroValues& in) {
+      Value* next = b_.CreateGEP(packed_, in[0], next_tile_);
+      for (Value* row : rows_)
+        b_.CreateIntrinsic(
+            llvm::Intrinsic::prefetch, {next->getType()},
+            {b_.CreateGEP(packed_, next, row), b_.getInt32(0), b_.getInt32(2), b_.getInt32(1)});
+      Value* left = b_.CreateSub(groups(), k);
+      return steps(b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, left, f_.word(line)), in);
+    });
   }
 
   // Of bytes the last one may be in part: A is a Local there, and B is 0.
@@ -211,14 +231,15 @@ class GemmCode {
   const std::optional<int64_t> fixed_row_;
   const unsigned group_;
   const int64_t lanes_, vectors_;
-  const bool fma_;
+  const bool fma_, fetches_;
   const Dots dots_;
   const bool a_signed_;
   MicroFunction& f_;
   llvm::IRBuilder<>& b_;
   llvm::Type* const packed_;
   MicroValues rows_, masks_;
-  Value* starts_ = nullptr;  // of a panel's sums
+  Value* next_tile_ = nullptr;  // of A, from one to the next
+  Value* starts_ = nullptr;     // of a panel's sums
 };
 
 }  // namespace
