@@ -40,7 +40,9 @@ LocalId OperandBlocks::local(Dtype dtype, int64_t elements) {
   return to_.local(dtype, {.constant = elements, .terms = {}}, LocalScope::thread);
 }
 
-void OperandBlocks::declare(const std::optional<Size>& whole) {
+void OperandBlocks::declare(const std::optional<Size>& whole_b,
+                            const std::optional<Size>& whole_a) {
+  whole_a_ = whole_a.has_value();
   for (const Product& p : analysis_.products) {
     declare_operand(b_, p.b, roles_.n);
     declare_operand(a_, p.a, roles_.m);
@@ -48,13 +50,18 @@ void OperandBlocks::declare(const std::optional<Size>& whole) {
   for (Operand& b : b_) {
     find_rows(b, roles_.n);
     if (b_in_place_) continue;
-    b.local =
-        whole ? to_.local(b.dtype, *whole, LocalScope::kernel) : local(b.dtype, size_.b_block());
+    b.local = whole_b ? to_.local(b.dtype, *whole_b, LocalScope::kernel)
+                      : local(b.dtype, size_.b_block());
     need_strip(b, size_.columns);
   }
   for (Operand& a : a_) {
     if (in_place_) a.place = *place_of(source_, a.expr, roles_.m, roles_.k);
     if (in_place_ && !is_tiled()) continue;
+    if (whole_a) {
+      a.local = to_.local(a.dtype, *whole_a, LocalScope::kernel);
+      if (!a.along_k) strip_elements_ = std::max(strip_elements_, size_.lanes * turned_row());
+      continue;
+    }
     if (is_tiled()) {
       a.local = local(a.dtype, a_part() * size_.parts);
       if (!a.along_k)
@@ -146,9 +153,22 @@ void OperandBlocks::pack_operand(const Operand& operand, const Packed& from, con
   }
 }
 
+void OperandBlocks::pack_whole_a(ExprId base, Range m, Range k) {
+  for (const Operand& a : a_) {
+    const Rows rows{a.local, base, a_row()};
+    if (a.along_k) {
+      copy(a.expr, rows, roles_.m, m, roles_.k, k);
+    } else {
+      Tiles strips = size_;
+      strips.step = size_.lanes;
+      pack_turned(strips, a.expr, rows, roles_.k, k, roles_.m, m, turned_row(), strip_of(a));
+    }
+  }
+}
+
 // As they lie, but in groups; for tile instructions along k.
 void OperandBlocks::pack_a(Range m, Range k) {
-  if (in_place_) return;
+  if (in_place_ || whole_a_) return;
   for (const Operand& a : a_) {
     const Packed from = packed(a, a_range_, integer(0));
     if (is_tiled()) {
@@ -188,7 +208,7 @@ void OperandBlocks::pack_rows(const Operand& a, const Packed& from, Range m, Ran
 
 void OperandBlocks::multiply(const std::vector<LocalId>& c, int64_t c_row, Range m, Range n,
                              Range k, ExprId b_at, ExprId b_next, ExprId c_at, ExprId add,
-                             ExprId next_row) {
+                             ExprId next_row, ExprId a_at) {
   const ExprId rows = out_.let(to_.sub(m.end, m.begin));
   const ExprId columns = out_.let(to_.sub(n.end, n.begin));
   const ExprId depth =
@@ -199,7 +219,7 @@ void OperandBlocks::multiply(const std::vector<LocalId>& c, int64_t c_row, Range
     const Operand& b = *std::ranges::find(b_, p.b, &Operand::expr);
     GemmMicro micro{.tile_rows = size_.tile_rows,
                     .tile_columns = size_.tile_columns,
-                    .a_column = a.along_k ? size_.group : a_width() * size_.group,
+                    .a_column = a.along_k || whole_a_ ? size_.group : a_width() * size_.group,
                     .b_panel = size_.b_panel(),
                     .c_row = c_row,
                     .c = {true, c[i]},
@@ -209,9 +229,9 @@ void OperandBlocks::multiply(const std::vector<LocalId>& c, int64_t c_row, Range
                     .columns = columns,
                     .depth = depth,
                     .c_at = c_at,
-                    .a_at = integer(0),
+                    .a_at = whole_a_ ? a_at : integer(0),
                     .b_at = b_at,
-                    .a_row = integer(a.along_k || is_tiled() ? a_row() : size_.group),
+                    .a_row = integer(a.along_k || whole_a_ || is_tiled() ? a_row() : size_.group),
                     .b_row = integer(size_.packed_row()),
                     .add = add,
                     .a_zero = analysis_.a_zero};

@@ -45,17 +45,22 @@ class OperandBlocks : BlockWriter {
   // All operands B can: rows along n, of the dtype.
   static bool can_read_rows(Source& source, const ProductAnalysis& analysis, Dtype packed);
 
-  // The Locals; those of B hold `whole` if given, one block else.
-  void declare(const std::optional<Size>& whole);
+  // The Locals; those of an operand hold `whole` if given, one block else.
+  void declare(const std::optional<Size>& whole_b, const std::optional<Size>& whole_a);
 
   // The columns of B from `base` on, in a block that begins there or before. `range`: where their range of
   // magnitudes is, among those of B packed whole.
   void pack_b(ExprId base, Range n, Range k, ExprId range = kNone);
   void pack_a(Range m, Range k);
+  // Rows of A along k, the first element at `base`, of an A that is packed whole.
+  void pack_whole_a(ExprId base, Range m, Range k);
+  int64_t whole_a_block() const { return round_up(size_.rows, size_.lanes) * a_row(); }
   // Onto c[i] from c_at on, or in its place if `add` is 0: product i of the block of A and the one of B.
   // b_next: the block of B that is wanted next, or b_at. next_row: where rows of an A that is read in place are.
+  // a_at: where the block of an A that is packed whole is.
   void multiply(const std::vector<LocalId>& c, int64_t c_row, Range m, Range n, Range k,
-                ExprId b_at, ExprId b_next, ExprId c_at, ExprId add, ExprId next_row = kNone);
+                ExprId b_at, ExprId b_next, ExprId c_at, ExprId add, ExprId next_row = kNone,
+                ExprId a_at = kNone);
 
   // For operands in parts: ranges of magnitudes, of A's block, of B's, and for B packed whole of all that
   // items pack. They begin empty.
@@ -119,6 +124,7 @@ class OperandBlocks : BlockWriter {
   LocalId strip_ = kNone, a_strip_ = kNone, peaks_ = kNone;
   LocalId a_range_ = kNone, b_range_ = kNone, b_ranges_ = kNone;
   int64_t strip_elements_ = 0;
+  bool whole_a_ = false;
 };
 
 }  // namespace cermet::ir

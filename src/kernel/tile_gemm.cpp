@@ -7,9 +7,10 @@
 //              wider blocks: an entry point before packs B whole, into a Local of the kernel. So is any A with
 //              vectors below 64 bytes, past whose narrow panels it goes often: rows that lie far apart
 //              fall out of L2.
-// fma_tall     Large products with A in place: higher blocks of fewer columns, with longer pieces of k, so that B is
-//              packed less often; fewer of A's rows are in L2 meanwhile. Items go through some blocks of columns
-//              before the next rows: A comes from memory once for all of these.
+// fma_tall     Large products: higher blocks of fewer columns, with longer pieces of k, so that B is packed less
+//              often; fewer of A's rows are in L2 meanwhile. Items go through some blocks of columns before the next
+//              rows: A comes from memory once for all of these. It is read in place, or an entry point before packs
+//              it whole, in rows along k.
 // fma_local    Items pack both operands, so that packed B stays in L2. It is packed once for each block
 //              below another: for products of few rows. Where A is read in place, as with fma, it is fewer rows
 //              to an item: for products that would be one item else. Of many small products B is read in place
@@ -65,12 +66,13 @@ constexpr int64_t kLocalRows = 256;    // as kBlockRows, of items that pack both
 constexpr int64_t kLocalBytes = 1536;  // as kBlockBytes; C, A and B of an item stay in L2
 constexpr int64_t kPlaceBytes = 512;   // as kBlockBytes, of items that read A in place
 constexpr int64_t kPlaceRows = 66;  // as kBlockRows, of these where they are to be many (fma_local)
-constexpr int64_t kPlaceDepth = 384;    // as kMaxDepth, of these
-constexpr int64_t kTallRows = 516;      // as kBlockRows, of fma_tall
-constexpr int64_t kTallBytes = 256;     // as kBlockBytes, of it: one panel of B, which stays in L2
-constexpr int64_t kTallDepth = 512;     // as kMaxDepth, of it
-constexpr int64_t kTallGroup = 4;       // blocks of columns that its items take before other rows
-constexpr int64_t kPiece = 512;         // of k that an item of a split sum takes
+constexpr int64_t kPlaceDepth = 384;  // as kMaxDepth, of these
+constexpr int64_t kTallRows = 516;    // as kBlockRows, of fma_tall
+constexpr int64_t kTallBytes = 256;   // as kBlockBytes, of it: one panel of B, which stays in L2
+constexpr int64_t kTallDepth = 512;   // as kMaxDepth, of it
+constexpr int64_t kTallGroup = 4;     // blocks of columns that its items take before other rows
+constexpr int64_t kTallPack = 128;  // of k that an item of it packs of A; kTallDepth is a multiple
+constexpr int64_t kPiece = 512;     // of k that an item of a split sum takes
 constexpr int64_t kTiledPiece = 1024;   // the same, of operands in parts
 constexpr int64_t kTiledColumns = 512;  // of a block for tile instructions
 constexpr int64_t kTiledLocal = 256;    // the same, of items that pack both operands
@@ -221,6 +223,7 @@ class GemmWriter : ProductWriter {
   void run() {
     declare();
     if (!is_local()) pack_b();
+    if (packs_whole_a()) pack_whole_a();
     multiply();
     if (is_split()) add_pieces();
   }
@@ -230,6 +233,7 @@ class GemmWriter : ProductWriter {
   bool is_local() const {
     return !is_panel() && (in_place_ || b_in_place_ || !is_whole(analysis_.scheme));
   }
+  bool packs_whole_a() const { return analysis_.scheme == Scheme::fma_tall && !in_place_; }
   bool is_split() const {
     return analysis_.scheme == Scheme::fma_split_k || analysis_.scheme == Scheme::amx_split_k;
   }
@@ -244,10 +248,11 @@ class GemmWriter : ProductWriter {
     };
     if (analysis_.c_along_m)
       for (size_t i = 0; i < c_.size(); ++i) turned_.push_back(local(size_.columns * turned_row()));
-    blocks_.declare(whole(size_.b_block()));
+    blocks_.declare(whole(size_.b_block()),
+                    packs_whole_a() ? std::optional(of_blocks_of_a()) : std::nullopt);
     if (!in_parts()) return;
     blocks_.declare_ranges(whole(parts_of_block() * OperandBlocks::kRange));
-    again_->declare(std::nullopt);
+    again_->declare(std::nullopt, std::nullopt);
   }
 
   int64_t turned_row() const { return size_.rows + size_.line / size_.group; }
@@ -270,6 +275,15 @@ class GemmWriter : ProductWriter {
     return whole;
   }
 
+  // The same of A.
+  Size of_blocks_of_a() const {
+    Size whole{.constant = blocks_.whole_a_block(), .terms = {}};
+    for (const std::vector<AxisId>* batch : {&roles_.b_batch, &roles_.a_batch})
+      for (AxisId axis : *batch) whole.terms.push_back({axis, 1});
+    whole.terms.push_back({roles_.m, size_.rows});
+    whole.terms.push_back({roles_.k, size_.depth});
+    return whole;
+  }
   // Blocks of C, once for each piece of k.
   LocalId pieces() {
     Size whole{.constant = c_block(), .terms = {{roles_.k, piece_depth()}}};
@@ -357,6 +371,43 @@ class GemmWriter : ProductWriter {
     bind_each(roles_.a_batch, block.a_batch);
   }
 
+  // Where the packed block (m, k) of A begins.
+  ExprId block_of_a(const Block& block, ExprId k_block) {
+    std::vector<Digit> digits;
+    for (size_t i = 0; i < block.b_batch.size(); ++i)
+      digits.push_back({block.b_batch[i], to_.extent(roles_.b_batch[i])});
+    for (size_t i = 0; i < block.a_batch.size(); ++i)
+      digits.push_back({block.a_batch[i], to_.extent(roles_.a_batch[i])});
+    digits.push_back({block.m, tiles(roles_.m, size_.rows)});
+    digits.push_back({k_block, tiles(roles_.k, size_.depth)});
+    return times(number(digits), blocks_.whole_a_block());
+  }
+  Range rows_of(const Block& block) {
+    return range_of(block.m, even(roles_.m, size_.rows, size_.tile_rows), roles_.m);
+  }
+
+  // Not kPackEntry: A is another one at each use.
+  void pack_whole_a() {
+    Block block;
+    std::vector<GridDim> dims = each_of(roles_.b_batch);
+    for (const GridDim& dim : each_of(roles_.a_batch)) dims.push_back(dim);
+    dims.push_back({{roles_.m}, size_.rows});
+    dims.push_back({{roles_.k}, kTallPack});
+    const std::vector<ExprId> at = out_.open_chunk("pack_a", dims);
+    const auto past_b = at.begin() + static_cast<ptrdiff_t>(roles_.b_batch.size());
+    block.b_batch.assign(at.begin(), past_b);
+    block.a_batch.assign(past_b, at.end() - 2);
+    block.m = at[at.size() - 2];
+    bind_each(roles_.b_batch, block.b_batch);
+    bind_each(roles_.a_batch, block.a_batch);
+    const ExprId pieces = integer(size_.depth / kTallPack);  // of a block
+    const ExprId first = block_of_a(block, out_.let(to_.div(at.back(), pieces)));
+    const ExprId skipped = to_.mul(to_.rem(at.back(), pieces), integer(kTallPack));
+    blocks_.pack_whole_a(out_.let(to_.add(first, skipped)), rows_of(block),
+                         range_of(at.back(), kTallPack, roles_.k));
+    out_.close();
+  }
+
   void multiply() {
     Block block = blocks_of(size_.rows);
     std::vector<GridDim> dims = block.dims;
@@ -365,7 +416,7 @@ class GemmWriter : ProductWriter {
     enter(block, std::span(at).last(block.dims.size()));
     if (analysis_.scheme == Scheme::fma_tall && roles_.a_batch.empty()) group_columns(block);
     const Range n = range_of(block.n, block_columns(), roles_.n);
-    const Range m = range_of(block.m, even(roles_.m, size_.rows, size_.tile_rows), roles_.m);
+    const Range m = rows_of(block);
     const Range sum = is_split() ? range_of(at[0], piece_depth(), roles_.k) : whole_sum();
     const ExprId c_at = is_split() ? piece_at(at[0], block, block.m) : integer(0);
     if (analysis_.runs) {
@@ -455,7 +506,8 @@ class GemmWriter : ProductWriter {
     if (is_panel()) {
       multiply_rows(m, n, k, b_at, variable(step));
     } else {
-      blocks_.multiply(c_, size_.c_row(), m, n, k, b_at, b_next, c_at, variable(step));
+      const ExprId a_at = packs_whole_a() ? block_of_a(block, variable(step)) : kNone;
+      blocks_.multiply(c_, size_.c_row(), m, n, k, b_at, b_next, c_at, variable(step), kNone, a_at);
     }
     out_.close();
     if (in_parts()) multiply_again(block, m, n, sum, c_at);
@@ -635,8 +687,7 @@ void take_operands(Source& source, ProductAnalysis& analysis, const TargetFacts&
     return;
   }
   if (scheme == Scheme::fma_tall) {
-    const Dtype acc = analysis.products[0].contract->acc;
-    if (target.vector_bytes >= 64 && OperandBlocks::can_be_in_place(source, analysis, acc)) return;
+    if (target.vector_bytes >= 64) return;
     scheme = Scheme::fma;
   }
   if (scheme == Scheme::amx_panel) {

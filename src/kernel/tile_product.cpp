@@ -596,7 +596,8 @@ void BlockWriter::pack_turned(const Tiles& tiles, const Packed& from, const Rows
                        .to_at = kNone,
                        .from_at = kNone};
   for (int64_t p = 0; p < from.parts; ++p) {
-    micro.to_at = out_.let(to_.add(first, integer(p * to.part)));
+    const ExprId at = to_.add(first, integer(p * to.part));
+    micro.to_at = out_.let(to.base == kNone ? at : to_.add(to.base, at));
     micro.from_at = integer(p * part);
     out_.append(micro.micro());
   }

@@ -342,24 +342,33 @@ TEST(Gemm, FewRowsOfManyProducts) {
 
 // Blocks of 516 rows and 64 columns of float32, four of them before the next rows; pieces of 512 of k.
 TEST(Gemm, TallBlocks) {
-  const auto check_tall = [](GemmShape shape, const char* scheme = "fma_tall") {
+  const auto check_tall = [](GemmShape shape) {
     shape.scheme = Scheme::fma_tall;
-    EXPECT_EQ(scheme_of(GemmCase(shape).kernel, kTargets[2]), scheme) << shape.text();
+    EXPECT_EQ(scheme_of(GemmCase(shape).kernel, kTargets[2]), "fma_tall") << shape.text();
+    EXPECT_EQ(scheme_of(GemmCase(shape).kernel, kTargets[1]), "fma") << shape.text();
     check_few(shape, {Scheme::fma_tall});
   };
-  check_tall({.m = 520, .n = 330, .k = 3});
-  check_tall({.m = 1033, .n = 5, .k = 9});
+  check_tall({.m = 7, .n = 330, .k = 3});
+  check_tall({.m = 1033, .n = 5, .k = 3});
+  check_tall({.m = 520, .n = 70, .k = 3});
   check_tall({.m = 13, .n = 70, .k = 530});
-  check_tall({.batch = 2, .m = 7, .n = 300, .k = 20, .padding = 3});
+  check_tall({.batch = 2, .m = 7, .n = 70, .k = 20, .padding = 3});
   check_tall({.batch = 2, .m = 7, .n = 300, .k = 20, .a_shared = true});
   check_tall({.batch = 3, .m = 7, .n = 300, .k = 20, .b_shared = true});
-  check_tall({.m = 70, .n = 530, .k = 5, .b_transposed = true, .epilogue = true});
+  check_tall({.m = 70, .n = 90, .k = 5, .b_transposed = true, .epilogue = true});
   check_tall({.m = 70, .n = 530, .k = 5, .b_transposed = true, .c_transposed = true});
   const Dtype real = Dtype::float64;
   check_tall({.m = 20, .n = 170, .k = 30, .in = real, .acc = real, .out = real});
-  // A is not read in place.
-  check_tall({.m = 20, .n = 300, .k = 30, .a_transposed = true}, "fma");
-  check_tall({.m = 20, .n = 300, .k = 30, .prologue = true}, "fma");
+  // A is packed whole.
+  check_tall({.m = 520, .n = 7, .k = 130, .a_transposed = true});
+  check_tall({.m = 13, .n = 20, .k = 530, .a_transposed = true, .padding = 3});
+  check_tall({.batch = 2, .m = 530, .n = 20, .k = 20, .a_transposed = true});
+  check_tall({.batch = 2, .m = 7, .n = 300, .k = 20, .a_transposed = true, .b_shared = true});
+  check_tall({.batch = 3, .m = 7, .n = 300, .k = 20, .a_transposed = true, .a_shared = true});
+  check_tall({.m = 530, .n = 3, .k = 20, .prologue = true, .epilogue = true});
+  check_tall({.m = 70, .n = 30, .k = 150, .a_transposed = true, .prologue = true});
+  check_tall(
+      {.m = 70, .n = 30, .k = 30, .a_transposed = true, .in = real, .acc = real, .out = real});
 }
 
 TEST(Gemm, OneRow) {

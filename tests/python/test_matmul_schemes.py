@@ -145,7 +145,10 @@ def test_the_table_chooses_by_dtype_sizes_and_layout():
         (256, 3000, 400, False, True): True,
         (255, 3000, 400, False, True): False,  # few rows
         (512, 512, 399, False, False): False,  # a short sum
-        (512, 512, 512, True, False): False,  # A is packed
+        (999, 999, 640, True, False): False,  # A is packed
+        (1000, 1000, 640, True, False): True,
+        (256, 1000, 640, True, True): True,
+        (1000, 999, 640, True, True): False,
     }
     whole = {**HALVES, "full_width": True}
     for (m, n, k, a, b), is_tall in large.items():

@@ -6,8 +6,8 @@
 // past its end are its last one. Narrow operands are taken a group of k at a time, whose products one
 // instruction adds up; a last group that is not whole has zeros beside it. What a zero point adds to a column
 // is the same in all rows: sums start from less that. Of a B that is read where it lies, columns past its end are
-// masked. Of an A that is read where it lies, the rows of the next tile are fetched into L2 beside those of this
-// one, where a processor does not do so itself.
+// masked. Of an A along k that is read where it lies, or packed whole, the rows of the next tile are fetched into L2
+// beside those of this one, where a processor does not do so itself.
 #include <fmt/format.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
@@ -21,15 +21,14 @@ namespace {
 class GemmCode {
  public:
   GemmCode(const MicroTarget& target, const ir::GemmMicro& micro, Dtype packed,
-           std::optional<int64_t> fixed_row, MicroFunction& f)
+           std::optional<int64_t> fixed_row, bool fetches, MicroFunction& f)
       : m_(micro),
         fixed_row_(fixed_row),
         group_(static_cast<unsigned>(ir::group_of(packed))),
         lanes_(target.lanes()),
         vectors_(micro.tile_columns / lanes_),
         fma_(target.features.avx2 && is_floating(target.dtype)),
-        fetches_(target.features.fetches_rows && group_ == 1 && !micro.a.local &&
-                 micro.a_column == 1),
+        fetches_(fetches),
         dots_(target),
         a_signed_(packed != Dtype::int8),
         f_(f),
@@ -245,14 +244,16 @@ class GemmCode {
 }  // namespace
 
 llvm::Function* gemm_function(const MicroTarget& target, const ir::GemmMicro& m, Dtype packed,
-                              std::optional<int64_t> fixed_row) {
+                              std::optional<int64_t> fixed_row, bool is_far) {
+  const bool fetches = is_far && target.features.fetches_rows && m.a_column == 1;
   const std::string name =
-      fmt::format("gemm_{}_{}x{}_{}_{}_{}_{}_{}", name_of(packed), m.tile_rows, m.tile_columns,
+      fmt::format("gemm_{}_{}x{}_{}_{}_{}_{}_{}{}", name_of(packed), m.tile_rows, m.tile_columns,
                   fixed_row ? fmt::to_string(*fixed_row) : "in_place", m.a_column,
-                  m.b.local ? fmt::to_string(m.b_panel) : "in_place", m.c_row, m.a_zero);
+                  m.b.local ? fmt::to_string(m.b_panel) : "in_place", m.c_row, m.a_zero,
+                  fetches ? "_fetching" : "");
   if (llvm::Function* known = target.module.getFunction(name)) return known;
   MicroFunction f(target, name, 3, 6);
-  GemmCode(target, m, packed, fixed_row, f).emit();
+  GemmCode(target, m, packed, fixed_row, fetches, f).emit();
   return f.finish();
 }
 
