@@ -56,6 +56,9 @@ bool is_of(Kind kind, const ProductShape& p, const ir::TargetFacts& facts) {
     case Kind::whole_real: return facts.full_width && wide && is_plain_real(p);
     case Kind::large_l2_real:
       return facts.l2_bytes >= kLargeL2 && is_of(Kind::whole_real, p, facts);
+    case Kind::large_l2_half:
+      return facts.l2_bytes >= kLargeL2 && facts.full_width && wide &&
+             (is_float16 || is_all(p, Dtype::bfloat16)) && !tiles && !dots;
     case Kind::narrow: return is_of(Kind::real, p, facts) && facts.vector_bytes < 64;
     case Kind::half: return is_half(p.dtype) || is_half(p.a.dtype) || is_half(p.b.dtype);
     case Kind::narrow_half: return facts.vector_bytes == 32 && is_of(Kind::half, p, facts);

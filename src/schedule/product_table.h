@@ -24,6 +24,7 @@ struct ProductRow {
     whole_float16,   // float16 alone, likewise
     whole_real,      // full_real, where 64 bytes run whole
     large_l2_real,   // ..., and L2 has 2 MiB
+    large_l2_half,   // float16 and bfloat16 there, where no instruction multiplies them
     narrow,          // float32 and float64 in shorter ones
     half,            // float16 and bfloat16, or what is cast from them
     narrow_half,     // ..., in vectors of 32 bytes

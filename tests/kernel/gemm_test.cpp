@@ -367,6 +367,9 @@ TEST(Gemm, TallBlocks) {
   check_tall({.batch = 3, .m = 7, .n = 300, .k = 20, .a_transposed = true, .a_shared = true});
   check_tall({.m = 530, .n = 3, .k = 20, .prologue = true, .epilogue = true});
   check_tall({.m = 70, .n = 30, .k = 150, .a_transposed = true, .prologue = true});
+  const Dtype half = Dtype::bfloat16;
+  check_tall({.m = 70, .n = 30, .k = 33, .in = half, .out = half});
+  check_tall({.m = 70, .n = 30, .k = 33, .a_transposed = true, .in = half, .out = half});
   check_tall(
       {.m = 70, .n = 30, .k = 30, .a_transposed = true, .in = real, .acc = real, .out = real});
 }

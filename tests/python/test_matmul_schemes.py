@@ -159,6 +159,13 @@ def test_the_table_chooses_by_dtype_sizes_and_layout():
             }
             assert (by_l2[2] == "fma_tall") == is_tall, (m, n, k, a, b)
             assert by_l2[1] != "fma_tall"
+    for dtype in (mx.float16, mx.bfloat16):
+        for m, n, is_tall in ((1500, 1500, True), (600, 2000, True), (2000, 600, False)):
+            chosen = mx._product_scheme(dtype, m, n, 1000, True, False, **whole, l2_bytes=2 << 20)
+            assert (chosen == "fma_tall") == is_tall
+    by_dots = {**whole, "dots": True, "l2_bytes": 2 << 20}
+    chosen = mx._product_scheme(mx.bfloat16, 1500, 1500, 1000, True, False, **by_dots)
+    assert chosen != "fma_tall"
     found = schemes_of(cases, "bfloat16", "avx2")
     plain = {"fma", "fma_local", "fma_split_k", "panel", "panel_four", "panel_long", "fold"}
     assert set(found.values()) <= plain and len(set(found.values())) > 3
