@@ -6,8 +6,8 @@
 // past its end are its last one. Narrow operands are taken a group of k at a time, whose products one
 // instruction adds up; a last group that is not whole has zeros beside it. What a zero point adds to a column
 // is the same in all rows: sums start from less that. Of a B that is read where it lies, columns past its end are
-// masked. Of an A along k that is read where it lies, or packed whole, the rows of the next tile are fetched into L2
-// beside those of this one, where a processor does not do so itself.
+// masked. What may come from beyond L2 is fetched into it before, where a processor does not do so itself: of an A along
+// k that is read where it lies, or packed whole, the rows of the next tile; of a B packed whole, the next panel.
 #include <fmt/format.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
@@ -18,17 +18,19 @@ namespace cermet::codegen {
 
 namespace {
 
+constexpr int64_t kFetchingTiles = 8;  // the first ones of a panel, which fetch the next one
+
 class GemmCode {
  public:
   GemmCode(const MicroTarget& target, const ir::GemmMicro& micro, Dtype packed,
-           std::optional<int64_t> fixed_row, bool fetches, MicroFunction& f)
+           std::optional<int64_t> fixed_row, FarOperands fetched, MicroFunction& f)
       : m_(micro),
         fixed_row_(fixed_row),
         group_(static_cast<unsigned>(ir::group_of(packed))),
         lanes_(target.lanes()),
         vectors_(micro.tile_columns / lanes_),
         fma_(target.features.avx2 && is_floating(target.dtype)),
-        fetches_(fetches),
+        fetched_(fetched),
         dots_(target),
         a_signed_(packed != Dtype::int8),
         f_(f),
@@ -68,6 +70,7 @@ class GemmCode {
     if (m_.a_zero != 0) find_starts(b);
     f_.loop(rows, m_.tile_rows, {c, a}, [&](Value* i, const MicroValues& at) -> MicroValues {
       find_rows(b_.CreateSub(rows, i));
+      if (fetched_.b) find_next_panel(b, i);
       tile(at[0], at[1], b);
       return {f_.at(at[0], m_.tile_rows * m_.c_row), b_.CreateGEP(packed_, at[1], next_tile_)};
     });
@@ -125,7 +128,8 @@ class GemmCode {
       for (int64_t v = 0; v < vectors_; ++v)
         carried.push_back(m_.a_zero == 0 ? llvm::Constant::getNullValue(vector)
                                          : f_.load(vector, f_.at(starts_, v * lanes_)));
-    MicroValues sums = fetches_ ? fetching_steps(carried) : steps(groups(), carried);
+    const bool fetches = fetched_.a || fetched_.b;
+    MicroValues sums = fetches ? fetching_steps(carried) : steps(groups(), carried);
     if (group_ == 2)
       sums = f_.loop(b_.CreateAnd(f_.argument(5), f_.word(1)), 1, sums,
                      [&](Value*, const MicroValues& in) { return step(in, packed_bits()); });
@@ -138,15 +142,31 @@ class GemmCode {
     return f_.loop(count, 1, carried,
                    [&](Value*, const MicroValues& in) { return step(in, packed_bits() * group_); });
   }
-  // The same; with each line of a row of A, that of the next tile.
+  // The part of the next panel that the tile from row i on fetches; tiles after the last one that does, the first one.
+  void find_next_panel(Value* b, Value* i) {
+    Value* tile = b_.CreateUDiv(i, f_.word(m_.tile_rows));
+    Value* fetches = b_.CreateICmpSLT(tile, f_.word(kFetchingTiles));
+    Value* number = b_.CreateSelect(fetches, tile, f_.word(0));
+    Value* skipped = b_.CreateMul(b_.CreateMul(number, groups()), f_.word(fetched_of_b()));
+    next_panel_ = b_.CreateGEP(packed_, f_.at(packed_, b, m_.b_panel), skipped);
+  }
+  int64_t fetched_of_b() const { return m_.tile_columns / kFetchingTiles; }  // with each k
+  void fetch(Value* place) {
+    b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {place->getType()},
+                       {place, b_.getInt32(0), b_.getInt32(2), b_.getInt32(1)});
+  }
+  // The same, a line of a row of A at a time.
   MicroValues fetching_steps(const MicroValues& carried) {
     const auto line = static_cast<int64_t>(kLineBytes * 8 / packed_bits());
     return f_.loop(groups(), line, carried, [&](Value* k, const MicroValues& in) {
-      Value* next = b_.CreateGEP(packed_, in[0], next_tile_);
-      for (Value* row : rows_)
-        b_.CreateIntrinsic(
-            llvm::Intrinsic::prefetch, {next->getType()},
-            {b_.CreateGEP(packed_, next, row), b_.getInt32(0), b_.getInt32(2), b_.getInt32(1)});
+      if (fetched_.a)
+        for (Value* row : rows_)
+          fetch(b_.CreateGEP(packed_, b_.CreateGEP(packed_, in[0], next_tile_), row));
+      if (fetched_.b) {
+        Value* next = b_.CreateGEP(packed_, next_panel_, b_.CreateMul(k, f_.word(fetched_of_b())));
+        for (int64_t at = 0; at < line * fetched_of_b(); at += line)
+          fetch(f_.at(packed_, next, at));
+      }
       Value* left = b_.CreateSub(groups(), k);
       return steps(b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, left, f_.word(line)), in);
     });
@@ -230,30 +250,33 @@ class GemmCode {
   const std::optional<int64_t> fixed_row_;
   const unsigned group_;
   const int64_t lanes_, vectors_;
-  const bool fma_, fetches_;
+  const bool fma_;
+  const FarOperands fetched_;
   const Dots dots_;
   const bool a_signed_;
   MicroFunction& f_;
   llvm::IRBuilder<>& b_;
   llvm::Type* const packed_;
   MicroValues rows_, masks_;
-  Value* next_tile_ = nullptr;  // of A, from one to the next
-  Value* starts_ = nullptr;     // of a panel's sums
+  Value* next_tile_ = nullptr;   // of A, from one to the next
+  Value* next_panel_ = nullptr;  // where what a tile fetches of it begins
+  Value* starts_ = nullptr;      // of a panel's sums
 };
 
 }  // namespace
 
 llvm::Function* gemm_function(const MicroTarget& target, const ir::GemmMicro& m, Dtype packed,
-                              std::optional<int64_t> fixed_row, bool is_far) {
-  const bool fetches = is_far && target.features.fetches_rows && m.a_column == 1;
+                              std::optional<int64_t> fixed_row, FarOperands far) {
+  const bool fetches = target.features.fetches_rows && ir::group_of(packed) == 1;
+  const FarOperands fetched = {fetches && far.a && m.a_column == 1, fetches && far.b};
   const std::string name =
-      fmt::format("gemm_{}_{}x{}_{}_{}_{}_{}_{}{}", name_of(packed), m.tile_rows, m.tile_columns,
+      fmt::format("gemm_{}_{}x{}_{}_{}_{}_{}_{}{}{}", name_of(packed), m.tile_rows, m.tile_columns,
                   fixed_row ? fmt::to_string(*fixed_row) : "in_place", m.a_column,
                   m.b.local ? fmt::to_string(m.b_panel) : "in_place", m.c_row, m.a_zero,
-                  fetches ? "_fetching" : "");
+                  fetched.a ? "_fetching_a" : "", fetched.b ? "_fetching_b" : "");
   if (llvm::Function* known = target.module.getFunction(name)) return known;
   MicroFunction f(target, name, 3, 6);
-  GemmCode(target, m, packed, fixed_row, fetches, f).emit();
+  GemmCode(target, m, packed, fixed_row, fetched, f).emit();
   return f.finish();
 }
 

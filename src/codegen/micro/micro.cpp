@@ -145,9 +145,11 @@ void emit_micro(Emitter& emitter, const ir::Micro& micro) {
   };
   if (micro.kind == ir::MicroKind::gemm) {
     const ir::GemmMicro m = ir::GemmMicro::of(micro);
-    const bool is_far =
-        !m.a.local || emitter.kernel().locals[m.a.id].scope == ir::LocalScope::kernel;
-    b.CreateCall(gemm_function(target, m, emitter.dtype_of(m.b), fixed_row(m.a, m.a_row), is_far),
+    // Rows of A that a thread packs are few; panels of B are as many as the columns where they grow with a size.
+    const auto& locals = emitter.kernel().locals;
+    const FarOperands far = {!m.a.local || locals[m.a.id].scope == ir::LocalScope::kernel,
+                             m.b.local && !locals[m.b.id].size.terms.empty()};
+    b.CreateCall(gemm_function(target, m, emitter.dtype_of(m.b), fixed_row(m.a, m.a_row), far),
                  {element(m.c, m.c_at), element(m.a, m.a_at), element(m.b, m.b_at),
                   emitter.natural(m.rows), emitter.natural(m.columns), emitter.natural(m.depth),
                   emitter.natural(m.a_row), emitter.natural(m.b_row), emitter.natural(m.add)});

@@ -24,9 +24,12 @@ struct MicroTarget {
 };
 
 // void(c, a, b, rows, columns, depth, a_row, b_row, add); pointers to the first elements, the rest i64. `packed`:
-// dtype of a and b. fixed_row: a_row where it is known, of a Local. is_far: what `a` is read from is no thread's own.
+// dtype of a and b. fixed_row: a_row where it is known, of a Local.
+struct FarOperands {
+  bool a, b;  // may lie beyond L2
+};
 llvm::Function* gemm_function(const MicroTarget& target, const ir::GemmMicro& micro, Dtype packed,
-                              std::optional<int64_t> fixed_row, bool is_far);
+                              std::optional<int64_t> fixed_row, FarOperands far);
 // void(to, from, rows, columns)
 llvm::Function* transpose_function(const MicroTarget& target, const ir::TransposeMicro& micro);
 // void(to, from, next, rows, columns, to_row, from_row, past); past: not 0 where each row of `to` begins a line
