@@ -42,7 +42,7 @@ CpuFeatures features_of(CpuLevel level) {
   f.fast_gathers = f.x86 && has_fast_gathers();
   f.full_width = f.avx512 && runs_64_bytes_whole();
   f.prefetches_into_l1 = f.avx512 && prefetches_into_l1();
-  f.fetches_rows = f.avx512 && fetches_rows();
+  f.fetches_far = f.avx512 && fetches_far();
   return f;
 }
 

@@ -25,7 +25,7 @@ struct CpuFeatures {
   bool fast_gathers = false;        // and scatters, beside accesses to single elements
   bool full_width = false;          // arithmetic on 64 bytes takes no longer than on 32
   bool prefetches_into_l1 = false;  // rather than into L2
-  bool fetches_rows = false;        // of a matrix, before they are read
+  bool fetches_far = false;         // what products read from beyond L2, before
   bool x86 = true;
 };
 CpuFeatures features_of(CpuLevel level);

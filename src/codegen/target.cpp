@@ -119,7 +119,7 @@ bool has_fast_gathers() { return is_intel(); }
 
 bool prefetches_into_l1() { return !is_intel() && runs_64_bytes_whole(); }
 
-bool fetches_rows() { return is_intel() && runs_64_bytes_whole(); }
+bool fetches_far() { return is_intel() && runs_64_bytes_whole(); }
 
 ir::TargetFacts cpu_facts(CpuLevel level) {
   ir::TargetFacts facts;

@@ -90,8 +90,9 @@ bool has_fast_gathers();
 bool runs_64_bytes_whole();
 // Whether as many lines are fetched at a time into L1 as into L2: measured on AMD's Zen 5.
 bool prefetches_into_l1();
-// Whether rows of a matrix, each on pages of its own, are to be fetched before they are read.
-bool fetches_rows();
+// Whether what products read from beyond L2, rows of a matrix on pages of their own and packed panels, is to be
+// fetched by instructions before: measured on Intel's Emerald Rapids.
+bool fetches_far();
 // Before kernels are compiled for the level neon.
 void add_neon();
 

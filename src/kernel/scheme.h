@@ -12,7 +12,7 @@ enum class Scheme : uint8_t {
   fma,          // fused multiply-adds; one operand packed whole, once
   fma_local,    // items pack both operands
   fma_split_k,  // the same, for pieces of the sum
-  fma_tall,     // fma for large products: A in place, higher blocks of fewer columns
+  fma_tall,     // large products: higher blocks of fewer columns; A in place or packed whole
   fma_wide,     // fma of operands widened to the accumulators' dtype, in any case
   panel,        // few rows, the other operand read in place
   panel_long,   // ..., which is expected beyond the caches; along k its columns may become lanes

@@ -142,7 +142,7 @@ class GemmCode {
     return f_.loop(count, 1, carried,
                    [&](Value*, const MicroValues& in) { return step(in, packed_bits() * group_); });
   }
-  // The part of the next panel that the tile from row i on fetches; tiles after the last one that does, the first one.
+  // The part of the next panel that the tile from row i on fetches; tiles past those that do fetch the first one again.
   void find_next_panel(Value* b, Value* i) {
     Value* tile = b_.CreateUDiv(i, f_.word(m_.tile_rows));
     Value* fetches = b_.CreateICmpSLT(tile, f_.word(kFetchingTiles));
@@ -267,7 +267,7 @@ class GemmCode {
 
 llvm::Function* gemm_function(const MicroTarget& target, const ir::GemmMicro& m, Dtype packed,
                               std::optional<int64_t> fixed_row, FarOperands far) {
-  const bool fetches = target.features.fetches_rows && ir::group_of(packed) == 1;
+  const bool fetches = target.features.fetches_far && ir::group_of(packed) == 1;
   const FarOperands fetched = {fetches && far.a && m.a_column == 1, fetches && far.b};
   const std::string name =
       fmt::format("gemm_{}_{}x{}_{}_{}_{}_{}_{}{}{}", name_of(packed), m.tile_rows, m.tile_columns,

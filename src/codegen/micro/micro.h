@@ -23,11 +23,12 @@ struct MicroTarget {
   }
 };
 
+// Which operands may lie beyond L2.
+struct FarOperands {
+  bool a, b;
+};
 // void(c, a, b, rows, columns, depth, a_row, b_row, add); pointers to the first elements, the rest i64. `packed`:
 // dtype of a and b. fixed_row: a_row where it is known, of a Local.
-struct FarOperands {
-  bool a, b;  // may lie beyond L2
-};
 llvm::Function* gemm_function(const MicroTarget& target, const ir::GemmMicro& micro, Dtype packed,
                               std::optional<int64_t> fixed_row, FarOperands far);
 // void(to, from, rows, columns)
