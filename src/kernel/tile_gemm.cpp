@@ -276,14 +276,23 @@ class GemmWriter : ProductWriter {
   }
 
   // The same of A.
-  Size of_blocks_of_a() const {
+  Size of_blocks_of_a() {
     Size whole{.constant = blocks_.whole_a_block(), .terms = {}};
-    for (const std::vector<AxisId>* batch : {&roles_.b_batch, &roles_.a_batch})
-      for (AxisId axis : *batch) whole.terms.push_back({axis, 1});
+    for (AxisId axis : batch_of_a()) whole.terms.push_back({axis, 1});
     whole.terms.push_back({roles_.m, size_.rows});
     whole.terms.push_back({roles_.k, size_.depth});
     return whole;
   }
+  // Axes of the batch that an operand A has.
+  std::vector<AxisId> batch_of_a() {
+    std::vector<AxisId> batch = roles_.b_batch;
+    batch.insert(batch.end(), roles_.a_batch.begin(), roles_.a_batch.end());
+    AxisSet axes = 0;
+    for (const Product& p : analysis_.products) axes |= source_.axes(p.a);
+    std::erase_if(batch, [&](AxisId axis) { return (axes & axis_bit(axis)) == 0; });
+    return batch;
+  }
+
   // Blocks of C, once for each piece of k.
   LocalId pieces() {
     Size whole{.constant = c_block(), .terms = {{roles_.k, piece_depth()}}};
@@ -371,40 +380,34 @@ class GemmWriter : ProductWriter {
     bind_each(roles_.a_batch, block.a_batch);
   }
 
-  // Where the packed block (m, k) of A begins.
-  ExprId block_of_a(const Block& block, ExprId k_block) {
+  // Where the packed block (m, k) of A begins, at the point of the batch that is bound.
+  ExprId block_of_a(ExprId m_block, ExprId k_block) {
     std::vector<Digit> digits;
-    for (size_t i = 0; i < block.b_batch.size(); ++i)
-      digits.push_back({block.b_batch[i], to_.extent(roles_.b_batch[i])});
-    for (size_t i = 0; i < block.a_batch.size(); ++i)
-      digits.push_back({block.a_batch[i], to_.extent(roles_.a_batch[i])});
-    digits.push_back({block.m, tiles(roles_.m, size_.rows)});
+    for (AxisId axis : batch_of_a())
+      digits.push_back({out_.expr(source_.builder().axis_ref(axis)), to_.extent(axis)});
+    digits.push_back({m_block, tiles(roles_.m, size_.rows)});
     digits.push_back({k_block, tiles(roles_.k, size_.depth)});
     return times(number(digits), blocks_.whole_a_block());
   }
-  Range rows_of(const Block& block) {
-    return range_of(block.m, even(roles_.m, size_.rows, size_.tile_rows), roles_.m);
+  Range rows_of(ExprId m_block) {
+    return range_of(m_block, even(roles_.m, size_.rows, size_.tile_rows), roles_.m);
   }
 
   // Not kPackEntry: A is another one at each use.
   void pack_whole_a() {
-    Block block;
-    std::vector<GridDim> dims = each_of(roles_.b_batch);
-    for (const GridDim& dim : each_of(roles_.a_batch)) dims.push_back(dim);
+    const std::vector<AxisId> batch = batch_of_a();
+    std::vector<GridDim> dims = each_of(batch);
     dims.push_back({{roles_.m}, size_.rows});
     dims.push_back({{roles_.k}, kTallPack});
-    const std::vector<ExprId> at = out_.open_chunk("pack_a", dims);
-    const auto past_b = at.begin() + static_cast<ptrdiff_t>(roles_.b_batch.size());
-    block.b_batch.assign(at.begin(), past_b);
-    block.a_batch.assign(past_b, at.end() - 2);
-    block.m = at[at.size() - 2];
-    bind_each(roles_.b_batch, block.b_batch);
-    bind_each(roles_.a_batch, block.a_batch);
+    std::vector<ExprId> at = out_.open_chunk("pack_a", dims);
+    const ExprId k_part = at.back(), m_block = at[at.size() - 2];
+    at.resize(batch.size());
+    bind_each(batch, at);
     const ExprId pieces = integer(size_.depth / kTallPack);  // of a block
-    const ExprId first = block_of_a(block, out_.let(to_.div(at.back(), pieces)));
-    const ExprId skipped = to_.mul(to_.rem(at.back(), pieces), integer(kTallPack));
-    blocks_.pack_whole_a(out_.let(to_.add(first, skipped)), rows_of(block),
-                         range_of(at.back(), kTallPack, roles_.k));
+    const ExprId first = block_of_a(m_block, out_.let(to_.div(k_part, pieces)));
+    const ExprId skipped = to_.mul(to_.rem(k_part, pieces), integer(kTallPack));
+    blocks_.pack_whole_a(out_.let(to_.add(first, skipped)), rows_of(m_block),
+                         range_of(k_part, kTallPack, roles_.k));
     out_.close();
   }
 
@@ -416,7 +419,7 @@ class GemmWriter : ProductWriter {
     enter(block, std::span(at).last(block.dims.size()));
     if (analysis_.scheme == Scheme::fma_tall && roles_.a_batch.empty()) group_columns(block);
     const Range n = range_of(block.n, block_columns(), roles_.n);
-    const Range m = rows_of(block);
+    const Range m = rows_of(block.m);
     const Range sum = is_split() ? range_of(at[0], piece_depth(), roles_.k) : whole_sum();
     const ExprId c_at = is_split() ? piece_at(at[0], block, block.m) : integer(0);
     if (analysis_.runs) {
@@ -506,7 +509,7 @@ class GemmWriter : ProductWriter {
     if (is_panel()) {
       multiply_rows(m, n, k, b_at, variable(step));
     } else {
-      const ExprId a_at = packs_whole_a() ? block_of_a(block, variable(step)) : kNone;
+      const ExprId a_at = packs_whole_a() ? block_of_a(block.m, variable(step)) : kNone;
       blocks_.multiply(c_, size_.c_row(), m, n, k, b_at, b_next, c_at, variable(step), kNone, a_at);
     }
     out_.close();

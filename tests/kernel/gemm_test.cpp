@@ -365,6 +365,18 @@ TEST(Gemm, TallBlocks) {
   check_tall({.batch = 2, .m = 530, .n = 20, .k = 20, .a_transposed = true});
   check_tall({.batch = 2, .m = 7, .n = 300, .k = 20, .a_transposed = true, .b_shared = true});
   check_tall({.batch = 3, .m = 7, .n = 300, .k = 20, .a_transposed = true, .a_shared = true});
+  // Once, if the batch shares it.
+  const GemmShape shared = {.batch = 3,
+                            .m = 7,
+                            .n = 9,
+                            .k = 20,
+                            .a_transposed = true,
+                            .a_shared = true,
+                            .scheme = Scheme::fma_tall};
+  std::vector<size_t> terms;
+  for (const Local& local : tile(GemmCase(shared).kernel, kTargets[2]).locals)
+    if (local.scope == LocalScope::kernel) terms.push_back(local.size.terms.size());
+  EXPECT_EQ(terms, std::vector<size_t>{2});
   check_tall({.m = 530, .n = 3, .k = 20, .prologue = true, .epilogue = true});
   check_tall({.m = 70, .n = 30, .k = 150, .a_transposed = true, .prologue = true});
   const Dtype half = Dtype::bfloat16;
