@@ -54,9 +54,7 @@ bool Emitter::divides_by_one(const Expr& e, int width) {
 
 Divisor Emitter::divisor(ExprId id) {
   const int width = lanes()->width;
-  for (Scope* scope = current_; scope != nullptr; scope = scope->parent)
-    if (const auto it = scope->divisors.find({id, width}); it != scope->divisors.end())
-      return it->second;
+  if (const auto* known = find_in(current_, &Scope::divisors, {id, width})) return *known;
   Divisor made{.value = vector(id)};
   Value* number = natural(id);
   const auto limit = [&](int exponent) {

@@ -333,11 +333,9 @@ llvm::Value* Emitter::address(BufferRef buffer, const Index& index) {
   for (const auto& entry : terms) {
     const IndexTerm& term = entry.second;
     const Scope::AddressKey key{pointer, term.expr, term.stride};
-    Value* known = nullptr;
-    for (Scope* scope = current_; scope != nullptr && known == nullptr; scope = scope->parent)
-      if (const auto it = scope->addresses.find(key); it != scope->addresses.end())
-        known = it->second;
-    if (known == nullptr) {
+    if (const auto* known = find_in(current_, &Scope::addresses, key)) {
+      pointer = *known;
+    } else {
       const auto [scope, value] = at(home_of(term.expr), [&]() -> Value* {
         Value* offset = base(term.expr);
         if (const auto* c = llvm::dyn_cast<llvm::ConstantInt>(offset); c != nullptr && c->isZero())
@@ -346,9 +344,8 @@ llvm::Value* Emitter::address(BufferRef buffer, const Index& index) {
         return b_.CreateGEP(memory_type(buffer), pointer, offset);
       });
       scope->addresses[key] = value;
-      known = value;
+      pointer = value;
     }
-    pointer = known;
   }
   return pointer;
 }
@@ -381,9 +378,8 @@ llvm::Value* Emitter::address_at(AxisId axis, ExprId begin, BufferRef buffer, In
 // --- Expressions.
 
 llvm::Value* Emitter::known(ExprId id) const {
-  for (const Scope* scope = current_; scope != nullptr; scope = scope->parent)
-    if (const auto it = scope->natural.find(id); it != scope->natural.end()) return it->second;
-  return nullptr;
+  const auto* known = find_in(current_, &Scope::natural, id);
+  return known == nullptr ? nullptr : *known;
 }
 
 llvm::Value* Emitter::natural(ExprId id) {
@@ -400,8 +396,7 @@ llvm::Value* Emitter::vector(ExprId id) {
   const int width = lanes()->width;
   if (width_of(value) == width) return value;
   if (llvm::isa<llvm::Constant>(value)) return ops_.splat(value, width);
-  for (Scope* scope = current_; scope != nullptr; scope = scope->parent)
-    if (const auto it = scope->splat.find({id, width}); it != scope->splat.end()) return it->second;
+  if (const auto* known = find_in(current_, &Scope::splat, {id, width})) return *known;
   const auto [scope, splat] =
       at(deeper(home_of(id), outside_lanes()), [&] { return ops_.splat(value, width); });
   scope->splat[{id, width}] = splat;
@@ -419,8 +414,7 @@ Scope* Emitter::outside_lanes() const {
 llvm::Value* Emitter::base(ExprId id) {
   if (lanes() == nullptr || lanes()->width == 1 || lanes()->analysis->spread(id) != Spread::varying)
     return natural(id);
-  for (Scope* scope = current_; scope != nullptr; scope = scope->parent)
-    if (const auto it = scope->base.find(id); it != scope->base.end()) return it->second;
+  if (const auto* known = find_in(current_, &Scope::base, id)) return *known;
   const auto [scope, value] = at(home_of(id), [&] { return compute_base(id); });
   scope->base[id] = value;
   return value;
@@ -539,8 +533,7 @@ llvm::Value* Emitter::loaded_part(ExprId id, llvm::Constant* vector, bool stays)
   };
   const int width = width_of(vector);
   if (!stays) return load();
-  for (Scope* scope = current_; scope != nullptr; scope = scope->parent)
-    if (const auto it = scope->splat.find({id, width}); it != scope->splat.end()) return it->second;
+  if (const auto* known = find_in(current_, &Scope::splat, {id, width})) return *known;
   const auto [scope, value] = at(outside_lanes(), load);
   scope->splat[{id, width}] = value;
   return value;

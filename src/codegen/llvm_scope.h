@@ -68,4 +68,13 @@ struct Scope {
   std::unordered_map<ir::ExprId, Scope*> home = {};
 };
 
+// What the innermost scope from `scope` out knows by that key; null: none does.
+template <class Map>
+const typename Map::mapped_type* find_in(const Scope* scope, Map Scope::* map,
+                                         const typename Map::key_type& key) {
+  for (; scope != nullptr; scope = scope->parent)
+    if (const auto it = (scope->*map).find(key); it != (scope->*map).end()) return &it->second;
+  return nullptr;
+}
+
 }  // namespace cermet::codegen

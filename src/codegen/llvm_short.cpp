@@ -39,9 +39,7 @@ bool Emitter::divides_short(ExprId id) const {
 }
 
 const ShortDivisor& Emitter::short_divisor(ExprId id, int width) {
-  for (Scope* scope = current_; scope != nullptr; scope = scope->parent)
-    if (const auto it = scope->short_divisors.find({id, width}); it != scope->short_divisors.end())
-      return it->second;
+  if (const auto* known = find_in(current_, &Scope::short_divisors, {id, width})) return *known;
   ShortDivisor made;
   const auto [scope, mask] = at(lanes() == nullptr ? current_ : outside_lanes(), [&]() -> Value* {
     Value* extent = natural(id);
@@ -99,9 +97,7 @@ std::tuple<ExprId, ExprId, int> Emitter::division_key(ExprId id) const {
 
 const ShortDivision& Emitter::short_division(ExprId id) {
   const auto key = division_key(id);
-  for (Scope* scope = current_; scope != nullptr; scope = scope->parent)
-    if (const auto it = scope->short_divisions.find(key); it != scope->short_divisions.end())
-      return it->second;
+  if (const auto* known = find_in(current_, &Scope::short_divisions, key)) return *known;
   const Expr& e = kernel_[id];
   const ShortDivisor& divisor = short_divisor(e.operands[1], lanes()->width);
   ShortDivision made;
@@ -119,9 +115,7 @@ const ShortDivision& Emitter::short_division(ExprId id) {
 
 const ShortLanes& Emitter::short_lanes(ExprId id) {
   const auto key = division_key(id);
-  for (Scope* scope = current_; scope != nullptr; scope = scope->parent)
-    if (const auto it = scope->short_lanes.find(key); it != scope->short_lanes.end())
-      return it->second;
+  if (const auto* known = find_in(current_, &Scope::short_lanes, key)) return *known;
   const Expr& e = kernel_[id];
   const int width = lanes()->width;
   const ShortDivisor& divisor = short_divisor(e.operands[1], width);

@@ -79,7 +79,8 @@ std::string_view scheme_of(const Kernel& kernel, const TargetFacts& target);
 // a sum with it, or by several of these together, becomes a loop for each choice: loads that are not
 // chosen are then not made. Masked off, they take time, and much where their addresses lie in memory that
 // is not there. A loop that is too long to be there several times, and whose lanes would divide for their masks,
-// runs for each part in turn.
+// runs for each part in turn, as long as these have no more than kMostTurnEdges edges.
+inline constexpr int kMostTurnEdges = 14;
 Kernel unswitch(const Kernel& kernel, const TargetFacts& target);
 
 // simplify, relax_max, expand, tile, unswitch, simplify: ready for codegen.

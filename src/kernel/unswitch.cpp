@@ -17,7 +17,6 @@ namespace cermet::ir {
 namespace {
 
 constexpr int kMostLoops = 9;           // made of one
-constexpr size_t kMostEdges = 14;       // of the turns of one: as many as rows in parts have
 constexpr size_t kMostRepeated = 96;    // expressions that are in both loops made of one
 constexpr size_t kMostLookedAt = 1024;  // of a loop that is to be repeated
 constexpr size_t kMostTurnedAt = 8192;  // of one that runs in turns
@@ -92,7 +91,7 @@ class Unswitcher {
     const ExprId begin = loop.begin, end = loop.end;
     std::vector<ExprId> edges;
     std::vector<std::pair<ValueId, ValueId>> sides;  // bools: the turn is below, and it is not
-    while (edges.size() < kMostEdges) {
+    while (std::ssize(edges) < kMostTurnEdges) {
       const Choice choice = choice_in(loop, Repeated::none);
       if (choice.condition == kNone) break;
       edges.push_back(edge_of(choice, begin, end, out));

@@ -7,6 +7,7 @@
 
 #include "base/format.h"
 #include "kernel/micro.h"
+#include "kernel/passes.h"
 
 namespace cermet::schedule {
 
@@ -42,7 +43,6 @@ bool has(const std::vector<AxisId>& set, AxisId axis) {
 // Whether places along the outer axis do no more, outside of indices, than to bound what is loaded, at few places,
 // and those along the inner one nothing: a loop over both is divided there (kernel/unswitch.cpp).
 bool only_bounds_loads(const ir::Kernel& kernel, ir::AxisId outer, ir::AxisId inner) {
-  constexpr int kMostBounds = 14;
   std::set<ir::ExprId> masks;
   const auto add_conjuncts = [&](auto& self, ir::ExprId id) -> void {
     masks.insert(id);
@@ -75,7 +75,7 @@ bool only_bounds_loads(const ir::Kernel& kernel, ir::AxisId outer, ir::AxisId in
     else if (!is_order(e.code) || !masks.contains(id)) return false;
     else ++bounds;
   }
-  return bounds > 0 && bounds <= kMostBounds;
+  return bounds > 0 && bounds <= ir::kMostTurnEdges;
 }
 
 }  // namespace
