@@ -71,6 +71,7 @@ constexpr int64_t kTallRows = 516;    // as kBlockRows, of fma_tall
 constexpr int64_t kTallBytes = 256;   // as kBlockBytes, of it: one panel of B, which stays in L2
 constexpr int64_t kTallDepth = 512;   // as kMaxDepth, of it
 constexpr int64_t kTallGroup = 4;     // blocks of columns that its items take before other rows
+constexpr int64_t kShortSum = 384;    // of k: rows of C take longer to write than to sum
 constexpr int64_t kTallPack = 128;  // of k that an item of it packs of A; kTallDepth is a multiple
 constexpr int64_t kPiece = 512;     // of k that an item of a split sum takes
 constexpr int64_t kTiledPiece = 1024;   // the same, of operands in parts
@@ -356,7 +357,7 @@ class GemmWriter : ProductWriter {
     return even(roles_.n, size_.columns, whole ? size_.tile_columns : size_.packed_columns);
   }
 
-  // The blocks of C. Consecutive ones share a block of B.
+  // The blocks of C. Consecutive ones share a block of B, or of A (see group_columns).
   struct Block {
     std::vector<GridDim> dims;
     std::vector<ExprId> b_batch = {}, a_batch = {};
@@ -417,7 +418,7 @@ class GemmWriter : ProductWriter {
     if (is_split()) dims.insert(dims.begin(), {{roles_.k}, piece_depth()});
     const std::vector<ExprId> at = out_.open_chunk("gemm", dims);
     enter(block, std::span(at).last(block.dims.size()));
-    if (analysis_.scheme == Scheme::fma_tall && roles_.a_batch.empty()) group_columns(block);
+    if (roles_.a_batch.empty() && !is_split()) group_columns(block);
     const Range n = range_of(block.n, block_columns(), roles_.n);
     const Range m = rows_of(block.m);
     const Range sum = is_split() ? range_of(at[0], piece_depth(), roles_.k) : whole_sum();
@@ -439,13 +440,20 @@ class GemmWriter : ProductWriter {
     out_.close();
   }
 
-  // Items in another order: through kTallGroup blocks of columns, or what is left of them, before the next rows.
+  // Items in another order: through kTallGroup blocks of columns, or what is left of them, before the next rows; through
+  // all of them where sums are short and rows of C are no whole tiles: threads would share the lines between theirs.
   void group_columns(Block& block) {
     const ExprId rows = tiles(roles_.m, size_.rows), columns = tiles(roles_.n, size_.columns);
     const ExprId item = out_.let(to_.add(to_.mul(block.n, rows), block.m));
-    const ExprId items = out_.let(to_.mul(rows, integer(kTallGroup)));  // of a group
-    const ExprId first = out_.let(to_.mul(to_.div(item, items), integer(kTallGroup)));
-    const ExprId wide = out_.let(to_.min(integer(kTallGroup), to_.sub(columns, first)));
+    const ExprId is_short = to_.compare(Code::le, to_.extent(roles_.k), integer(kShortSum));
+    const ExprId rest = to_.rem(to_.extent(roles_.n), integer(size_.tile_columns));
+    const ExprId shares =
+        to_.op(Code::bit_and, Dtype::boolean, {is_short, to_.compare(Code::lt, integer(0), rest)});
+    const int64_t group = analysis_.scheme == Scheme::fma_tall ? kTallGroup : 1;
+    const ExprId most = out_.let(to_.select(shares, columns, integer(group)));
+    const ExprId items = out_.let(to_.mul(rows, most));  // of a group
+    const ExprId first = out_.let(to_.mul(to_.div(item, items), most));
+    const ExprId wide = out_.let(to_.min(most, to_.sub(columns, first)));
     const ExprId within = out_.let(to_.rem(item, items));
     block.m = out_.let(to_.div(within, wide));
     block.n = out_.let(to_.add(first, to_.rem(within, wide)));
