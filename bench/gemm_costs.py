@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """What matrix products take by each scheme: counts of what the scheme does, which are those of
 src/schedule/product_costs.cpp, times microseconds of each, fitted to figures of gemm_tune.py
---survey: those of processors that run vectors of 64 bytes whole ("full") or half by half ("half"),
-or of 32 bytes alone ("narrow")."""
+--survey: those of processors that run vectors of 32 bytes alone ("narrow"), of 64 half by half
+("half"), whole ("full"), and whole beside an L2 of 2 MiB ("large_l2")."""
 
 import json
 import math
@@ -11,10 +11,10 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FIGURES = ROOT / "bench/figures"
-WIDTHS = ("narrow", "half", "full")
+PROCESSORS = ("narrow", "half", "full", "large_l2")
 TABLE = ROOT / "src/schedule/product_costs.inc"
 # Of figures, relative: what is slower than the others by more is taken for a disturbance.
-NOISE = {"narrow": 0.3, "half": 0.1, "full": 0.1}
+NOISE = {"narrow": 0.3, "half": 0.1, "full": 0.1, "large_l2": 0.1}
 # Of what is chosen by costs, relative: those so far apart are told apart; a loss of so much time
 # does not count; an error from which on it counts by its size.
 APART, NO_LOSS, LARGE = 0.08, 0.03, 0.1
@@ -23,33 +23,30 @@ LOSS, ERROR, CHANGE = 10, 0.03, 1
 LEAST_WORK = 1 << 15  # of a product that is chosen by costs
 
 
-def vector_bytes_of(width):
-    return 32 if width == "narrow" else 64
+def facts_of(processor):
+    """What mx._product_scheme asks of it."""
+    return {
+        "vector_bytes": 32 if processor == "narrow" else 64,
+        "full_width": processor in ("full", "large_l2"),
+        "l2_bytes": 2 << 20 if processor == "large_l2" else 1 << 20,
+    }
 
 
-def host_width():
-    """That of this processor."""
-    import cermet.core as mx
-
-    vector_bytes, is_full = mx._vector_width()
-    return "full" if is_full else "half" if vector_bytes == 64 else "narrow"
-
-
-def work_of(dtype, width, shape):
+def work_of(dtype, processor, shape):
     """{scheme: (column of the table, {what: how often})} of [m, n, k, A turned, B turned]."""
     import cermet.core as mx
 
     m, n, k, a_turned, b_turned = shape
     sizes = (m, n, k, not a_turned, b_turned)
-    work = mx._product_work(getattr(mx, dtype), *sizes, vector_bytes_of(width), width == "full")
+    work = mx._product_work(getattr(mx, dtype), *sizes, processor)
     return {scheme: (family, counts) for scheme, family, counts in work}
 
 
-def costs_of(columns, dtype, width, shape):
+def costs_of(columns, dtype, processor, shape):
     """{scheme: microseconds}; columns: {column: {what: µs}}"""
     return {
         scheme: sum(columns[family].get(what, 0) * count for what, count in counts.items())
-        for scheme, (family, counts) in work_of(dtype, width, shape).items()
+        for scheme, (family, counts) in work_of(dtype, processor, shape).items()
     }
 
 
@@ -117,20 +114,22 @@ def fit_choice(columns, shapes):
     return fitted
 
 
-def fit(dtype, width, figures):
+def fit(dtype, processor, figures):
     by_family, shapes = {}, []
     for shape, us in figures.items():
         best = min(us.values())
         of_shape = [
             (family, counts, us[scheme])
-            for scheme, (family, counts) in work_of(dtype, width, shape).items()
+            for scheme, (family, counts) in work_of(dtype, processor, shape).items()
             if scheme in us
         ]
         for family, counts, taken in of_shape:
             by_family.setdefault(family, []).append((counts, taken, best))
         if len(of_shape) > 1 and math.prod(shape[:3]) >= LEAST_WORK:
             shapes.append(of_shape)
-    columns = {family: fit_family(rows, NOISE[width]) for family, rows in sorted(by_family.items())}
+    columns = {
+        family: fit_family(rows, NOISE[processor]) for family, rows in sorted(by_family.items())
+    }
     return fit_choice(columns, shapes)
 
 
@@ -151,28 +150,31 @@ def add_figures(path, shape, us):
     path.write_text("".join(line + "\n" for line in lines))
 
 
-def path_of(dtype, width):
-    return FIGURES / f"gemm_{dtype}_{width}.jsonl"
+def path_of(dtype, processor):
+    return FIGURES / f"gemm_{dtype}_{processor}.jsonl"
 
 
-def figures_of(dtype, width):
-    return read_figures(path_of(dtype, width))
+def figures_of(dtype, processor):
+    return read_figures(path_of(dtype, processor))
 
 
 def fit_all():
-    """The table of all that there are figures of: {(dtype, width): {column: {what: µs}}}."""
-    of_files = [tuple(path.stem.split("_")[1:]) for path in sorted(FIGURES.glob("gemm_*_*.jsonl"))]
+    """The table of all that there are figures of: {(dtype, processor): {column: {what: µs}}}."""
+    of_files = [
+        tuple(path.stem.split("_", 2)[1:]) for path in sorted(FIGURES.glob("gemm_*_*.jsonl"))
+    ]
     return {
-        (dtype, width): fit(dtype, width, figures_of(dtype, width)) for dtype, width in of_files
+        (dtype, processor): fit(dtype, processor, figures_of(dtype, processor))
+        for dtype, processor in of_files
     }
 
 
 def write_table(table):
     lines = ["// SPDX-License-Identifier: MIT", "// Written by bench/gemm_tune.py --fit."]
     lines.append("constexpr Costs kCosts[] = {")
-    for (dtype, width), columns in table.items():
+    for (dtype, processor), columns in table.items():
         lines.append(f"    {{.dtype = Dtype::{dtype},")
-        lines.append(f"     .width = Width::{width},")
+        lines.append(f"     .processor = Processor::{processor},")
         for column, each in columns.items():
             terms = [f"         .{what} = {us:g}" for what, us in each.items()]
             lines += [f"     .{column} = {{", ",\n".join(terms) + "},"]
@@ -185,8 +187,8 @@ def read_table():
     for name, value in re.findall(r"\.(\w+) = ([^,}\s]+)", TABLE.read_text()):
         if name == "dtype":
             dtype = value.removeprefix("Dtype::")
-        elif name == "width":
-            columns = table.setdefault((dtype, value.removeprefix("Width::")), {})
+        elif name == "processor":
+            columns = table.setdefault((dtype, value.removeprefix("Processor::")), {})
         elif value == "{":
             each = columns.setdefault(name, {})
         else:

@@ -2,7 +2,7 @@
 """How matrix products of random shapes fare with the scheme that is chosen, beside the others.
 
     python bench/gemm_tune.py [--shapes 200] [--dtype float32] [--seed 1] [--least 1]
-                              [--most 8192] [--few 64] [--batch 32] [--unit 256]
+                              [--most 8192] [--few 64] [--sum 32] [--batch 32] [--unit 256]
                               [--from 0] [--count 60]
                               [--use fresh|kept]
                               [--against fma,panel] [--once] [--save file]
@@ -10,8 +10,8 @@
 
 M, N and K are drawn from 1 to --most, evenly in their logarithms, and either operand may be a
 transposed view; --least: the largest operand has so many elements squared; --few: the lesser of M
-and N is that at most; --batch: so many such products; --unit: what is larger is a multiple of that.
---from and --count take a part.
+and N is that at most; --sum: K is; --batch: so many such products; --unit: what is larger is a
+multiple of that. --from and --count take a part.
 What is timed is a call and its evaluation, again and again with the same operands, so that they
 lie in whatever cache holds both, and all threads awake: one that sleeps is woken for long work
 alone.
@@ -32,9 +32,9 @@ The noise floor is the same for the free choice beside the same scheme forced, i
 measurement of all shapes and the second one of those that were measured again.
 
 --survey measures for the costs (bench/gemm_costs.py): it adds the least times of each scheme to
-bench/figures/gemm_DTYPE_full.jsonl, or _half.jsonl where the processor runs vectors of 64 bytes
-half by half, _narrow.jsonl where it has none, with --again of the shapes that are in any and for
---few; --fit makes the table of costs, src/schedule/product_costs.inc, of all these files:
+bench/figures/gemm_DTYPE_PROCESSOR.jsonl, by the kind of this processor, with --again of the shapes
+that are in any of a dtype and for --few; --fit makes the table of costs of all these files,
+src/schedule/product_costs.inc:
 
     python bench/gemm_tune.py --survey --dtype float16 --shapes 320 --seed 7
     python bench/gemm_tune.py --survey --dtype float16 --again
@@ -66,12 +66,13 @@ PAUSE = 0.005  # before it: threads of the other process that spin go to sleep
 SURVEY_ROUNDS = 3
 ROUNDS, ROUND_TURNS, LONG_SLICE = 5, 3, 0.025  # of the second one
 WARM_CALLS = 3  # after which what is packed is kept
-PLAIN = ["fma", "fma_local", "fma_split_k", "panel", "panel_long", "panel_four", "panel_four_long"]
+PLAIN = ["fma", "fma_local", "fma_split_k", "fma_tall"]
+PLAIN += ["panel", "panel_long", "panel_four", "panel_four_long"]
 BLOCKED = ["dot_bf16", "amx_bf16"]  # instructions, for blocks of fma and its kin
 SPLIT = ["amx_split", "amx_split_local", "amx_split_k"]
 PEERS = pathlib.Path(__file__).resolve().parent.parent / ".venv-peers/bin/python"
 AGAINST = {
-    "float32": [*PLAIN, "fma_tall", *SPLIT],
+    "float32": [*PLAIN, *SPLIT],
     "float16": [*PLAIN, *SPLIT],
     "bfloat16": [*PLAIN, "fma_wide", "amx_panel"],
 }
@@ -190,7 +191,7 @@ class Worker:
 # --- The measurement.
 
 
-def draw_shapes(count, seed, least, most, few, batch, unit):
+def draw_shapes(count, seed, least, most, few, longest, batch, unit):
     rng, shapes = random.Random(seed), []
     while len(shapes) < count:
         m, n, k = (round(2 ** rng.uniform(0, math.log2(most))) for _ in range(3))
@@ -198,7 +199,12 @@ def draw_shapes(count, seed, least, most, few, batch, unit):
         elements = batch * max(m * k, k * n, m * n)
         if elements < least**2:
             continue
-        if min(m, n) <= few and 2 * batch * m * n * k <= MOST_WORK and elements <= MOST_ELEMENTS:
+        if (
+            min(m, n) <= few
+            and k <= longest
+            and 2 * batch * m * n * k <= MOST_WORK
+            and elements <= MOST_ELEMENTS
+        ):
             shapes.append((m, n, k, rng.random() < 0.25, rng.random() < 0.5, batch))
     return shapes
 
@@ -246,7 +252,9 @@ def survey(workers, shape):
 
 def survey_into(workers, shapes, dtype):
     """Adds the figures of each shape that several schemes can make."""
-    path = gemm_costs.path_of(dtype, gemm_costs.host_width())
+    import cermet.core as mx
+
+    path = gemm_costs.path_of(dtype, mx._processor())
     for shape in shapes:
         us = survey(workers, shape) if min(shape[:2]) > 1 else {}
         if len(us) > 1:
@@ -399,6 +407,7 @@ def main():
     parser.add_argument("--least", type=int, default=1)
     parser.add_argument("--most", type=int, default=8192)
     parser.add_argument("--few", type=int, default=MOST_ELEMENTS)
+    parser.add_argument("--sum", type=int, default=MOST_ELEMENTS)
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--unit", type=int, default=1)
     parser.add_argument("--from", type=int, default=0, dest="first")
@@ -421,10 +430,10 @@ def main():
     given = arguments.against
     others = PLAIN if arguments.survey else given.split(",") if given else AGAINST[arguments.dtype]
     workers = [Worker(arguments.dtype, s, arguments.use) for s in ["auto", *others]]
-    drawn = (arguments.least, arguments.most, arguments.few, arguments.batch, arguments.unit)
-    shapes = draw_shapes(arguments.shapes, arguments.seed, *drawn)
+    sizes = (arguments.least, arguments.most, arguments.few, arguments.sum)
+    shapes = draw_shapes(arguments.shapes, arguments.seed, *sizes, arguments.batch, arguments.unit)
     if arguments.again:
-        known = [gemm_costs.figures_of(arguments.dtype, width) for width in gemm_costs.WIDTHS]
+        known = [gemm_costs.figures_of(arguments.dtype, of) for of in gemm_costs.PROCESSORS]
         all_known = dict.fromkeys(shape for of in known for shape in of)
         shapes = [(*shape, 1) for shape in all_known if min(shape[:2]) <= arguments.few]
     last = arguments.first + (arguments.count or len(shapes))

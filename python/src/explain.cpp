@@ -101,10 +101,13 @@ schedule::ProductShape product_of(PyDtype dtype, int64_t m, int64_t n, int64_t k
 }
 
 nb::list product_work(PyDtype dtype, int64_t m, int64_t n, int64_t k, bool a_along_k,
-                      bool b_along_k, int vector_bytes, bool full_width) {
+                      bool b_along_k, const std::string& processor) {
+  const std::optional<schedule::Processor> known = schedule::processor_named(processor);
+  CERMET_CHECK(known, value, "product_work",
+               "'{}' is no kind of processor; narrow, half, full and large_l2 are", processor);
   nb::list all;
-  for (const schedule::SchemeWork& of : schedule::work_of(
-           product_of(dtype, m, n, k, a_along_k, b_along_k), vector_bytes, full_width)) {
+  for (const schedule::SchemeWork& of :
+       schedule::work_of(product_of(dtype, m, n, k, a_along_k, b_along_k), *known)) {
     nb::dict counts;
     for (const auto& [name, count] : of.counts) counts[nb::str(name.data(), name.size())] = count;
     all.append(nb::make_tuple(std::string(ir::text_of(of.scheme)), std::string(of.family), counts));
@@ -170,9 +173,13 @@ void init_explain(nb::module_& m) {
       "Plans fun(*args, **kwargs) without running it; fun may be compiled. State that it changes "
       "is put back.");
   m.def("_product_work", &product_work, nb::arg("dtype"), nb::arg("m"), nb::arg("n"), nb::arg("k"),
-        nb::arg("a_along_k"), nb::arg("b_along_k"), nb::arg("vector_bytes"), nb::arg("full_width"),
+        nb::arg("a_along_k"), nb::arg("b_along_k"), nb::arg("processor"),
         "[(scheme, column of the table of costs, {what: how often})] of a product of two arrays on "
-        "a processor with vectors of 32 or 64 bytes, which it runs whole or not.");
+        "a kind of processor: narrow, half, full or large_l2.");
+  m.def(
+      "_processor",
+      [] { return std::string(schedule::name_of(schedule::processor_of(cpu_target().facts()))); },
+      "The kind of this processor, as costs of products know it.");
   m.def("_product_scheme", &product_scheme, nb::arg("dtype"), nb::arg("m"), nb::arg("n"),
         nb::arg("k"), nb::arg("a_along_k"), nb::arg("b_along_k"), nb::arg("vector_bytes"),
         nb::arg("full_width"), nb::arg("dots"), nb::arg("tiles"), nb::arg("l2_bytes") = 1 << 20,

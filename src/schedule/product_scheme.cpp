@@ -38,27 +38,24 @@ bool is_plain_real(const ProductShape& p) {
 
 bool is_all(const ProductShape& p, Dtype d) { return p.a.dtype == d && p.b.dtype == d; }
 
-constexpr int64_t kLargeL2 = 2 << 20;
-
 bool is_of(Kind kind, const ProductShape& p, const ir::TargetFacts& facts) {
   const bool tiles = facts.amx_bf16, wide = facts.vector_bytes == 64;
   const bool dots = !tiles && facts.dot_bf16 && is_all(p, Dtype::bfloat16);
-  const bool is_float16 = is_all(p, Dtype::float16);
+  const bool is_converted =
+      is_all(p, Dtype::float16) || (!tiles && !dots && is_all(p, Dtype::bfloat16));
+  const bool large_l2 = processor_of(facts) == Processor::large_l2;
   switch (kind) {
     case Kind::any: return true;
     case Kind::complex: return is_complex(p.dtype);
     case Kind::floating: return is_floating(real_of(p.dtype));
     case Kind::real: return is_plain_real(p);
-    case Kind::full: return wide && (is_plain_real(p) || is_float16);
+    case Kind::full: return wide && (is_plain_real(p) || is_converted);
     case Kind::full_real: return wide && is_plain_real(p);
     case Kind::whole: return facts.full_width && wide && (is_plain_real(p) || dots);
-    case Kind::whole_float16: return facts.full_width && wide && is_float16;
+    case Kind::whole_half: return facts.full_width && wide && is_converted;
     case Kind::whole_real: return facts.full_width && wide && is_plain_real(p);
-    case Kind::large_l2_real:
-      return facts.l2_bytes >= kLargeL2 && is_of(Kind::whole_real, p, facts);
-    case Kind::large_l2_half:
-      return facts.l2_bytes >= kLargeL2 && facts.full_width && wide &&
-             (is_float16 || is_all(p, Dtype::bfloat16)) && !tiles && !dots;
+    case Kind::large_l2_real: return large_l2 && is_plain_real(p);
+    case Kind::large_l2_half: return large_l2 && is_converted && !tiles;
     case Kind::narrow: return is_of(Kind::real, p, facts) && facts.vector_bytes < 64;
     case Kind::half: return is_half(p.dtype) || is_half(p.a.dtype) || is_half(p.b.dtype);
     case Kind::narrow_half: return facts.vector_bytes == 32 && is_of(Kind::half, p, facts);
@@ -66,7 +63,7 @@ bool is_of(Kind kind, const ProductShape& p, const ir::TargetFacts& facts) {
     case Kind::bfloat16_dot: return dots;
     case Kind::packed:
       if (!wide) return !tiles;
-      return is_float16 || (dots && !p.a.along_k);
+      return is_converted || (dots && !p.a.along_k);
     case Kind::bfloat16_whole:
       return is_of(Kind::bfloat16, p, facts) && p.k % ir::tile_depth_of(Dtype::bfloat16) == 0;
     case Kind::parts:

@@ -18,20 +18,20 @@ struct ProductRow {
     complex,
     floating,        // real or complex
     real,            // float32 and float64
-    full,            // ..., and float16, in vectors of 64 bytes
+    full,            // ..., and halves that no instruction multiplies, in vectors of 64 bytes
     full_real,       // float32 and float64 alone
     whole,           // whole_real, or bfloat16_dot, where 64 bytes run whole
-    whole_float16,   // float16 alone, likewise
+    whole_half,      // halves that no instruction multiplies, likewise
     whole_real,      // full_real, where 64 bytes run whole
     large_l2_real,   // ..., and L2 has 2 MiB
-    large_l2_half,   // float16 and bfloat16 there, where no instruction multiplies them
+    large_l2_half,   // whole_half there, without tile instructions
     narrow,          // float32 and float64 in shorter ones
     half,            // float16 and bfloat16, or what is cast from them
     narrow_half,     // ..., in vectors of 32 bytes
     bfloat16,        // values of that dtype, by tile instructions
     bfloat16_whole,  // ..., k in whole tiles
     bfloat16_dot,    // ..., by dot instructions instead
-    packed,          // what fma packs whole: of these and float16, with short vectors of any
+    packed,          // what fma packs whole: of these and other halves, with short vectors of any
     parts,           // float32, float16 and complex64 in bfloat16 parts, by tile instructions
     real_parts,      // ..., but complex64
     bytes,           // integers of 8 bits by tile instructions
