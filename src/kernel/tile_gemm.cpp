@@ -71,7 +71,7 @@ constexpr int64_t kTallRows = 516;    // as kBlockRows, of fma_tall
 constexpr int64_t kTallBytes = 256;   // as kBlockBytes, of it: one panel of B, which stays in L2
 constexpr int64_t kTallDepth = 512;   // as kMaxDepth, of it
 constexpr int64_t kTallGroup = 4;     // blocks of columns that its items take before other rows
-constexpr int64_t kShortSum = 384;    // of k: rows of C take longer to write than to sum
+constexpr int64_t kShortSum = 384;    // of k, for which the lines between blocks of C matter
 constexpr int64_t kTallPack = 128;  // of k that an item of it packs of A; kTallDepth is a multiple
 constexpr int64_t kPiece = 512;     // of k that an item of a split sum takes
 constexpr int64_t kTiledPiece = 1024;   // the same, of operands in parts
@@ -418,7 +418,9 @@ class GemmWriter : ProductWriter {
     if (is_split()) dims.insert(dims.begin(), {{roles_.k}, piece_depth()});
     const std::vector<ExprId> at = out_.open_chunk("gemm", dims);
     enter(block, std::span(at).last(block.dims.size()));
-    if (roles_.a_batch.empty() && !is_split()) group_columns(block);
+    const bool is_tall = analysis_.scheme == Scheme::fma_tall;
+    if (roles_.a_batch.empty() && (is_tall || (roles_.b_batch.empty() && !is_split())))
+      group_columns(block, is_tall ? kTallGroup : 1);
     const Range n = range_of(block.n, block_columns(), roles_.n);
     const Range m = rows_of(block.m);
     const Range sum = is_split() ? range_of(at[0], piece_depth(), roles_.k) : whole_sum();
@@ -440,16 +442,15 @@ class GemmWriter : ProductWriter {
     out_.close();
   }
 
-  // Items in another order: through kTallGroup blocks of columns, or what is left of them, before the next rows; through
+  // Items in another order: through `group` blocks of columns, or what is left of them, before the next rows; through
   // all of them where sums are short and rows of C are no whole tiles: threads would share the lines between theirs.
-  void group_columns(Block& block) {
+  void group_columns(Block& block, int64_t group) {
     const ExprId rows = tiles(roles_.m, size_.rows), columns = tiles(roles_.n, size_.columns);
     const ExprId item = out_.let(to_.add(to_.mul(block.n, rows), block.m));
     const ExprId is_short = to_.compare(Code::le, to_.extent(roles_.k), integer(kShortSum));
     const ExprId rest = to_.rem(to_.extent(roles_.n), integer(size_.tile_columns));
     const ExprId shares =
         to_.op(Code::bit_and, Dtype::boolean, {is_short, to_.compare(Code::lt, integer(0), rest)});
-    const int64_t group = analysis_.scheme == Scheme::fma_tall ? kTallGroup : 1;
     const ExprId most = out_.let(to_.select(shares, columns, integer(group)));
     const ExprId items = out_.let(to_.mul(rows, most));  // of a group
     const ExprId first = out_.let(to_.mul(to_.div(item, items), most));

@@ -328,8 +328,8 @@ const Costs* costs_of(const ProductShape& p, const ir::TargetFacts& facts) {
   const bool narrow = facts.vector_bytes == 32;
   if ((facts.vector_bytes != 64 && !narrow) || !is_counted(p)) return nullptr;
   const Processor processor = processor_of(facts);
-  const bool has_dots = processor == Processor::half || processor == Processor::full;
-  if (p.dtype == Dtype::bfloat16 && (facts.amx_bf16 || facts.dot_bf16 != has_dots) && !narrow)
+  const bool is_converted = shape_of(p, processor).is_converted();
+  if (p.dtype == Dtype::bfloat16 && (facts.amx_bf16 || facts.dot_bf16 == is_converted) && !narrow)
     return nullptr;
   const auto* found = std::ranges::find_if(kCosts, [&](const Costs& costs) {
     return costs.dtype == p.dtype && costs.processor == processor;
