@@ -119,6 +119,7 @@ class Members {
 
   int count() const { return count_; }
   const uint64_t* record(int member) const { return records_ + words_ * member; }
+  size_t words() const { return words_; }  // of a record
 
  private:
   const int count_;
@@ -141,7 +142,7 @@ struct Runner {
 // then more, while they are quick.
 class Pace {
  public:
-  explicit Pace(const Runner& run) : run_(run) {}
+  explicit Pace(Runner run) : run_(run) {}
   static bool pays(double cost) { return cost >= kPaceNs; }
 
   void run(const uint64_t* record, int64_t begin, int64_t end) {
@@ -163,8 +164,36 @@ class Pace {
  private:
   static constexpr double kPaceNs = 1e6;
   static constexpr int64_t kQuickNs = 200'000, kSlowNs = 5'000'000;  // parts
-  const Runner& run_;
+  const Runner run_;
   std::atomic<int64_t> many_{1};
+};
+
+// What threads run of a launch, with the record itself where it is short: each step to another place that the caller
+// has just written may take a thread hundreds of ns.
+class ItemChunks {
+ public:
+  ItemChunks(Runner run, Pace* pace, int64_t first, const uint64_t* record, size_t words)
+      : run_(run), pace_(pace), first_(first), far_(words > kNearWords ? record : nullptr) {
+    if (far_ == nullptr) std::copy_n(record, words, near_);
+    bytes_ = offsetof(ItemChunks, near_) + (far_ == nullptr ? words * sizeof(uint64_t) : 0);
+  }
+
+  size_t bytes() const { return bytes_; }  // in use
+  static void run(void* context, int64_t begin, int64_t end, int) {
+    const ItemChunks& self = *static_cast<const ItemChunks*>(context);
+    const uint64_t* record = self.far_ == nullptr ? self.near_ : self.far_;
+    begin += self.first_, end += self.first_;
+    self.pace_ != nullptr ? self.pace_->run(record, begin, end) : self.run_(record, begin, end);
+  }
+
+ private:
+  static constexpr size_t kNearWords = 24;
+  Runner run_;
+  Pace* pace_;     // null: all of a chunk at once
+  int64_t first_;  // before the items of the run
+  const uint64_t* far_;
+  size_t bytes_;
+  uint64_t near_[kNearWords] = {};
 };
 
 double chunk_of(double cost) {
@@ -198,7 +227,7 @@ void run_in_turns(const EntryPoint& entry, const LaunchSizes::Work& work, const 
   const double fits = std::min(static_cast<double>(turns) * kTurnNs / work.total, 1e15);
   const int64_t few = std::max<int64_t>(static_cast<int64_t>(fits), 1);
   ThreadPool::get().run(turn, span_of(entry, turn, work.total), work.total,
-                        [&](int64_t begin, int64_t end, int) {
+                        [=](int64_t begin, int64_t end, int) {
                           for (int64_t first = 0; first < turns; first += few) {
                             if (first != 0) ThreadPool::poll();
                             const int64_t last = std::min(first + few, turns) - 1;
@@ -208,7 +237,7 @@ void run_in_turns(const EntryPoint& entry, const LaunchSizes::Work& work, const 
 }
 
 void run_items(const EntryPoint& entry, const LaunchSizes::Work& work, const Runner& run,
-               const uint64_t* record, Items range) {
+               const uint64_t* record, size_t words, Items range) {
   const int64_t items = range.past - range.first;
   if (items <= 0) return;
   if (is_in_turns(entry, work)) return run_in_turns(entry, work, run, record);
@@ -222,11 +251,9 @@ void run_items(const EntryPoint& entry, const LaunchSizes::Work& work, const Run
                                               static_cast<double>(items));
   Pace pace(run);
   const bool paced = !entry.spans && Pace::pays(cost);
-  ThreadPool::get().run(items, static_cast<int64_t>(std::max(grain, 1.0)), cost,
-                        [&](int64_t begin, int64_t end, int) {
-                          const int64_t first = range.first + begin, past = range.first + end;
-                          paced ? pace.run(record, first, past) : run(record, first, past);
-                        });
+  ItemChunks chunks(run, paced ? &pace : nullptr, range.first, record, words);
+  ThreadPool::get().run(items, static_cast<int64_t>(std::max(grain, 1.0)), cost, ItemChunks::run,
+                        &chunks, chunks.bytes());
 }
 
 struct MemberWork {
@@ -270,7 +297,7 @@ void run_entry(const EntryPoint& entry, std::span<const LaunchSizes::Work> sizes
   if (members.count() == 1 || entry.in_order || std::ranges::any_of(sizes, takes_turns)) {
     for (int m = 0; m < members.count(); ++m) {
       const LaunchSizes::Work& one = sizes[static_cast<size_t>(m)];
-      run_items(entry, one, run, members.record(m), {0, one.items});
+      run_items(entry, one, run, members.record(m), members.words(), {0, one.items});
     }
     return;
   }
@@ -286,14 +313,16 @@ void run_entry(const EntryPoint& entry, std::span<const LaunchSizes::Work> sizes
     cost += w.total;
   }
   Pace pace(run);
-  const bool paced = !entry.spans && Pace::pays(cost);
+  Pace* const paced = !entry.spans && Pace::pays(cost) ? &pace : nullptr;
   // From one place to another, members without items left out.
-  const auto run_between = [&](ChunkStart begin, ChunkStart end) {
+  const auto run_between = [run, paced, members, work = std::span<const MemberWork>(work)](
+                               ChunkStart begin, ChunkStart end) {
     for (int m = begin.member; m <= end.member && m < members.count(); ++m) {
       const int64_t last = m == end.member ? end.item : work[m].items;
       const int64_t first = m == begin.member ? begin.item : 0;
       if (first >= last) continue;
-      paced ? pace.run(members.record(m), first, last) : run(members.record(m), first, last);
+      paced != nullptr ? paced->run(members.record(m), first, last)
+                       : run(members.record(m), first, last);
     }
   };
   if (cost < ThreadPool::kParallelCost) {
@@ -303,7 +332,9 @@ void run_entry(const EntryPoint& entry, std::span<const LaunchSizes::Work> sizes
   const std::vector<ChunkStart> starts = cut_into_chunks(work, cost);
   ThreadPool::get().run(
       static_cast<int64_t>(starts.size()) - 1, 1, cost,
-      [&](int64_t begin, int64_t end, int) { run_between(starts[begin], starts[end]); });
+      [run_between, starts = std::span<const ChunkStart>(starts)](int64_t begin, int64_t end, int) {
+        run_between(starts[begin], starts[end]);
+      });
 }
 
 // Three entry points of the same items, those of an item one after the other, while its data are in the cache.

@@ -17,6 +17,16 @@ inline void cpu_relax() {
 #endif
 }
 
+// Asks for a line that this processor is about to change: one transfer from another one's cache, not one to read and
+// one to write.
+inline void prefetch_to_change(const void* at) {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" ::"m"(*static_cast<const char*>(at)));
+#else
+  __builtin_prefetch(at, 1);
+#endif
+}
+
 class SpinLock {
  public:
   void lock() {

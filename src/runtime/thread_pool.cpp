@@ -8,6 +8,8 @@
 #include <atomic>
 #include <climits>
 #include <cmath>
+#include <cstddef>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -31,12 +33,13 @@
 namespace cermet {
 namespace {
 
-constexpr int kSlots = 4;                  // runs that can share the pool at a time
-constexpr int64_t kSpinNs = 500'000;       // a worker without work spins for so long, then parks
-constexpr int64_t kPoliteNs = 50'000;      // from here on a spinner lets other threads go first
-constexpr double kWholeCost = 2e4;         // ns of work that one thread does without polling
-constexpr int64_t kRowGapNs = 10'000'000;  // runs closer than this come in a row
-constexpr uint32_t kSleeping = 1u << 31;   // in Slot::done: the caller sleeps on it
+constexpr int kSlots = 4;              // runs that can share the pool at a time
+constexpr int64_t kSpinNs = 500'000;   // a worker without work spins for so long, then parks
+constexpr int64_t kPoliteNs = 50'000;  // from here on a spinner lets other threads go first
+constexpr double kWholeCost = 2e4;     // ns of work that one thread does without polling
+constexpr double kShortCost = 5e4, kLongCost = 1e6;  // ns of work; see first_claim
+constexpr int64_t kRowGapNs = 10'000'000;            // runs closer than this come in a row
+constexpr uint32_t kSleeping = 1u << 31;             // in Slot::done: the caller sleeps on it
 
 thread_local bool in_body = false;  // a run from here stays in this thread
 
@@ -59,47 +62,67 @@ class Spinner {
   uint32_t spins_ = 0;
 };
 
-// Which chunks are left, [begin, end): epoch (32 bits) | end (16) | begin (16). The epoch keeps a worker
-// that read the ticket of an earlier run from claiming in this one.
+// Which chunks are left, [begin, end), and how many a thread claims when it begins: epoch (28 bits) | first (8) |
+// end (14) | begin (14). The epoch keeps a worker that read the ticket of an earlier run from claiming in this one.
 struct Ticket {
   uint64_t word;
 
-  static constexpr int64_t kMaxChunks = 0xFFFF;
-  static Ticket make(uint64_t epoch, uint64_t begin, uint64_t end) {
-    return {epoch << 32 | end << 16 | begin};
+  static constexpr int64_t kMaxChunks = 0x3FFF;
+  static constexpr uint32_t kMaxFirst = 0xFF;
+  static Ticket make(uint64_t epoch, uint64_t first, uint64_t begin, uint64_t end) {
+    return {epoch << 36 | first << 28 | end << 14 | begin};
   }
-  uint32_t begin() const { return word & 0xFFFF; }
-  uint32_t end() const { return word >> 16 & 0xFFFF; }
+  uint64_t epoch() const { return word >> 36; }
+  uint32_t first() const { return word >> 28 & kMaxFirst; }
+  uint32_t begin() const { return word & kMaxChunks; }
+  uint32_t end() const { return word >> 14 & kMaxChunks; }
   uint32_t left() const { return end() - begin(); }
-  Ticket without_first() const { return {word + 1}; }
-  Ticket without_last() const { return {word - (1 << 16)}; }
-  Ticket exhausted() const { return make(word >> 32, end(), end()); }
+  Ticket without_first(uint64_t n) const { return {word + n}; }
+  Ticket without_last(uint64_t n) const { return {word - (n << 14)}; }
+  Ticket exhausted() const { return make(epoch(), first(), end(), end()); }
 };
 
 // The caller claims tickets from the front and workers from the back: what one kernel wrote in a core's cache
 // the same core then mostly reads in the next.
 enum class Claim : uint8_t { first, last };
 
-// One run. The fields that a worker reads fit one cache line; they change only while `ticket` has
-// nothing left, so whoever claimed a chunk reads them unhurriedly: the caller waits for `done`.
+// Tickets [begin, end).
+struct Claimed {
+  uint32_t begin, end;
+  uint32_t count() const { return end - begin; }
+};
+
+// One run. A line may take hundreds of ns from one processor to another, so they are few, and asked for at once. In the
+// first one is what threads change. What they read, behind it, changes only while `ticket` has nothing left: whoever
+// claimed a chunk reads it unhurriedly, as the caller waits for `done`.
 struct alignas(64) Slot {
   std::atomic<uint64_t> ticket{0};
-  ThreadPool::Body body = nullptr;
-  void* context = nullptr;
-  int64_t items = 0;
-  int64_t chunk = 0;  // items
-  int64_t chunks = 0;
   std::atomic<uint32_t> done{0};     // chunks finished by workers
   std::atomic<bool> failed{false};   // `error` is set, or being set, by the one who set this
   std::atomic<bool> stopped{false};  // by the poll hook
-  std::atomic<bool> taken{false};    // belongs to a caller
+
+  alignas(64) ThreadPool::Body body = nullptr;
+  void* context = nullptr;
+  int64_t items = 0;
+  int64_t chunk = 0;  // items
+  uint32_t chunks = 0;
+  std::array<uint64_t, 35> held{};  // the context itself, if it is short
+
+  alignas(64) std::atomic<bool> taken{false};  // belongs to a caller
   std::exception_ptr error;
 
-  bool claim(Claim which, uint32_t& index);
+  static constexpr size_t kLines = 3;  // that most runs use
+  const std::byte* line(size_t i) const {
+    return reinterpret_cast<const std::byte*>(this) + 64 * i;
+  }
+  void fetch_to_fill() const;
+  void fetch_for_reading() const;
+  void fill(ThreadPool::Body body_, void* context_, size_t bytes);
+  bool claim(Claim which, bool begins, Claimed& claimed);
   uint32_t abandon();
   uint32_t work(int worker);
-  uint32_t work_first();
-  void run_chunk(uint32_t index, int worker);
+  uint32_t work_first(uint32_t first);
+  void run_chunks(Claimed claimed, int worker);
   bool poll_hook();
 };
 
@@ -107,14 +130,30 @@ struct alignas(64) Slot {
 thread_local Slot* current = nullptr;
 thread_local bool is_caller = false;
 
-bool Slot::claim(Claim which, uint32_t& index) {
+void Slot::fetch_to_fill() const {
+  for (size_t i = 0; i < kLines; ++i) prefetch_to_change(line(i));
+}
+void Slot::fetch_for_reading() const {
+  for (size_t i = 1; i < kLines; ++i) __builtin_prefetch(line(i));
+}
+
+void Slot::fill(ThreadPool::Body body_, void* context_, size_t bytes) {
+  body = body_;
+  context =
+      bytes != 0 && bytes <= sizeof(held) ? std::memcpy(held.data(), context_, bytes) : context_;
+}
+
+bool Slot::claim(Claim which, bool begins, Claimed& claimed) {
+  prefetch_to_change(&ticket);
   uint64_t seen = ticket.load(std::memory_order_acquire);
   while (Ticket{seen}.left() != 0) {
-    const Ticket left =
-        which == Claim::first ? Ticket{seen}.without_first() : Ticket{seen}.without_last();
+    const Ticket old{seen};
+    const uint32_t n = begins ? std::min(old.first(), old.left()) : 1;
+    const Ticket left = which == Claim::first ? old.without_first(n) : old.without_last(n);
     if (ticket.compare_exchange_weak(seen, left.word, std::memory_order_acq_rel,
                                      std::memory_order_acquire)) {
-      index = which == Claim::first ? Ticket{seen}.begin() : left.end();
+      claimed = which == Claim::first ? Claimed{old.begin(), left.begin()}
+                                      : Claimed{left.end(), old.end()};
       return true;
     }
   }
@@ -132,10 +171,13 @@ uint32_t Slot::abandon() {
 
 // Tickets of the back half stand for its chunks in reverse, so that memory is gone over forwards there, too: what is
 // fetched beyond a chunk is wanted next.
-void Slot::run_chunk(uint32_t index, int worker) {
-  const int64_t half = chunks / 2;
-  const int64_t begin = (index < half ? index : chunks - 1 - (index - half)) * chunk;
-  body(context, begin, std::min(items, begin + chunk), worker);
+void Slot::run_chunks(Claimed claimed, int worker) {
+  const uint32_t half = chunks / 2;
+  const auto run = [&](int64_t first, int64_t past) {
+    if (first < past) body(context, first * chunk, std::min(items, past * chunk), worker);
+  };
+  run(claimed.begin, std::min(claimed.end, half));
+  run(int64_t{chunks} + half - claimed.end, int64_t{chunks} + half - std::max(claimed.begin, half));
 }
 
 // The caller's: whether to stop.
@@ -147,12 +189,12 @@ bool Slot::poll_hook() {
 // Claims and runs chunks; returns how many it settled.
 uint32_t Slot::work(int worker) {
   uint32_t settled = 0;
-  uint32_t index = 0;
+  Claimed claimed{};
   current = this;
-  while (claim(Claim::last, index)) {
-    ++settled;
+  for (bool begins = true; claim(Claim::last, begins, claimed); begins = false) {
+    settled += claimed.count();
     try {
-      run_chunk(index, worker);
+      run_chunks(claimed, worker);
     } catch (...) {
       if (!failed.exchange(true)) error = std::current_exception();
       settled += abandon();
@@ -162,18 +204,21 @@ uint32_t Slot::work(int worker) {
   return settled;
 }
 
-// The caller's part: the first chunk is its own. Looks at the poll hook between chunks.
-uint32_t Slot::work_first() {
-  uint32_t settled = 1;
-  uint32_t index = 0;
+// The caller's part: the first chunks are its own. Looks at the poll hook between chunks.
+uint32_t Slot::work_first(uint32_t first) {
+  Claimed claimed{0, first};
+  uint32_t settled = first;
   bool abandoned = false;
   in_body = is_caller = true;
   current = this;
   try {
-    do {
-      run_chunk(index, 0);
+    while (true) {
+      run_chunks(claimed, 0);
+      prefetch_to_change(&ticket);
       abandoned = poll_hook();
-    } while (!abandoned && claim(Claim::first, index) && ++settled);
+      if (abandoned || !claim(Claim::first, false, claimed)) break;
+      settled += claimed.count();
+    }
   } catch (...) {
     if (!failed.exchange(true)) error = std::current_exception();
     abandoned = true;
@@ -218,7 +263,7 @@ struct ThreadPool::State {
   Slot* take_slot();
   Sharing sharing(double cost_ns);
   bool row_pays(double cost_ns);
-  void share(Slot& slot, int64_t chunks, bool wake_parked);
+  void share(Slot& slot, uint32_t first, bool wake_parked);
   void wait_for_others(Slot& slot, uint32_t others);
 };
 
@@ -266,6 +311,7 @@ bool ThreadPool::State::serve(int worker) {
   bool served = false;
   for (Slot& slot : slots) {
     if (Ticket{slot.ticket.load(std::memory_order_relaxed)}.left() == 0) continue;
+    slot.fetch_for_reading();
     const uint32_t settled = slot.work(worker);
     if (settled == 0) continue;
     served = true;
@@ -309,6 +355,7 @@ Slot* ThreadPool::State::take_slot() {
   for (Slot& slot : slots) {
     if (!slot.taken.load(std::memory_order_relaxed) &&
         !slot.taken.exchange(true, std::memory_order_acquire)) {
+      slot.fetch_to_fill();
       return &slot;
     }
   }
@@ -341,16 +388,21 @@ bool ThreadPool::State::row_pays(double cost_ns) {
 
 // Runs the first chunk and what else it can get, then waits for what others claimed. Whether the user
 // cancelled and errors are in the slot.
-void ThreadPool::State::share(Slot& slot, int64_t chunks, bool wake_parked) {
-  const uint64_t epoch = (slot.ticket.load(std::memory_order_relaxed) >> 32) + 1;
+void ThreadPool::State::share(Slot& slot, uint32_t first, bool wake_parked) {
+  const uint64_t epoch = Ticket{slot.ticket.load(std::memory_order_relaxed)}.epoch() + 1;
   slot.done.store(0, std::memory_order_relaxed);
   slot.stopped.store(false, std::memory_order_relaxed);
-  slot.ticket.store(Ticket::make(epoch, 1, chunks).word, std::memory_order_seq_cst);
-  if (wake_parked) {
+  const int64_t chunks = slot.chunks;
+  const uint64_t word = Ticket::make(epoch, first, first, slot.chunks).word;
+  if (!wake_parked) {
+    // Not waited for: workers that look will see it.
+    slot.ticket.store(word, std::memory_order_release);
+  } else {
+    slot.ticket.store(word, std::memory_order_seq_cst);
     const int sleepers = parked.load(std::memory_order_seq_cst);
     if (sleepers > 0) wake_some(static_cast<int>(std::min<int64_t>({sleepers, chunks - 1, 4})));
   }
-  const uint32_t settled = slot.work_first();
+  const uint32_t settled = slot.work_first(first);
   wait_for_others(slot, static_cast<uint32_t>(chunks) - settled);
 }
 
@@ -379,6 +431,15 @@ void run_alone(int64_t items, int64_t grain, double cost_ns, ThreadPool::Body bo
 }
 
 int64_t divide_up(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+// How many chunks a thread claims when it begins. A claim takes about half a microsecond where the ticket comes from
+// another processor's cache. The rest is claimed one by one, as threads do not begin together, nor take equally long: of
+// short runs little, of others half, so that even work that grows with the item is shared out evenly.
+uint32_t first_claim(uint32_t chunks, int threads, double cost_ns) {
+  const double share = cost_ns < kShortCost ? 0.875 : cost_ns < kLongCost ? 0.5 : 0;
+  const auto fair = static_cast<uint32_t>(std::lround(share * chunks / threads));
+  return std::clamp<uint32_t>(fair, 1, std::min(chunks, Ticket::kMaxFirst));
+}
 
 }  // namespace
 
@@ -422,7 +483,8 @@ void ThreadPool::set_size(int n) {
   for (Slot& slot : pool.slots) slot.taken.store(false, std::memory_order_release);
 }
 
-void ThreadPool::run(int64_t items, int64_t grain, double cost_ns, Body body, void* context) {
+void ThreadPool::run(int64_t items, int64_t grain, double cost_ns, Body body, void* context,
+                     size_t bytes) {
   if (items <= 0) return;
   FloatMode mode;
   grain = std::clamp<int64_t>(grain, 1, items);
@@ -433,12 +495,12 @@ void ThreadPool::run(int64_t items, int64_t grain, double cost_ns, Body body, vo
   if (slot == nullptr) return run_alone(items, grain, cost_ns, body, context);
   // More chunks than a ticket can count become fewer, larger ones.
   const int64_t chunk = grain * divide_up(divide_up(items, grain), Ticket::kMaxChunks);
-  slot->body = body;
-  slot->context = context;
+  slot->fill(body, context, bytes);
   slot->items = items;
   slot->chunk = chunk;
-  slot->chunks = divide_up(items, chunk);
-  pool.share(*slot, slot->chunks, sharing == Sharing::wake);
+  slot->chunks = static_cast<uint32_t>(divide_up(items, chunk));
+  const uint32_t first = first_claim(slot->chunks, pool.size, cost_ns);
+  pool.share(*slot, first, sharing == Sharing::wake);
   const bool stopped = slot->stopped.load(std::memory_order_relaxed);
   std::exception_ptr error;
   if (slot->failed.load(std::memory_order_relaxed)) {

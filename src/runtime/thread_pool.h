@@ -35,9 +35,12 @@ class ThreadPool {
   // in that thread alone. The first exception of a body ends the claiming and is rethrown here; the
   // poll hook likewise, as [eval] interrupted. Bodies run with default rounding and without
   // flush-to-zero.
-  void run(int64_t items, int64_t grain, double cost_ns, Body body, void* context);
+  // bytes: of the context, if bodies but read these and may be given a copy: of a few, one lies where threads find it in
+  // one step. 0: bodies get the context itself.
+  void run(int64_t items, int64_t grain, double cost_ns, Body body, void* context,
+           size_t bytes = 0);
 
-  // f(begin, end, worker).
+  // f(begin, end, worker), or a copy of it where that cannot matter.
   template <typename F>
   void run(int64_t items, int64_t grain, double cost_ns, F&& f) {
     using Function = std::remove_reference_t<F>;
@@ -46,7 +49,8 @@ class ThreadPool {
         [](void* context, int64_t begin, int64_t end, int worker) {
           (*static_cast<Function*>(context))(begin, end, worker);
         },
-        const_cast<void*>(static_cast<const void*>(&f)));
+        const_cast<void*>(static_cast<const void*>(&f)),
+        is_copied<Function> ? sizeof(Function) : 0);
   }
 
   // For long bodies, between their parts: whether the run is to end, since the poll hook says so or another
@@ -64,6 +68,10 @@ class ThreadPool {
   struct State;
   struct OfProcess;
   enum class Sharing : uint8_t { none, awake, wake };  // with nobody, spinning workers, parked ones
+  template <typename F>
+  static constexpr bool is_copied =
+      std::is_trivially_copyable_v<F> && alignof(F) <= alignof(int64_t) &&
+      std::is_invocable_v<const F&, int64_t, int64_t, int>;
   ThreadPool() = default;
   State& state() const;
 

@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -39,7 +40,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Pool, testing::Values(1, 2, 5));
 TEST_P(Pool, CoversEachItemOnce) {
   for (int64_t items : {0, 1, 2, 7, 64, 1000, 100001}) {
     for (int64_t grain : {1, 3, 64, 5000, 1 << 20}) {
-      for (double cost : {0.0, 5e3, 5e4, kMuch}) {
+      for (double cost : {0.0, 5e3, 4e4, 5e5, kMuch}) {
         if (items / grain > 50000 && cost != kMuch) continue;
         std::vector<std::atomic<int>> seen(items);
         pool.run(items, grain, cost, [&](int64_t begin, int64_t end, int worker) {
@@ -77,6 +78,49 @@ TEST_P(Pool, MoreChunksThanATicketCounts) {
   pool.run(kItems, 1, kMuch,
            [&](int64_t begin, int64_t end, int) { sum += (begin + end - 1) * (end - begin) / 2; });
   EXPECT_EQ(sum, kItems * (kItems - 1) / 2);
+}
+
+// A claim costs as much as some of the work.
+TEST_P(Pool, ThreadsClaimMostOfShortRunsAtOnce) {
+  constexpr int64_t kChunks = 8, kFair = kChunks / 2;
+  pool.run(kChunks, 1, kMuch, [](int64_t, int64_t, int) {});
+  for (int round = 0; round < 100; ++round) {
+    std::atomic<int> calls{0};
+    std::vector<std::atomic<int>> seen(kChunks);
+    pool.run(kChunks, 1, 1e4, [&](int64_t begin, int64_t end, int) {
+      ++calls;
+      for (int64_t i = begin; i < end; ++i) ++seen[i];
+    });
+    EXPECT_LE(calls, GetParam() == 2 ? 1 + kFair : kChunks);
+    EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](auto& n) { return n == 1; }));
+  }
+}
+
+// What bodies call is copied where that cannot be seen.
+TEST_P(Pool, BodiesOfAnySizeAndKind) {
+  struct Counting {
+    int64_t items = 0;
+    void operator()(int64_t begin, int64_t end, int) { std::atomic_ref(items) += end - begin; }
+  } counting;
+  pool.run(1000, 1, kMuch, counting);
+  EXPECT_EQ(counting.items, 1000);
+  std::atomic<int64_t> sum{0};
+  const auto adds = [&](auto numbers) {
+    return [numbers, &sum](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) sum += numbers[static_cast<size_t>(i) % numbers.size()];
+    };
+  };
+  for (const double cost : {4e4, kMuch}) {
+    sum = 0;
+    pool.run(1000, 1, cost, adds(std::array<int64_t, 1>{3}));
+    EXPECT_EQ(sum, 3000);
+    sum = 0;
+    pool.run(1000, 1, cost, adds(std::array<int64_t, 100>{7}));  // more than a slot holds
+    EXPECT_EQ(sum, 70);
+    sum = 0;
+    pool.run(1000, 1, cost, adds(std::vector<int64_t>{1, 2}));
+    EXPECT_EQ(sum, 1500);
+  }
 }
 
 TEST_P(Pool, WorkersOfARunDiffer) {
