@@ -72,6 +72,8 @@ constexpr int64_t kTallBytes = 256;   // as kBlockBytes, of it: one panel of B, 
 constexpr int64_t kTallDepth = 512;   // as kMaxDepth, of it
 constexpr int64_t kTallGroup = 4;     // blocks of columns that its items take before other rows
 constexpr int64_t kShortSum = 384;    // of k, for which the lines between blocks of C matter
+constexpr int64_t kSharedRow =
+    64;  // elements of a B that another thread packed, read in the time of such a line
 constexpr int64_t kTallPack = 128;  // of k that an item of it packs of A; kTallDepth is a multiple
 constexpr int64_t kPiece = 512;     // of k that an item of a split sum takes
 constexpr int64_t kTiledPiece = 1024;   // the same, of operands in parts
@@ -443,14 +445,19 @@ class GemmWriter : ProductWriter {
   }
 
   // Items in another order: through `group` blocks of columns, or what is left of them, before the next rows; through
-  // all of them where sums are short and rows of C are no whole tiles: threads would share the lines between theirs.
+  // all of them where sums are short and rows of C are no whole tiles: threads would share the lines between theirs. A B
+  // that is packed before, by columns as well, then comes from both threads' caches.
   void group_columns(Block& block, int64_t group) {
     const ExprId rows = tiles(roles_.m, size_.rows), columns = tiles(roles_.n, size_.columns);
     const ExprId item = out_.let(to_.add(to_.mul(block.n, rows), block.m));
-    const ExprId is_short = to_.compare(Code::le, to_.extent(roles_.k), integer(kShortSum));
+    ExprId is_short = to_.compare(Code::le, to_.extent(roles_.k), integer(kShortSum));
+    if (!is_local()) {
+      const ExprId packed = to_.mul(to_.extent(roles_.n), to_.extent(roles_.k));
+      const ExprId shared = to_.mul(to_.extent(roles_.m), integer(kSharedRow));
+      is_short = to_.logical_and(is_short, to_.compare(Code::lt, packed, shared));
+    }
     const ExprId rest = to_.rem(to_.extent(roles_.n), integer(size_.tile_columns));
-    const ExprId shares =
-        to_.op(Code::bit_and, Dtype::boolean, {is_short, to_.compare(Code::lt, integer(0), rest)});
+    const ExprId shares = to_.logical_and(is_short, to_.compare(Code::lt, integer(0), rest));
     const ExprId most = out_.let(to_.select(shares, columns, integer(group)));
     const ExprId items = out_.let(to_.mul(rows, most));  // of a group
     const ExprId first = out_.let(to_.mul(to_.div(item, items), most));
