@@ -65,8 +65,9 @@ class Estimator {
       const auto bytes = static_cast<double>(size_of(kernel_.locals[m.b.id].dtype));
       factor *= kTileShare * bytes * static_cast<double>(products_of(m.parts).size());
     }
-    if (micro.kind == MicroKind::gemm)
-      factor /= static_cast<double>(group_of(kernel_.locals[micro.buffers[2].id].dtype));
+    // A parameter is multiplied as it lies, without groups.
+    if (const BufferRef b = micro.buffers.back(); micro.kind == MicroKind::gemm && b.local)
+      factor /= static_cast<double>(group_of(kernel_.locals[b.id].dtype));
     for (ExprId count : counts) add(trip_of(count), factor, trips);
     work_.push_back({factor, trips});
   }
