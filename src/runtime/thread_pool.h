@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // The one thread pool of the process. Work is cut into chunks that threads claim by ticket, the caller those of
 // the front half and workers those of the back half, both forwards, so that runs over the same data find it in the
-// same cores' caches; the caller takes part, so it never waits for a thread that has not begun. Workers spin for a moment
-// after work (not at all when the quota is below the cores), then park; waking a parked one costs
-// ~10 us, so only work above ~100 us does it, in one run or in a row of them. Re-created in the
-// child of a fork.
+// same cores' caches; of short runs they claim most of their share at once. The caller takes part, so it never waits
+// for a thread that has not begun. Workers spin for a moment after work (not at all when the quota is below the
+// cores), then park; waking a parked one costs ~10 us, so only work above ~100 us does it, in one run or in a row of
+// them. Re-created in the child of a fork.
 #pragma once
 
 #include <atomic>
