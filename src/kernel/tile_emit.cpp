@@ -83,6 +83,17 @@ AxisId Emitter::open_loop(ForKind kind, ExprId begin, ExprId end, const std::str
   return variable;
 }
 
+AxisId Emitter::open_over(ForKind kind, const std::vector<AxisId>& axes, ExprId begin, ExprId end) {
+  const std::string name = axes.empty() ? "" : source_.kernel().axes[axes.back()].name;
+  const AxisId variable = open_loop(kind, begin, end, name);
+  bind(axes, to_.axis_ref(variable));
+  return variable;
+}
+
+AxisId Emitter::open_whole(ForKind kind, const std::vector<AxisId>& axes) {
+  return open_over(kind, axes, integer(0), extent_of(axes));
+}
+
 void Emitter::close() {
   Level level = std::move(levels_.back());
   levels_.pop_back();

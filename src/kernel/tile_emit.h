@@ -42,6 +42,9 @@ class Emitter {
   std::pair<ExprId, ExprId> open_span(const std::string& entry, const GridDim& dim);
   // A serial or lane loop; gives its variable.
   AxisId open_loop(ForKind kind, ExprId begin, ExprId end, const std::string& name);
+  // Over the flattened axes from begin to end, or all of them, with the axes bound.
+  AxisId open_over(ForKind kind, const std::vector<AxisId>& axes, ExprId begin, ExprId end);
+  AxisId open_whole(ForKind kind, const std::vector<AxisId>& axes);
   void close();  // the innermost loop
 
   // The point at which the source's axes are from here on, in the innermost loop.

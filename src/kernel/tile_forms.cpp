@@ -2,14 +2,13 @@
 #include "kernel/tile_forms.h"
 
 #include <algorithm>
-#include <map>
 
 #include "base/error.h"
 #include "kernel/micro.h"
 #include "kernel/tile.h"
 #include "kernel/tile_narrow.h"
-#include "kernel/tile_passes.h"
 #include "kernel/tile_points.h"
+#include "kernel/tile_row.h"
 #include "kernel/tile_scan.h"
 #include "kernel/tile_short.h"
 #include "kernel/tile_tasks.h"
@@ -76,23 +75,13 @@ class FormWriter {
     for (size_t i = 0; i < axes.size(); ++i) out_.bind(axes[i], indices[i]);
   }
 
-  // A loop over the flattened axes from begin to end, with the axes bound.
-  AxisId open_over(ForKind kind, const std::vector<AxisId>& axes, ExprId begin, ExprId end) {
-    const std::string name = axes.empty() ? "" : source_.kernel().axes[axes.back()].name;
-    const AxisId variable = out_.open_loop(kind, begin, end, name);
-    out_.bind(axes, out_.to().axis_ref(variable));
-    return variable;
-  }
-  AxisId open_whole(ForKind kind, const std::vector<AxisId>& axes) {
-    return open_over(kind, axes, out_.integer(0), out_.extent_of(axes));
-  }
   // Bounds of a tile are made before the loops that they serve.
   using Bounds = std::pair<ExprId, ExprId>;
   Bounds bounds_of(const GridDim& dim, ExprId index) {
     return out_.bounds(index, dim.tile, out_.extent_of(dim.axes));
   }
   AxisId open_tile(ForKind kind, const GridDim& dim, const Bounds& bounds) {
-    return open_over(kind, dim.axes, bounds.first, bounds.second);
+    return out_.open_over(kind, dim.axes, bounds.first, bounds.second);
   }
 
   void write_map(const Group& group) {
@@ -153,11 +142,11 @@ class FormWriter {
     const Bounds lanes = {out_.integer(0), out_.let(to.min(to.extent(lane), most))};
     PointValues values(source_, out_, parts.found(), rows.first);
     if (!values.empty()) {
-      values.make(to.axis_ref(open_over(ForKind::lane, {row}, rows.first, rows.second)));
+      values.make(to.axis_ref(out_.open_over(ForKind::lane, {row}, rows.first, rows.second)));
       out_.close();
     }
-    values.define(to.axis_ref(open_over(ForKind::serial, {row}, rows.first, rows.second)));
-    const AxisId variable = open_over(ForKind::lane, {lane}, lanes.first, lanes.second);
+    values.define(to.axis_ref(out_.open_over(ForKind::serial, {row}, rows.first, rows.second)));
+    const AxisId variable = out_.open_over(ForKind::lane, {lane}, lanes.first, lanes.second);
     tasks_.run(tasks_.tasks_of(group), variable);
     for (int loops = 0; loops < 3; ++loops) out_.close();
   }
@@ -214,7 +203,7 @@ class FormWriter {
     const std::vector<ExprId> at = open_chunk("map", dims);
     bind_each({group.axes.begin(), group.axes.end() - 2}, at);
     const Bounds lanes = bounds_of(dims.back(), at.back());
-    open_whole(ForKind::serial, {across});
+    out_.open_whole(ForKind::serial, {across});
     tasks_.run(tasks_.tasks_of(group), open_tile(ForKind::lane, dims.back(), lanes));
     out_.close();
     out_.close();
@@ -241,7 +230,7 @@ class FormWriter {
     const Bounds lower = out_.bounds(at, kLaneTile, pairs);
     const ExprId upper =
         source_.builder().compare(Code::le, halves.half, source_.builder().axis_ref(lane));
-    const AxisId i = open_over(ForKind::lane, {lane}, lower.first, lower.second);
+    const AxisId i = out_.open_over(ForKind::lane, {lane}, lower.first, lower.second);
     for (const bool is_upper : {false, true}) {
       if (is_upper) out_.bind_again({lane}, to.add(to.axis_ref(i), h));
       out_.define(upper, to.integer(Dtype::boolean, is_upper ? 1 : 0));
@@ -253,7 +242,7 @@ class FormWriter {
     const ExprId begin = out_.let(to.add(first, to.mul(at, out_.integer(dim.tile))));
     const ExprId all = to.select(behind, n, to.min(h, n));
     const ExprId end = out_.let(to.min(to.add(begin, out_.integer(dim.tile)), all));
-    tasks_.run(tasks_.tasks_of(group), open_over(ForKind::lane, {lane}, begin, end));
+    tasks_.run(tasks_.tasks_of(group), out_.open_over(ForKind::lane, {lane}, begin, end));
     out_.close();
     out_.close();
   }
@@ -437,14 +426,14 @@ class FormWriter {
     const ExprId height = out_.let(to.sub(row.second, row.first));
     const ExprId width = out_.let(to.sub(column.second, column.first));
 
-    const AxisId i = open_over(ForKind::serial, {lane}, column.first, column.second);
+    const AxisId i = out_.open_over(ForKind::serial, {lane}, column.first, column.second);
     std::vector<ExprId> bases;
     for (ExprId load : crossing.loads) {
       const ExprId place =
           to.mul(to.sub(to.axis_ref(i), column.first), out_.integer(pitch_of(load)));
       bases.push_back(out_.let(to.sub(place, row.first)));
     }
-    const AxisId j = open_over(ForKind::lane, {crossing.axis}, row.first, row.second);
+    const AxisId j = out_.open_over(ForKind::lane, {crossing.axis}, row.first, row.second);
     for (size_t k = 0; k < tiles.size(); ++k)
       out_.append(Store{{true, tiles[k]},
                         {{bases[k], kUnit}, {to.axis_ref(j), kUnit}},
@@ -471,13 +460,13 @@ class FormWriter {
                        const std::vector<LocalId>& tiles, const Tile& tile) {
     Builder& to = out_.to();
     const auto& [row, column] = tile;
-    const AxisId j = open_over(ForKind::serial, {crossing.axis}, row.first, row.second);
+    const AxisId j = out_.open_over(ForKind::serial, {crossing.axis}, row.first, row.second);
     std::vector<ExprId> bases;
     for (ExprId load : crossing.loads) {
       const ExprId place = to.mul(to.sub(to.axis_ref(j), row.first), out_.integer(pitch_of(load)));
       bases.push_back(out_.let(to.sub(place, column.first)));
     }
-    const AxisId i = open_over(ForKind::lane, {lane}, column.first, column.second);
+    const AxisId i = out_.open_over(ForKind::lane, {lane}, column.first, column.second);
     for (size_t k = 0; k < tiles.size(); ++k)
       out_.define(crossing.loads[k],
                   to.load({true, tiles[k]}, {{bases[k], kUnit}, {to.axis_ref(i), kUnit}}));
@@ -533,92 +522,7 @@ class FormWriter {
     ShortRowWriter short_rows(source_, plan_, out_, tasks_);
     if (is_cpu_ && short_rows.fits(group)) return short_rows.write(group, "row" + suffix_);
     if (write_scans(group)) return;
-    tasks_.begin(group, set_of(group.rows));
-    const std::vector<AxisId> outer = without(without(group.axes, group.rows), group.columns);
-    std::vector<GridDim> dims = each_of(outer);
-    const GridDim blocks{group.columns, kSerialBlock};
-    if (!group.columns.empty()) dims.push_back(blocks);
-    const std::vector<ExprId> at = open_chunk("row", dims);
-    bind_each(outer, at);
-    if (group.columns.empty()) {
-      write_passes(group, kNone);
-      return out_.close();
-    }
-    tasks_.open_partials(group, blocks, at.back());
-    if (tasks_.any_in_memory(group)) {
-      open_whole(ForKind::lane, group.rows);
-      tasks_.init_in_memory(group);
-      out_.close();
-    }
-    const AxisId row = open_tile(ForKind::serial, blocks, bounds_of(blocks, at.back()));
-    const std::vector<OpenFold> folds = write_passes(group, row);
-    out_.close();
-    tasks_.finish(folds);
-    out_.close();
-  }
-
-  // A value takes the place of one that is read for the last time where it is made: element by element,
-  // but for scans.
-  std::vector<LocalId> locals_of(const std::vector<KeptRow>& kept, const Group& group) {
-    std::vector<LocalId> locals;
-    std::map<LocalId, int> free_from;  // pass
-    for (const KeptRow& row : kept) {
-      const Dtype dtype = source_[row.expr].dtype;
-      const auto it = std::ranges::find_if(free_from, [&](const auto& local) {
-        const bool is_free =
-            row.made_in % 2 == 0 ? local.second <= row.made_in : local.second < row.made_in;
-        return is_free && out_.to().kernel().locals[local.first].dtype == dtype;
-      });
-      locals.push_back(it != free_from.end()
-                           ? it->first
-                           : out_.to().local(dtype, size_over(group.rows), LocalScope::thread));
-      free_from[locals.back()] = row.last_use;
-    }
-    return locals;
-  }
-
-  // The passes over one row; gives the folds over `variable`, the loop over rows.
-  std::vector<OpenFold> write_passes(const Group& group, AxisId variable) {
-    std::vector<KeptRow> kept = kept_rows_but_cheap(source_, plan_, group, kRecomputeCost);
-    std::ranges::stable_sort(kept, {}, &KeptRow::made_in);
-    const std::vector<LocalId> locals = locals_of(kept, group);
-    int last = 0;
-    for (int number : group.tasks) last = std::max(last, plan_.tasks[number].pass);
-    std::vector<OpenFold> folds;
-    for (int pass = 0; pass <= last; ++pass) {
-      Tasks outside, inside;
-      for (const Task* task : tasks_.tasks_of(group))
-        if (task->pass == pass)
-          (task->range == set_of(group.axes) ? inside : outside).push_back(task);
-      for (const OpenFold& fold : tasks_.run(outside, variable)) folds.push_back(fold);
-      if (!inside.empty()) write_pass(group, pass, inside, kept, locals);
-    }
-    return folds;
-  }
-
-  void write_pass(const Group& group, int pass, const Tasks& tasks,
-                  const std::vector<KeptRow>& kept, const std::vector<LocalId>& locals) {
-    const auto at = [&](ExprId place) {
-      for (size_t i = 0; i < kept.size(); ++i)
-        if (kept[i].made_in < pass && pass <= kept[i].last_use)
-          out_.define(kept[i].expr, out_.to().load({true, locals[i]}, {{place, kUnit}}));
-    };
-    const auto done = [&](ExprId place) {
-      const auto made_here = [&](size_t i) { return kept[i].made_in == pass; };
-      for (size_t i = 0; i < kept.size(); ++i)  // before what they are made of is overwritten
-        if (made_here(i)) out_.name(kept[i].expr);
-      for (size_t i = 0; i < kept.size(); ++i)
-        if (made_here(i))
-          out_.append(Store{{true, locals[i]}, {{place, kUnit}}, out_.expr(kept[i].expr)});
-    };
-    if (pass % 2 == 1 && scans_.fits(tasks)) return scans_.write_rows({group, tasks, at, done});
-    const ForKind kind = pass % 2 == 0 ? ForKind::lane : ForKind::serial;
-    const AxisId variable = open_whole(kind, group.rows);
-    at(out_.to().axis_ref(variable));
-    const std::vector<OpenFold> folds = tasks_.run(tasks, variable);
-    done(out_.to().axis_ref(variable));
-    out_.close();
-    tasks_.finish(folds);
+    RowWriter(source_, plan_, out_, tasks_, scans_).write(group, "row" + suffix_);
   }
 
   void write_full(const Group& group) {

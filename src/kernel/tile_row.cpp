@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+#include "kernel/tile_row.h"
+
+#include <algorithm>
+#include <map>
+
+#include "kernel/tile_forms.h"
+
+namespace cermet::ir {
+
+void RowWriter::write(const Group& group, const std::string& entry) {
+  tasks_.begin(group, set_of(group.rows));
+  find_passes(group);
+  std::vector<GridDim> dims;
+  std::vector<AxisId> outer;
+  for (AxisId axis : group.axes) {
+    if (std::ranges::count(group.rows, axis) + std::ranges::count(group.columns, axis) > 0)
+      continue;
+    outer.push_back(axis);
+    dims.push_back({{axis}, 1});
+  }
+  const GridDim blocks{group.columns, kSerialBlock};
+  if (!group.columns.empty()) dims.push_back(blocks);
+  const std::vector<ExprId> at = out_.open_chunk(entry, dims);
+  for (size_t i = 0; i < outer.size(); ++i) out_.bind(outer[i], at[i]);
+  if (group.columns.empty()) {
+    write_passes(group, kNone);
+    return out_.close();
+  }
+  tasks_.open_partials(group, blocks, at.back());
+  if (tasks_.any_in_memory(group)) {
+    out_.open_whole(ForKind::lane, group.rows);
+    tasks_.init_in_memory(group);
+    out_.close();
+  }
+  const auto [begin, end] = out_.bounds(at.back(), blocks.tile, out_.extent_of(blocks.axes));
+  const AxisId row = out_.open_over(ForKind::serial, blocks.axes, begin, end);
+  const std::vector<OpenFold> folds = write_passes(group, row);
+  out_.close();
+  tasks_.finish(folds);
+  out_.close();
+}
+
+void RowWriter::find_passes(const Group& group) {
+  for (const Task* task : tasks_.tasks_of(group)) {
+    const auto pass = static_cast<size_t>(task->pass);
+    if (passes_.size() <= pass) passes_.resize(pass + 1);
+    const bool is_inside = task->range == set_of(group.axes);
+    (is_inside ? passes_[pass].inside : passes_[pass].outside).push_back(task);
+  }
+  kept_ = kept_rows_but_cheap(source_, plan_, group, kRecomputeCost);
+  std::ranges::stable_sort(kept_, {}, &KeptRow::made_in);
+  make_locals(group);
+}
+
+// A value takes the place of one that is read for the last time where it is made: element by element,
+// but for scans.
+void RowWriter::make_locals(const Group& group) {
+  std::map<LocalId, int> free_from;  // pass
+  for (const KeptRow& row : kept_) {
+    const Dtype dtype = source_[row.expr].dtype;
+    const auto it = std::ranges::find_if(free_from, [&](const auto& local) {
+      const bool is_free =
+          row.made_in % 2 == 0 ? local.second <= row.made_in : local.second < row.made_in;
+      return is_free && out_.to().kernel().locals[local.first].dtype == dtype;
+    });
+    locals_.push_back(it != free_from.end()
+                          ? it->first
+                          : out_.to().local(dtype, size_over(group.rows), LocalScope::thread));
+    free_from[locals_.back()] = row.last_use;
+  }
+}
+
+// The passes over one row; gives the folds over `variable`, the loop over rows.
+std::vector<OpenFold> RowWriter::write_passes(const Group& group, AxisId variable) {
+  std::vector<OpenFold> folds;
+  for (size_t pass = 0; pass < passes_.size(); ++pass)
+    for (const OpenFold& fold : write_pass(group, static_cast<int>(pass), variable))
+      folds.push_back(fold);
+  return folds;
+}
+
+std::vector<OpenFold> RowWriter::write_pass(const Group& group, int pass, AxisId row) {
+  const auto& [outside, inside] = passes_[pass];
+  std::vector<OpenFold> of_rows = tasks_.run(outside, row);
+  if (inside.empty()) return of_rows;
+  const auto define = [&](ExprId place) { define_kept(pass, place); };
+  const auto keep = [&](ExprId place) { keep_for_later(pass, place); };
+  if (pass % 2 == 1 && scans_.fits(inside)) {
+    scans_.write_rows({group, inside, define, keep});
+    return of_rows;
+  }
+  const AxisId variable =
+      out_.open_whole(pass % 2 == 0 ? ForKind::lane : ForKind::serial, group.rows);
+  define(out_.to().axis_ref(variable));
+  const std::vector<OpenFold> folds = tasks_.run(inside, variable);
+  keep(out_.to().axis_ref(variable));
+  out_.close();
+  tasks_.finish(folds);
+  return of_rows;
+}
+
+void RowWriter::define_kept(int pass, ExprId place) {
+  for (size_t i = 0; i < kept_.size(); ++i)
+    if (kept_[i].made_in < pass && pass <= kept_[i].last_use)
+      out_.define(kept_[i].expr, out_.to().load({true, locals_[i]}, {{place, kUnit}}));
+}
+
+void RowWriter::keep_for_later(int pass, ExprId place) {
+  for (const KeptRow& row : kept_)  // before what they are made of is overwritten
+    if (row.made_in == pass) out_.name(row.expr);
+  for (size_t i = 0; i < kept_.size(); ++i)
+    if (kept_[i].made_in == pass)
+      out_.append(Store{{true, locals_[i]}, {{place, kUnit}}, out_.expr(kept_[i].expr)});
+}
+
+}  // namespace cermet::ir
