@@ -2,9 +2,11 @@
 #include "kernel/tile_plan.h"
 
 #include <algorithm>
+#include <climits>
 #include <set>
 
 #include "base/error.h"
+#include "kernel/tile_forms.h"
 
 namespace cermet::ir {
 
@@ -319,12 +321,14 @@ class Planner {
     task.pass = pass;
   }
 
-  // A sum over rows, which nothing here waits for, goes with a pass that loads what it does anyway.
+  // A fold goes with a pass, of those before its value is needed, that loads what it does anyway: with the last one,
+  // or where it would be dear to make its elements again with the first one.
   void join_readers(const Group& group, Task& task) {
     const Fold* fold = std::get_if<Fold>(task.line.stmt);
-    if (fold == nullptr || task.kind != TaskKind::fold || fold->axes == group.rows ||
-        task.range != set_of(group.axes) || !plan_.is_split(task))
+    if (fold == nullptr || task.kind != TaskKind::fold || fold->emit != Emit::last ||
+        task.pass % 2 == 1 || task.range != set_of(group.axes))
       return;
+    if (fold->axes != group.rows && !plan_.is_split(task)) return;
     const std::set<ParamId> own = loaded_by(task);
     const auto loads_with = [&](int pass) {
       std::set<ParamId> others;
@@ -333,13 +337,25 @@ class Planner {
           others.merge(loaded_by(other));
       return std::ranges::includes(others, own);
     };
-    int last = 0;
-    for (int number : group.tasks) last = std::max(last, plan_.tasks[number].pass);
-    for (int pass = task.pass; pass <= last; pass += 2)
-      if (loads_with(pass)) {
-        task.pass = pass;
-        return;
-      }
+    const auto is_dear = [&](ExprId root) {
+      return source_.cost(root, set_of(group.rows), kRecomputeCost) > kRecomputeCost;
+    };
+    const bool goes_first = std::ranges::any_of(roots_of(task), is_dear);
+    const int last = last_pass_before_use(group, fold->value);
+    for (int pass = task.pass, found = -1; pass <= last; pass += 2) {
+      if (found >= 0 && goes_first) break;
+      if (loads_with(pass)) task.pass = found = pass;
+    }
+  }
+
+  int last_pass_before_use(const Group& group, ValueId value) const {
+    int last = 0, use = INT_MAX;
+    for (int number : group.tasks) {
+      const Task& other = plan_.tasks[number];
+      last = std::max(last, other.pass);
+      if (std::ranges::count(other.needs, value) > 0) use = std::min(use, other.pass);
+    }
+    return std::min(last, use - 1);
   }
 
   std::set<ParamId> loaded_by(const Task& task) {

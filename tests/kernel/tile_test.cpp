@@ -6,10 +6,14 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <functional>
+#include <set>
 #include <sstream>
 
+#include "codegen/target.h"
 #include "kernel/random_faults.h"
 #include "kernel/tile_case.h"
+#include "kernel/tile_source.h"
 
 namespace cermet::ir {
 namespace {
@@ -364,6 +368,72 @@ TEST(Tile, RowColumn) {
                    }},
               "row_column",
               {{2, 3, 5}, {3, 90, 17}, {1, 257, 3}, {600, 1, 2}, {0, 3, 4}, {2, 3, 0}});
+}
+
+// What each loop over the elements of a row loads, and how many folds it steps.
+struct RowPass {
+  std::set<ParamId> loads;
+  int folds = 0;
+  bool operator==(const RowPass&) const = default;
+};
+
+std::vector<RowPass> passes_of(const std::string& text) {
+  const Kernel tiled = lower(parse(text), cpu_facts(CpuLevel::avx512));
+  std::vector<RowPass> passes;
+  for_each_stmt(tiled.body, [&](const Stmt& stmt) {
+    const For* loop = std::get_if<For>(&stmt);
+    if (loop == nullptr || loop->kind != ForKind::lane) return;
+    RowPass& pass = passes.emplace_back();
+    const std::function<void(ExprId)> walk = [&](ExprId id) {
+      const Expr& e = tiled[id];
+      if (e.kind == ExprKind::load) pass.loads.insert(e.buffer.id);
+      for_each_operand(e, walk);
+    };
+    for (const Stmt& inner : loop->body) {
+      pass.folds += std::holds_alternative<Fold>(inner);
+      std::ranges::for_each(roots_of(inner), walk);
+    }
+  });
+  return passes;
+}
+
+// A fold that is needed late goes with a late pass that loads its elements anyway, unless they are dear: then with
+// the first one.
+TEST(Tile, FoldsGoWithWhatLoadsTheSame) {
+  const auto kernel = [](const std::string& late) {
+    return R"(kernel "centred" {
+  param p0 float32 in
+  param p1 float32 in
+  param p2 float32 out
+  axis a0 "rows"
+  axis a1 "columns"
+  strides 3
+  value v0 float32
+  value v1 float32
+  value v2 float32
+  for stage (a0, a1) {
+    %0 = load(p0[a0*s0 + a1])
+    %1 = load(p1[a0*s1 + a1])
+    %2 = add(state(0, float32), other(0, float32))
+    fold v0 over (a1) last lanes {
+      float32 init float32(-0) step add(state(0, float32), %0) merge %2
+    }
+    fold v1 over (a1) last lanes {
+      float32 init float32(-0) step add(state(0, float32), )" +
+           late + R"() merge %2
+    }
+    %3 = sub(%0, v0)
+    fold v2 over (a1) last lanes {
+      float32 init float32(-0) step add(state(0, float32), mul(%3, %1)) merge %2
+    }
+    store p2[a0*s2 + a1] = mul(sub(mul(%3, v2), v1), %1)
+  }
+})";
+  };
+  for (const char* late : {"%0", "%1", "mul(%0, %1)"})
+    EXPECT_EQ(passes_of(kernel(late)), (std::vector<RowPass>{{{0}, 1}, {{0, 1}, 2}, {{0, 1}, 0}}));
+  EXPECT_EQ(passes_of(kernel("exp(%0)")),
+            (std::vector<RowPass>{{{0}, 2}, {{0, 1}, 1}, {{0, 1}, 0}}));
 }
 
 TEST(Tile, ScanWithWhatFollows) {
