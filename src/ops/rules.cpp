@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "graph/hooks.h"
 #include "graph/laziness.h"
@@ -264,21 +263,6 @@ Shape reduced_shape(const Shape& shape, const Axes& axes, bool keepdims) {
 PerAxis origin_of(const array& a) { return PerAxis(std::vector<Dim>(a.ndim(), 0)); }
 
 bool is_zero(const Dim& dim) { return same_size(dim, 0); }
-
-array sum_to(const array& g, const Shape& shape) {
-  const int added = g.ndim() - shape.ndim();
-  AxisList axes;
-  for (int axis = 0; axis < g.ndim(); ++axis) {
-    const bool is_new = axis < added;
-    if (is_new || (same_size(shape.dim(axis - added), 1) && !same_size(g.shape().dim(axis), 1)))
-      axes.push_back(axis);
-  }
-  if (axes.empty()) return g;
-  const array reduced = sum(g, axes, true);
-  AxisList leading(added);
-  std::iota(leading.begin(), leading.end(), 0);
-  return added == 0 ? reduced : squeeze(reduced, leading);
-}
 
 array full_like(const array& a, double value) { return full(a.shape(), number(value), a.dtype()); }
 
