@@ -30,8 +30,9 @@ OPS_TESTS = [f"{PYTHON_TESTS}/test_ops_{name}.py" for name in ("table", "fused")
 MOVING_TESTS = [
     f"{PYTHON_TESTS}/test_{name}.py"
     for name in (
-        *("index", "index_axes", "index_table", "joined_parts", "masked_updates", "moved_rows"),
-        *("narrow_columns", "rows_in_parts", "short_axes", "slice_updates", "turned_rows"),
+        *("few_rows", "index", "index_axes", "index_table", "joined_parts", "masked_updates"),
+        *("moved_rows", "narrow_columns", "rows_in_parts", "short_axes", "slice_updates"),
+        "turned_rows",
     )
 ]
 # What the thread sanitizer sees: CTest's name pattern, and files.

@@ -92,6 +92,12 @@ class FormWriter {
       return out_.close();
     }
     const AxisId lane = lane_axis(source_, plan_, group, group.axes);
+    if (is_short(lane) && lane != group.axes.back()) {
+      Group inner = group;
+      std::erase(inner.axes, lane);
+      inner.axes.push_back(lane);
+      return write_map(inner);
+    }
     if (const AxisId rows = rows_beside_short(group, lane); rows != kNone) {
       ShortRowWriter short_rows(source_, plan_, out_, tasks_);
       if (is_cpu_ && short_rows.fits(group)) return short_rows.write(group, "map" + suffix_);
@@ -179,9 +185,10 @@ class FormWriter {
     return are_copied && group.tasks.size() >= kPair && !are_vectors;
   }
 
+  bool is_short(AxisId axis) const { return ir::is_short(source_.kernel().axes[axis]); }
+
   // The rows of an element-wise group whose other axis is known to be short; kNone: it is not.
   AxisId rows_beside_short(const Group& group, AxisId lane) const {
-    const auto is_short = [&](AxisId axis) { return source_.kernel().axes[axis].most > 0; };
     const bool are_stores = std::ranges::all_of(group.tasks, [&](int number) {
       const TaskKind kind = plan_.tasks[number].kind;
       return kind == TaskKind::store || kind == TaskKind::check;

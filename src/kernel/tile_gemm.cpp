@@ -196,7 +196,7 @@ bool reads_b_in_place(Source& source, const ProductAnalysis& analysis, const Tar
   const Roles& roles = analysis.roles;
   const Dtype acc = analysis.products[0].contract->acc;
   const int64_t rows = source.kernel().axes[roles.m].most;
-  const bool is_narrow = source.kernel().axes[roles.n].most > 0;
+  const bool is_narrow = is_short(source.kernel().axes[roles.n]);
   const bool is_fma = analysis.scheme == Scheme::fma || analysis.scheme == Scheme::fma_local;
   return is_fma && target.vector_bytes >= 64 && analysis.packed == acc &&
          analysis.operand_parts == 1 && !analysis.runs && !roles.b_batch.empty() && rows > 0 &&

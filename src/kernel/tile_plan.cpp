@@ -396,6 +396,12 @@ class Planner {
 
 }  // namespace
 
+std::vector<AxisId> short_ones_last(const Kernel& kernel, std::vector<AxisId> axes) {
+  std::stable_partition(axes.begin(), axes.end(),
+                        [&](AxisId axis) { return !is_short(kernel.axes[axis]); });
+  return axes;
+}
+
 std::vector<ExprId> roots_of(const Task& task) {
   if (task.kind != TaskKind::merge) return roots_of(*task.line.stmt);
   std::vector<ExprId> roots;

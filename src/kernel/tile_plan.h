@@ -49,6 +49,9 @@ struct Plan {
 
 Plan plan_of(Source& source);
 
+// In the order in which items go over them: places along short ones lie close to each other.
+std::vector<AxisId> short_ones_last(const Kernel& kernel, std::vector<AxisId> axes);
+
 // The expressions that the task makes.
 std::vector<ExprId> roots_of(const Task& task);
 
@@ -61,6 +64,7 @@ const Index* written_index(const Stmt& stmt);
 AxisId unit_axis(Source& source, const Index& index);
 
 // Of so few elements, known to be few, that columns beside each other are taken one by one.
+inline bool is_short(const Axis& axis) { return axis.most > 0; }
 inline bool is_narrow(const Axis& axis) { return axis.most > 0 && axis.most <= kNarrowColumns; }
 
 // Elements of a block in `lanes` order.

@@ -13,7 +13,7 @@ void RowWriter::write(const Group& group, const std::string& entry) {
   find_passes(group);
   std::vector<GridDim> dims;
   std::vector<AxisId> outer;
-  for (AxisId axis : group.axes) {
+  for (AxisId axis : short_ones_last(source_.kernel(), group.axes)) {
     if (std::ranges::count(group.rows, axis) + std::ranges::count(group.columns, axis) > 0)
       continue;
     outer.push_back(axis);

@@ -61,14 +61,15 @@ bool ShortRowWriter::fits(const Group& group) {
 
 void ShortRowWriter::write(const Group& group, const std::string& entry) {
   tasks_.begin(group, axis_bit(rows_));
-  const std::vector<AxisId> outer(group.axes.begin(), group.axes.end() - 2);
+  const std::vector<AxisId> axes =
+      short_ones_last(source_.kernel(), {group.axes.begin(), group.axes.end() - 1});
   std::vector<GridDim> dims;
-  for (AxisId axis : outer) dims.push_back({{axis}, 1});
-  dims.push_back({{rows_}, kShortRows});
+  for (AxisId axis : axes) dims.push_back({{axis}, axis == rows_ ? kShortRows : 1});
   const std::vector<ExprId> at = out_.open_chunk(entry, dims);
-  for (size_t i = 0; i < outer.size(); ++i) out_.bind(outer[i], at[i]);
+  for (size_t i = 0; i < axes.size(); ++i)
+    if (axes[i] != rows_) out_.bind(axes[i], at[i]);
+    else begin_block(at[i], kShortRows);
   Builder& to = out_.to();
-  begin_block(at.back(), kShortRows);
   const int64_t most = source_.kernel().axes[elements_].most;
   const ExprId columns = out_.let(to.min(to.extent(elements_), out_.integer(most)));
   load_columns(columns);

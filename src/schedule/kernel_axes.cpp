@@ -87,6 +87,7 @@ KernelAxes::KernelAxes(const AxisTable& table, const Region& region, bool has_wi
       into_(std::move(collapse.into)),
       flat_(std::move(collapse.flat)),
       across_(std::move(collapse.across)),
+      between_(std::move(collapse.between)),
       is_along_(collapse.is_along),
       has_wide_(has_wide),
       builder_(builder),
@@ -141,6 +142,7 @@ int64_t KernelAxes::most_elements(AxisId axis) const {
   if (is_side_of_small_product(axis)) {
     return least_bound(kShortSides, size(axis));
   }
+  if (has(between_, axis)) return least_bound(kShortElements, size(axis));
   if (walked_.size() < 2 || axis != walked_.back()) return 0;
   if (is_along_) return least_bound(ir::kFewAlong, size(axis));
   const AxisId beside = walked_[walked_.size() - 2];
@@ -400,6 +402,25 @@ std::vector<AxisId> KernelAxes::order_of_loads(const Collapse& found) const {
   return are_few ? order : std::vector<AxisId>();
 }
 
+// Of short rows that are folded, where few lie beside each other and many further out: vectors run across the many.
+void KernelAxes::put_rows_beside_elements(Collapse& found) const {
+  const bool is_plain = region_.kernel < 0 && region_.contract < 0 && region_.update < 0;
+  if (!is_plain || !column_.empty() || !scanned_.empty() || !is_many()) return;
+  std::vector<AxisId> order;
+  for (AxisId axis : axes_)
+    if (!found.into.contains(axis)) order.push_back(axis);
+  const auto folded = std::ranges::count_if(order, [&](AxisId axis) { return is_row(axis); });
+  if (order.size() < 3 || folded != 1 || !is_row(order.back())) return;
+  if (size_with(found.into, order.back()) > kShort) return;
+  const auto last = order.end() - 1;
+  const auto are_many = [&](AxisId axis) { return size_with(found.into, axis) >= kManyRows; };
+  const auto many = std::find_if(std::reverse_iterator(last), order.rend(), are_many);
+  if (many == order.rend() || many.base() == last) return;
+  found.between = {many.base(), last};
+  std::rotate(many.base() - 1, many.base(), last);
+  found.order = std::move(order);
+}
+
 std::vector<FlatAxis> KernelAxes::flat_axes(const Into& into, const ir::Kernel& trial) const {
   std::vector<FlatAxis> all;
   for (AxisId axis : axes_)
@@ -427,6 +448,7 @@ Collapse KernelAxes::find_collapse(Vectors vectors, const ir::Kernel& trial) con
   for (size_t i = 0; i + 1 < axes_.size(); i++)
     if (is_outer(axes_[i])) found.into[axes_[i]] = axes_[i + 1];
   if (found.across.empty() && found.flat.empty()) found.order = order_of_loads(found);
+  if (vectors != Vectors::along) put_rows_beside_elements(found);
   return found;
 }
 

@@ -26,6 +26,8 @@ struct Collapse {
   bool is_shared = false;  // places along these have more in common than the rows that they are in
   // In which the kernel goes over the axes, outer to inner; empty: as they are.
   std::vector<AxisId> order = {};
+  // Short ones that lay between these rows and their elements, before they changed places.
+  std::vector<AxisId> between = {};
 };
 
 class KernelAxes {
@@ -98,6 +100,7 @@ class KernelAxes {
   void find_across(Collapse& found, Vectors vectors) const;
   Dim rows_between(const Walk& walk, const std::vector<AxisId>& order, const Into& into) const;
   std::vector<AxisId> order_of_loads(const Collapse& found) const;
+  void put_rows_beside_elements(Collapse& found) const;
   ir::ExprId place_in_flat(size_t first, size_t last);
   bool continues(AxisId outer, AxisId inner) const;
   Into find_into() const;
@@ -108,7 +111,7 @@ class KernelAxes {
   const Region& region_;
   Into into_;
   std::vector<FlatAxis> flat_;
-  std::vector<AxisId> across_;
+  std::vector<AxisId> across_, between_;
   const bool is_along_, has_wide_;
   ir::Builder& builder_;
   std::vector<Dim>& extents_;
