@@ -529,7 +529,7 @@ class FormWriter {
     ShortRowWriter short_rows(source_, plan_, out_, tasks_);
     if (is_cpu_ && short_rows.fits(group)) return short_rows.write(group, "row" + suffix_);
     if (write_scans(group)) return;
-    RowWriter(source_, plan_, out_, tasks_, scans_).write(group, "row" + suffix_);
+    RowWriter(source_, plan_, out_, tasks_, scans_, is_cpu_).write(group, "row" + suffix_);
   }
 
   void write_full(const Group& group) {

@@ -8,9 +8,17 @@
 
 namespace cermet::ir {
 
+namespace {
+
+constexpr int64_t kColumnsOfItem = 256;  // short ones
+
+}  // namespace
+
 void RowWriter::write(const Group& group, const std::string& entry) {
-  tasks_.begin(group, set_of(group.rows));
   find_passes(group);
+  if (are_short_columns(group)) return write_short_columns(group, entry);
+  tasks_.begin(group, set_of(group.rows));
+  make_locals(size_over(group.rows));
   std::vector<GridDim> dims;
   std::vector<AxisId> outer;
   for (AxisId axis : short_ones_last(source_.kernel(), group.axes)) {
@@ -50,12 +58,52 @@ void RowWriter::find_passes(const Group& group) {
   }
   kept_ = kept_rows_but_cheap(source_, plan_, group, kRecomputeCost);
   std::ranges::stable_sort(kept_, {}, &KeptRow::made_in);
-  make_locals(group);
+}
+
+// Folded serially, element by element, as columns are, though the axis comes last.
+bool RowWriter::are_short_columns(const Group& group) const {
+  if (!is_cpu_ || group.axes.size() < 3 || !group.columns.empty()) return false;
+  const AxisId elements = group.axes.back();
+  const auto is_column = [](const Task* task) {
+    const Fold* fold = std::get_if<Fold>(task->line.stmt);
+    return fold == nullptr || (fold->order == Order::serial && fold->emit == Emit::last);
+  };
+  return group.rows == std::vector{elements} && is_short(source_.kernel().axes[elements]) &&
+         std::ranges::all_of(tasks_.tasks_of(group), is_column);
+}
+
+void RowWriter::write_short_columns(const Group& group, const std::string& entry) {
+  const AxisId lanes = group.axes[group.axes.size() - 2];
+  tasks_.begin(group, axis_bit(lanes));
+  make_locals({kColumnsOfItem, {{group.rows[0], 1}}});
+  const std::vector<AxisId> outer(group.axes.begin(), group.axes.end() - 2);
+  std::vector<GridDim> dims;
+  for (AxisId axis : outer) dims.push_back({{axis}, axis == outer.back() ? kRowBlock : 1});
+  dims.push_back({{lanes}, kColumnsOfItem});
+  const std::vector<ExprId> at = out_.open_chunk(entry, dims);
+  const auto bounds = [&](size_t dim) {
+    return out_.bounds(at[dim], dims[dim].tile, out_.extent_of(dims[dim].axes));
+  };
+  for (size_t i = 0; i + 1 < outer.size(); ++i) out_.bind(outer[i], at[i]);
+  const auto [first, past] = bounds(outer.size());
+  const auto [array, end] = bounds(outer.size() - 1);
+  out_.open_over(ForKind::serial, {outer.back()}, array, end);
+  const AxisId lane = out_.open_over(ForKind::lane, {lanes}, first, past);
+  lane_ = out_.let(out_.to().sub(out_.to().axis_ref(lane), first));
+  write_passes(group, kNone);
+  for (int loops = 0; loops < 3; ++loops) out_.close();
+}
+
+// Where the Locals have it.
+ExprId RowWriter::place_of(AxisId element) {
+  Builder& to = out_.to();
+  const ExprId at = to.axis_ref(element);
+  return lane_ == kNone ? at : out_.let(to.mul(at, out_.integer(kColumnsOfItem)));
 }
 
 // A value takes the place of one that is read for the last time where it is made: element by element,
 // but for scans.
-void RowWriter::make_locals(const Group& group) {
+void RowWriter::make_locals(const Size& size) {
   std::map<LocalId, int> free_from;  // pass
   for (const KeptRow& row : kept_) {
     const Dtype dtype = source_[row.expr].dtype;
@@ -64,9 +112,8 @@ void RowWriter::make_locals(const Group& group) {
           row.made_in % 2 == 0 ? local.second <= row.made_in : local.second < row.made_in;
       return is_free && out_.to().kernel().locals[local.first].dtype == dtype;
     });
-    locals_.push_back(it != free_from.end()
-                          ? it->first
-                          : out_.to().local(dtype, size_over(group.rows), LocalScope::thread));
+    locals_.push_back(it != free_from.end() ? it->first
+                                            : out_.to().local(dtype, size, LocalScope::thread));
     free_from[locals_.back()] = row.last_use;
   }
 }
@@ -90,20 +137,25 @@ std::vector<OpenFold> RowWriter::write_pass(const Group& group, int pass, AxisId
     scans_.write_rows({group, inside, define, keep});
     return of_rows;
   }
-  const AxisId variable =
-      out_.open_whole(pass % 2 == 0 ? ForKind::lane : ForKind::serial, group.rows);
-  define(out_.to().axis_ref(variable));
+  const bool in_lanes = pass % 2 == 0 && lane_ == kNone;
+  const AxisId variable = out_.open_whole(in_lanes ? ForKind::lane : ForKind::serial, group.rows);
+  define(place_of(variable));
   const std::vector<OpenFold> folds = tasks_.run(inside, variable);
-  keep(out_.to().axis_ref(variable));
+  keep(place_of(variable));
   out_.close();
   tasks_.finish(folds);
   return of_rows;
 }
 
+Index RowWriter::index_of(ExprId place) const {
+  if (lane_ == kNone) return {{place, kUnit}};
+  return {{place, kUnit}, {lane_, kUnit}};
+}
+
 void RowWriter::define_kept(int pass, ExprId place) {
   for (size_t i = 0; i < kept_.size(); ++i)
     if (kept_[i].made_in < pass && pass <= kept_[i].last_use)
-      out_.define(kept_[i].expr, out_.to().load({true, locals_[i]}, {{place, kUnit}}));
+      out_.define(kept_[i].expr, out_.to().load({true, locals_[i]}, index_of(place)));
 }
 
 void RowWriter::keep_for_later(int pass, ExprId place) {
@@ -111,7 +163,7 @@ void RowWriter::keep_for_later(int pass, ExprId place) {
     if (row.made_in == pass) out_.name(row.expr);
   for (size_t i = 0; i < kept_.size(); ++i)
     if (kept_[i].made_in == pass)
-      out_.append(Store{{true, locals_[i]}, {{place, kUnit}}, out_.expr(kept_[i].expr)});
+      out_.append(Store{{true, locals_[i]}, index_of(place), out_.expr(kept_[i].expr)});
 }
 
 }  // namespace cermet::ir

@@ -25,6 +25,7 @@ constexpr int64_t kFewMoved = 32;     // elements that are moved together, not b
 constexpr int64_t kFarRow = 32;       // elements from row to row, which no two vectors hold
 // Stacked rows, the more the longer, by so much for each: else the choice of a row takes little beside it.
 constexpr int64_t kMostStacked = 8, kLongStacked = 64, kStackedByRow = 12;
+constexpr int64_t kNarrowArray = 32;  // columns: two vectors of float32
 constexpr int64_t kShortElements[] = {ir::kFewElements, ir::kShortColumns};
 
 constexpr int64_t kShortSides[] = {kShort, 2 * kShort, 4 * kShort};  // of small products
@@ -87,7 +88,7 @@ KernelAxes::KernelAxes(const AxisTable& table, const Region& region, bool has_wi
       into_(std::move(collapse.into)),
       flat_(std::move(collapse.flat)),
       across_(std::move(collapse.across)),
-      between_(std::move(collapse.between)),
+      few_(std::move(collapse.few)),
       is_along_(collapse.is_along),
       has_wide_(has_wide),
       builder_(builder),
@@ -142,7 +143,7 @@ int64_t KernelAxes::most_elements(AxisId axis) const {
   if (is_side_of_small_product(axis)) {
     return least_bound(kShortSides, size(axis));
   }
-  if (has(between_, axis)) return least_bound(kShortElements, size(axis));
+  if (has(few_, axis)) return least_bound(kShortElements, size(axis));
   if (walked_.size() < 2 || axis != walked_.back()) return 0;
   if (is_along_) return least_bound(ir::kFewAlong, size(axis));
   const AxisId beside = walked_[walked_.size() - 2];
@@ -402,22 +403,45 @@ std::vector<AxisId> KernelAxes::order_of_loads(const Collapse& found) const {
   return are_few ? order : std::vector<AxisId>();
 }
 
-// Of short rows that are folded, where few lie beside each other and many further out: vectors run across the many.
-void KernelAxes::put_rows_beside_elements(Collapse& found) const {
-  const bool is_plain = region_.kernel < 0 && region_.contract < 0 && region_.update < 0;
-  if (!is_plain || !column_.empty() || !scanned_.empty() || !is_many()) return;
+// The axes of a kernel that folds many points along one of at least three; else none.
+std::vector<AxisId> KernelAxes::order_to_fold(const Into& into) const {
   std::vector<AxisId> order;
+  const bool is_plain = region_.kernel < 0 && region_.contract < 0 && region_.update < 0;
+  if (!is_plain || !scanned_.empty() || !is_many()) return order;
   for (AxisId axis : axes_)
-    if (!found.into.contains(axis)) order.push_back(axis);
-  const auto folded = std::ranges::count_if(order, [&](AxisId axis) { return is_row(axis); });
-  if (order.size() < 3 || folded != 1 || !is_row(order.back())) return;
-  if (size_with(found.into, order.back()) > kShort) return;
+    if (!into.contains(axis)) order.push_back(axis);
+  const auto folded =
+      std::ranges::count_if(order, [&](AxisId axis) { return is_row(axis) || has(column_, axis); });
+  return order.size() >= 3 && folded == 1 ? order : std::vector<AxisId>();
+}
+
+// Of short rows, where few lie beside each other and many further out: vectors run across the many.
+void KernelAxes::put_rows_beside_elements(Collapse& found) const {
+  std::vector<AxisId> order = order_to_fold(found.into);
+  if (order.empty() || !is_row(order.back()) || size_with(found.into, order.back()) > kShort)
+    return;
   const auto last = order.end() - 1;
   const auto are_many = [&](AxisId axis) { return size_with(found.into, axis) >= kManyRows; };
   const auto many = std::find_if(std::reverse_iterator(last), order.rend(), are_many);
   if (many == order.rend() || many.base() == last) return;
-  found.between = {many.base(), last};
+  found.few = {many.base(), last};
   std::rotate(many.base() - 1, many.base(), last);
+  found.order = std::move(order);
+}
+
+// Of short columns in many small arrays: each is folded at once, by a lane of its own.
+void KernelAxes::put_columns_last(Collapse& found) const {
+  std::vector<AxisId> order = order_to_fold(found.into);
+  if (order.empty()) return;
+  const AxisId column = order[order.size() - 2], inner = order.back();
+  const auto size = [&](AxisId axis) { return size_with(found.into, axis); };
+  Dim arrays = 1;
+  for (size_t i = 0; i + 2 < order.size(); ++i) arrays *= size(order[i]);
+  if (!has(column_, column) || size(column) > ir::kShortColumns || size(inner) > kNarrowArray ||
+      arrays < kManyRows)
+    return;
+  found.few = {column};
+  std::swap(order[order.size() - 2], order.back());
   found.order = std::move(order);
 }
 
@@ -448,7 +472,10 @@ Collapse KernelAxes::find_collapse(Vectors vectors, const ir::Kernel& trial) con
   for (size_t i = 0; i + 1 < axes_.size(); i++)
     if (is_outer(axes_[i])) found.into[axes_[i]] = axes_[i + 1];
   if (found.across.empty() && found.flat.empty()) found.order = order_of_loads(found);
-  if (vectors != Vectors::along) put_rows_beside_elements(found);
+  if (vectors != Vectors::along) {
+    put_rows_beside_elements(found);
+    put_columns_last(found);
+  }
   return found;
 }
 

@@ -26,8 +26,8 @@ struct Collapse {
   bool is_shared = false;  // places along these have more in common than the rows that they are in
   // In which the kernel goes over the axes, outer to inner; empty: as they are.
   std::vector<AxisId> order = {};
-  // Short ones that lay between these rows and their elements, before they changed places.
-  std::vector<AxisId> between = {};
+  // Short ones that changed their places for it: between rows and their elements, or down columns.
+  std::vector<AxisId> few = {};
 };
 
 class KernelAxes {
@@ -44,7 +44,10 @@ class KernelAxes {
   // With the axes that are walked as part of it.
   Dim size(AxisId axis) const;
   bool is_row(AxisId axis) const;
-  bool is_innermost(AxisId axis) const { return axis == walked_.back(); }
+  // And lies so.
+  bool is_innermost(AxisId axis) const {
+    return axis == walked_.back() && std::ranges::find(few_, axis) == few_.end();
+  }
   // Folded, beside an innermost axis of so few elements that vectors run down the columns.
   bool is_narrow_column(AxisId axis) const;
   // The one that short innermost axes are walked as, -1.
@@ -100,7 +103,9 @@ class KernelAxes {
   void find_across(Collapse& found, Vectors vectors) const;
   Dim rows_between(const Walk& walk, const std::vector<AxisId>& order, const Into& into) const;
   std::vector<AxisId> order_of_loads(const Collapse& found) const;
+  std::vector<AxisId> order_to_fold(const Into& into) const;
   void put_rows_beside_elements(Collapse& found) const;
+  void put_columns_last(Collapse& found) const;
   ir::ExprId place_in_flat(size_t first, size_t last);
   bool continues(AxisId outer, AxisId inner) const;
   Into find_into() const;
@@ -111,7 +116,7 @@ class KernelAxes {
   const Region& region_;
   Into into_;
   std::vector<FlatAxis> flat_;
-  std::vector<AxisId> across_, between_;
+  std::vector<AxisId> across_, few_;
   const bool is_along_, has_wide_;
   ir::Builder& builder_;
   std::vector<Dim>& extents_;
