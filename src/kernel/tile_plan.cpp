@@ -449,6 +449,11 @@ int64_t lane_block(const Fold& fold) {
   return wide ? 2048 : 4096;
 }
 
+bool steps_in_order(const Fold& fold, int64_t most) {
+  constexpr int64_t kLaneElements = 64;  // of a block, of each lane
+  return fold.order == Order::serial || most <= lane_block(fold) / kLaneElements;
+}
+
 bool Plan::is_split(const Task& task) const {
   if (task.kind != TaskKind::fold) return false;
   const Group& group = groups[task.group];

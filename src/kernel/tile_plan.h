@@ -69,5 +69,7 @@ inline bool is_narrow(const Axis& axis) { return axis.most > 0 && axis.most <= k
 
 // Elements of a block in `lanes` order.
 int64_t lane_block(const Fold& fold);
+// Whether it takes one after the other of so many elements.
+bool steps_in_order(const Fold& fold, int64_t most);
 
 }  // namespace cermet::ir

@@ -60,23 +60,37 @@ void RowWriter::find_passes(const Group& group) {
   std::ranges::stable_sort(kept_, {}, &KeptRow::made_in);
 }
 
-// Folded serially, element by element, as columns are, though the axis comes last.
-bool RowWriter::are_short_columns(const Group& group) const {
+// Few elements, taken one after the other, that no array has in rows beside each other.
+bool RowWriter::are_short_columns(const Group& group) {
   if (!is_cpu_ || group.axes.size() < 3 || !group.columns.empty()) return false;
   const AxisId elements = group.axes.back();
-  const auto is_column = [](const Task* task) {
-    const Fold* fold = std::get_if<Fold>(task->line.stmt);
-    return fold == nullptr || (fold->order == Order::serial && fold->emit == Emit::last);
-  };
-  return group.rows == std::vector{elements} && is_short(source_.kernel().axes[elements]) &&
-         std::ranges::all_of(tasks_.tasks_of(group), is_column);
+  const int64_t most = source_.kernel().axes[elements].most;
+  if (group.rows != std::vector{elements} || most == 0 || is_along(most)) return false;
+  const AxisSet both = axis_bit(elements) | axis_bit(lanes_of(group));
+  bool fits = true;
+  for (const Task* task : tasks_.tasks_of(group)) {
+    if (const Fold* fold = std::get_if<Fold>(task->line.stmt))
+      fits = fits && fold->emit == Emit::last && steps_in_order(*fold, most);
+    source_.walk(roots_of(*task->line.stmt), [&](ExprId id) {
+      const Expr& e = source_[id];
+      if (e.kind != ExprKind::load || (source_.axes(e.index) & both) != both) return true;
+      fits = fits && unit_axis(source_, e.index) != elements;
+      return true;
+    });
+  }
+  return fits;
+}
+
+AxisId RowWriter::lanes_of(const Group& group) {
+  return lane_axis(source_, plan_, group, {group.axes.begin(), group.axes.end() - 1});
 }
 
 void RowWriter::write_short_columns(const Group& group, const std::string& entry) {
-  const AxisId lanes = group.axes[group.axes.size() - 2];
+  const AxisId lanes = lanes_of(group);
   tasks_.begin(group, axis_bit(lanes));
   make_locals({kColumnsOfItem, {{group.rows[0], 1}}});
-  const std::vector<AxisId> outer(group.axes.begin(), group.axes.end() - 2);
+  std::vector<AxisId> outer(group.axes.begin(), group.axes.end() - 1);
+  std::erase(outer, lanes);
   std::vector<GridDim> dims;
   for (AxisId axis : outer) dims.push_back({{axis}, axis == outer.back() ? kRowBlock : 1});
   dims.push_back({{lanes}, kColumnsOfItem});

@@ -22,7 +22,8 @@ class RowWriter {
   void write(const Group& group, const std::string& entry);
 
  private:
-  bool are_short_columns(const Group& group) const;
+  bool are_short_columns(const Group& group);
+  AxisId lanes_of(const Group& group);
   void write_short_columns(const Group& group, const std::string& entry);
   void find_passes(const Group& group);
   void make_locals(const Size& size);

@@ -10,9 +10,7 @@ namespace cermet::ir {
 bool ShortRowWriter::add_task(const Task& task) {
   const Stmt& stmt = *task.line.stmt;
   if (const Fold* fold = std::get_if<Fold>(&stmt)) {
-    const int64_t lanes = lane_block(*fold) / 64;
-    const bool is_short =
-        fold->order == Order::serial || source_.kernel().axes[elements_].most <= lanes;
+    const bool is_short = steps_in_order(*fold, source_.kernel().axes[elements_].most);
     if (fold->axes != std::vector<AxisId>{elements_} || !is_short) return false;
     if (fold->emit == Emit::each && tasks_.is_exported(fold->value)) return false;
   } else if (const Store* store = std::get_if<Store>(&stmt)) {
