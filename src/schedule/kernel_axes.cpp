@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "kernel/micro.h"
 #include "kernel/passes.h"
+#include "kernel/walk.h"
 
 namespace cermet::schedule {
 
@@ -25,7 +26,12 @@ constexpr int64_t kFewMoved = 32;     // elements that are moved together, not b
 constexpr int64_t kFarRow = 32;       // elements from row to row, which no two vectors hold
 // Stacked rows, the more the longer, by so much for each: else the choice of a row takes little beside it.
 constexpr int64_t kMostStacked = 8, kLongStacked = 64, kStackedByRow = 12;
-constexpr int64_t kNarrowArray = 32;  // columns: two vectors of float32
+// Columns of so few elements are folded at once, longer ones where so few lie beside each other. A lane's steps wait for
+// each other, those of several states the longer.
+struct ShortColumns {
+  int64_t elements, narrow;
+};
+constexpr ShortColumns kOfNumbers{16, 128}, kOfTuples{4, 16};
 constexpr int64_t kShortElements[] = {ir::kFewElements, ir::kShortColumns};
 
 constexpr int64_t kShortSides[] = {kShort, 2 * kShort, 4 * kShort};  // of small products
@@ -39,6 +45,15 @@ int64_t least_bound(std::span<const int64_t> bounds, const Dim& size) {
 
 bool has(const std::vector<AxisId>& set, AxisId axis) {
   return std::ranges::find(set, axis) != set.end();
+}
+
+bool has_tuples(const ir::Kernel& kernel) {
+  bool found = false;
+  ir::for_each_stmt(kernel.body, [&](const ir::Stmt& stmt) {
+    const ir::Fold* fold = std::get_if<ir::Fold>(&stmt);
+    found = found || (fold != nullptr && fold->states.size() > 1);
+  });
+  return found;
 }
 
 // Whether places along the outer axis do no more, outside of indices, than to bound what is loaded, at few places,
@@ -429,17 +444,18 @@ void KernelAxes::put_rows_beside_elements(Collapse& found) const {
   found.order = std::move(order);
 }
 
-// Of short columns in many small arrays: each is folded at once, by a lane of its own.
-void KernelAxes::put_columns_last(Collapse& found) const {
+// Of short columns, in an array or in many narrow ones: each is folded at once, by a lane of its own.
+void KernelAxes::put_columns_last(Collapse& found, const ir::Kernel& trial) const {
   std::vector<AxisId> order = order_to_fold(found.into);
   if (order.empty()) return;
   const AxisId column = order[order.size() - 2], inner = order.back();
   const auto size = [&](AxisId axis) { return size_with(found.into, axis); };
   Dim arrays = 1;
   for (size_t i = 0; i + 2 < order.size(); ++i) arrays *= size(order[i]);
-  if (!has(column_, column) || size(column) > ir::kShortColumns || size(inner) > kNarrowArray ||
-      arrays < kManyRows)
-    return;
+  const ShortColumns& most = has_tuples(trial) ? kOfTuples : kOfNumbers;
+  const bool are_narrow =
+      size(column) <= ir::kShortColumns && size(inner) <= most.narrow && arrays >= kManyRows;
+  if (!has(column_, column) || !(are_narrow || size(column) <= most.elements)) return;
   found.few = {column};
   std::swap(order[order.size() - 2], order.back());
   found.order = std::move(order);
@@ -474,7 +490,7 @@ Collapse KernelAxes::find_collapse(Vectors vectors, const ir::Kernel& trial) con
   if (found.across.empty() && found.flat.empty()) found.order = order_of_loads(found);
   if (vectors != Vectors::along) {
     put_rows_beside_elements(found);
-    put_columns_last(found);
+    put_columns_last(found, trial);
   }
   return found;
 }

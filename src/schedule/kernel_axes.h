@@ -105,7 +105,7 @@ class KernelAxes {
   std::vector<AxisId> order_of_loads(const Collapse& found) const;
   std::vector<AxisId> order_to_fold(const Into& into) const;
   void put_rows_beside_elements(Collapse& found) const;
-  void put_columns_last(Collapse& found) const;
+  void put_columns_last(Collapse& found, const ir::Kernel& trial) const;
   ir::ExprId place_in_flat(size_t first, size_t last);
   bool continues(AxisId outer, AxisId inner) const;
   Into find_into() const;
