@@ -26,7 +26,8 @@ class SumTo {
 
   array run(const array& g) const {
     if (axes_.empty()) return g;
-    return may_factor() ? factored(g, kDeep).value_or(plain(g)) : plain(g);
+    const std::optional<array> result = may_factor() ? factored(g, kDeep) : std::nullopt;
+    return result ? *result : plain(g);
   }
 
  private:

@@ -27,11 +27,12 @@ constexpr int64_t kFarRow = 32;       // elements from row to row, which no two 
 // Stacked rows, the more the longer, by so much for each: else the choice of a row takes little beside it.
 constexpr int64_t kMostStacked = 8, kLongStacked = 64, kStackedByRow = 12;
 // Columns of so few elements are folded at once, longer ones where so few lie beside each other. A lane's steps wait for
-// each other, those of several states the longer.
+// each other, those of several states the longer; from memory, rows come faster one after the other.
 struct ShortColumns {
   int64_t elements, narrow;
 };
-constexpr ShortColumns kOfNumbers{16, 128}, kOfTuples{4, 16};
+constexpr ShortColumns kOfNumbers{16, 128}, kFromMemory{4, 32}, kOfTuples{4, 16};
+constexpr int64_t kFewInCache = 1 << 22;  // elements
 constexpr int64_t kShortElements[] = {ir::kFewElements, ir::kShortColumns};
 
 constexpr int64_t kShortSides[] = {kShort, 2 * kShort, 4 * kShort};  // of small products
@@ -452,7 +453,8 @@ void KernelAxes::put_columns_last(Collapse& found, const ir::Kernel& trial) cons
   const auto size = [&](AxisId axis) { return size_with(found.into, axis); };
   Dim arrays = 1;
   for (size_t i = 0; i + 2 < order.size(); ++i) arrays *= size(order[i]);
-  const ShortColumns& most = has_tuples(trial) ? kOfTuples : kOfNumbers;
+  const bool is_cached = arrays * size(column) * size(inner) <= kFewInCache;
+  const ShortColumns& most = has_tuples(trial) ? kOfTuples : is_cached ? kOfNumbers : kFromMemory;
   const bool are_narrow =
       size(column) <= ir::kShortColumns && size(inner) <= most.narrow && arrays >= kManyRows;
   if (!has(column_, column) || !(are_narrow || size(column) <= most.elements)) return;
