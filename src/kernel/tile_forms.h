@@ -18,6 +18,7 @@ inline constexpr int64_t kWideBytes = 32768;  // with what else is loaded for ea
 inline constexpr int64_t kRowsAtOnce = 8;  // for which the accumulators of a column are loaded once
 // ... which pays beyond so many bytes of them, from memory and for arrays (counted as accumulators) in a cache.
 inline constexpr int64_t kNearBytes = 4096, kNearBytesCached = 320, kCachedBytes = 8 << 20;
+inline constexpr int64_t kColumnsOfItem = 256;  // short ones, which lanes go down
 inline constexpr int64_t kNarrow = 64;  // columns that take the rows one lane each, in registers
 inline constexpr int64_t kManyItems = 128;  // and the array is so large that it comes from memory
 inline constexpr int64_t kMergeTile = 256;  // columns merged by one item

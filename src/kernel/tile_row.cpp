@@ -8,12 +8,6 @@
 
 namespace cermet::ir {
 
-namespace {
-
-constexpr int64_t kColumnsOfItem = 256;  // short ones
-
-}  // namespace
-
 void RowWriter::write(const Group& group, const std::string& entry) {
   find_passes(group);
   if (are_short_columns(group)) return write_short_columns(group, entry);

@@ -2,6 +2,7 @@
 // The cotangent of what was broadcast: a sum. A factor that is the same along the summed axes is taken out of it:
 // the norm of a row, say, which a kernel knows only when it has been through the row, and would then go through it
 // once more for the sum.
+#include <algorithm>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -26,7 +27,12 @@ class SumTo {
 
   array run(const array& g) const {
     if (axes_.empty()) return g;
-    const std::optional<array> result = may_factor() ? factored(g, kDeep) : std::nullopt;
+    const auto is_empty = [&](int64_t axis) {
+      return is_zero(g.shape().dim(static_cast<int>(axis)));
+    };
+    // A sum of nothing is 0, whatever the factor.
+    const bool may = may_factor() && std::ranges::none_of(axes_, is_empty);
+    const std::optional<array> result = may ? factored(g, kDeep) : std::nullopt;
     return result ? *result : plain(g);
   }
 

@@ -26,7 +26,7 @@ struct Collapse {
   bool is_shared = false;  // places along these have more in common than the rows that they are in
   // In which the kernel goes over the axes, outer to inner; empty: as they are.
   std::vector<AxisId> order = {};
-  // Short ones that changed their places for it: between rows and their elements, or down columns.
+  // Short ones that the order has put elsewhere: from between rows and their elements, or last, from a column.
   std::vector<AxisId> few = {};
 };
 
@@ -44,7 +44,7 @@ class KernelAxes {
   // With the axes that are walked as part of it.
   Dim size(AxisId axis) const;
   bool is_row(AxisId axis) const;
-  // And lies so.
+  // Also of the region: it has not been put last for what is in `few`.
   bool is_innermost(AxisId axis) const {
     return axis == walked_.back() && std::ranges::find(few_, axis) == few_.end();
   }

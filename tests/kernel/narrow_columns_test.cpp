@@ -10,6 +10,7 @@
 #include "kernel/cuda_run.h"
 #include "kernel/random_input.h"
 #include "kernel/run.h"
+#include "kernel/tiled_alike.h"
 
 namespace cermet {
 namespace {
@@ -46,14 +47,7 @@ std::vector<KernelInput> inputs_of(const ir::Kernel& kernel, const NarrowCase& c
 ir::Kernel check(const NarrowCase& c) {
   SCOPED_TRACE(c.body);
   const ir::Kernel kernel = given(c);
-  ir::verify(kernel);
-  ir::Kernel tiled = ir::tile(kernel, {.name = "cpu"});
-  ir::verify(tiled);
-  const std::vector<KernelInput> inputs = inputs_of(kernel, c);
-  for (const KernelInput& input : inputs)
-    expect_same(tiled, run_interpreted(tiled, input), run_interpreted(kernel, input));
-  expect_as_interpreted(tiled, inputs);
-  return tiled;
+  return expect_tiled_alike(kernel, inputs_of(kernel, c));
 }
 
 // Of the columns, a0; or of the rows, a1.

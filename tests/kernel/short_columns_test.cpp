@@ -8,6 +8,7 @@
 #include "kernel/compiled.h"
 #include "kernel/random_input.h"
 #include "kernel/run.h"
+#include "kernel/tiled_alike.h"
 
 namespace cermet {
 namespace {
@@ -47,17 +48,11 @@ std::vector<KernelInput> inputs_of(const ir::Kernel& kernel, const ColumnCase& c
 void check(const ColumnCase& c, bool is_across = true) {
   SCOPED_TRACE(c.body);
   const ir::Kernel kernel = given(c);
-  ir::verify(kernel);
-  const ir::Kernel tiled = ir::tile(kernel, {.name = "cpu"});
-  ir::verify(tiled);
+  const ir::Kernel tiled = expect_tiled_alike(kernel, inputs_of(kernel, c));
   const std::string text = print(tiled);
   const std::regex steps(
       R"(for lane \(a\d+\) begin v\d+ end v\d+ \{[^}]*for serial \(a\d+\) begin 0 end extent\(a2\))");
   EXPECT_EQ(std::regex_search(text, steps), is_across) << text;
-  const std::vector<KernelInput> inputs = inputs_of(kernel, c);
-  for (const KernelInput& input : inputs)
-    expect_same(tiled, run_interpreted(tiled, input), run_interpreted(kernel, input));
-  expect_as_interpreted(tiled, inputs);
 }
 
 constexpr const char* kAll = "load(p0[a0*s0 + a1 + a2*s1])";

@@ -8,6 +8,7 @@
 #include "kernel/compiled.h"
 #include "kernel/random_input.h"
 #include "kernel/run.h"
+#include "kernel/tiled_alike.h"
 
 namespace cermet {
 namespace {
@@ -49,16 +50,10 @@ std::vector<KernelInput> inputs_of(const ir::Kernel& kernel, const ShortCase& c)
 void check(const ShortCase& c, bool is_short = true) {
   SCOPED_TRACE(c.body);
   const ir::Kernel kernel = given(c);
-  ir::verify(kernel);
-  const ir::Kernel tiled = ir::tile(kernel, {.name = "cpu"});
-  ir::verify(tiled);
+  const ir::Kernel tiled = expect_tiled_alike(kernel, inputs_of(kernel, c));
   const std::string text = print(tiled);
   EXPECT_EQ(print(ir::parse(text)), text);
   EXPECT_EQ(text.find("micro rows") != std::string::npos, is_short) << text;
-  const std::vector<KernelInput> inputs = inputs_of(kernel, c);
-  for (const KernelInput& input : inputs)
-    expect_same(tiled, run_interpreted(tiled, input), run_interpreted(kernel, input));
-  expect_as_interpreted(tiled, inputs);
 }
 
 std::string sum_of(const std::string& name, const std::string& what, Dtype dtype = Dtype::float32) {

@@ -141,6 +141,12 @@ def test_halves_keep_their_factors(dtype):
     np.testing.assert_allclose(np.asarray(got), -40, rtol=2e-2)
 
 
+def test_a_sum_of_nothing_is_zero():
+    x, zero = mx.ones((3, 0)), mx.zeros((3, 1))
+    got = mx.vjp(lambda s: x / s, [zero], [x])[1][0]
+    assert np.array_equal(np.asarray(got), np.zeros((3, 1)))
+
+
 def test_sizes_of_one_and_none():
     for shape in ((0, 5), (5, 0), (1, 1), (1, 5), (5, 1)):
         x = np.ones(shape, "float32") * 2
